@@ -1,7 +1,7 @@
 """Differentially private answers to very large classes of linear queries, on Apache Beam.
 
-Every public name can be imported from here; the part of the package behind it is loaded when it
-is first used, so that ``import beam_dp`` stays quick and needs no Beam.
+Every public name can be imported from here. The module of a name is loaded on first use, so
+``import beam_dp`` is quick and does not need Beam.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from beam_dp.errors import InputError
 
 _LEAST_WRITTEN_AS_POWER = 2**20
-# How users make objects of the package's classes, by the classes' names.
+# Expressions that create objects of the package's classes, by class name.
 _SUCH_AS = {
     "AnswersPlan": "dp.plan_private_mw(...)",
     "Domain": "dp.read_domain(FILE)",
@@ -34,7 +34,7 @@ _SUCH_AS = {
     "TopQueriesPlan": "dp.plan_top_queries(...)",
     "WorkloadAnswersPlan": "dp.plan_workload_answers(...)",
 }
-# Values of these types are shown as given; of other objects only the class is.
+# Values of these types are shown in messages; for other objects only the class is shown.
 _PLAIN = (str, bytes, int, float, dict, list, tuple)
 
 
@@ -49,19 +49,19 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def as_float(name: str, value: object) -> float:
-    """Returns a number as a float, infinite where it is too large; does not check its range."""
+    """Returns a number as a float, or infinity if it is too large; does not check its range."""
     if not is_number(value):
         raise InputError(name, value, "must be a number")
     try:
         return float(value)
     except OverflowError:
-        return math.inf  # refused by its range
+        return math.inf  # every check of a range refuses infinity
 
 
 def checked_integer(
     name: str, value: object, least: int | None = None, most: int | None = None, note: str = ""
 ) -> int:
-    """Returns an integer that is in its range.
+    """Returns the value if it is an integer in the range; otherwise raises.
 
     Example:
         >>> checked_integer("size", 0, 1, 2**31)
@@ -84,7 +84,7 @@ def checked_number(
     below: float | None = None,
     note: str = "",
 ) -> float:
-    """Returns a finite number that is in its range, as a float; ``above``, ``below`` are excluded.
+    """Returns a finite number in the range as a float; ``above`` and ``below`` are excluded.
 
     Example:
         >>> checked_number("share", math.nan, above=0, most=1)
@@ -106,13 +106,13 @@ def checked_number(
 
 
 def _of_python(value: object) -> str:
-    """What else a number of another library must be: Python's has one meaning on a card."""
+    """Returns a hint for numbers of other libraries: cards need Python's own types."""
     is_of_python = isinstance(value, int | float) or not isinstance(value, Number)
     return "" if is_of_python else ", of Python's own type"
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuses a value that is not one of a few texts.
+    """Refuses a value that is not one of a few strings.
 
     Example:
         >>> check_choice("noise", "uniform", ("laplace", "gaussian"))
@@ -126,9 +126,9 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
 
 
 def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ...] = ()) -> None:
-    """Refuses an object of a class that an argument may not have, or the class itself.
+    """Refuses a value that is not an object of one of ``kinds``, for example the class itself.
 
-    ``methods``: an object of any class that has them is accepted, too.
+    ``methods``: an object with all of these methods is accepted, too.
 
     Example:
         >>> from beam_dp.domain.universe import Domain
@@ -137,7 +137,7 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
         beam_dp.errors.InputError: domain: 'visits.json' is refused; must be a Domain, such as \
 dp.read_domain(FILE)
     """
-    is_class = isinstance(value, type)  # which has the methods of its objects
+    is_class = isinstance(value, type)  # a class has the methods of its objects
     if isinstance(value, kinds) and not is_class:
         return
     has_methods = methods and all(callable(getattr(value, each, None)) for each in methods)
@@ -172,7 +172,7 @@ def _range(
 
 
 def _written(limit: float) -> str:
-    """A limit in a few characters; a large power of two as one."""
+    """Returns a limit in a few characters; a large power of two as ``2^N``."""
     if limit != int(limit):
         return f"{limit:g}"
     size, power = abs(limit), int(limit).bit_length() - 1

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-# Printed with every message that is withheld.
+# Printed if a message is withheld.
 NOTHING_KEPT = (
     "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
 )
@@ -24,15 +24,15 @@ _MODULE_LETTERS = 100
 
 
 class InputError(ValueError):
-    """A public parameter was refused: one line with its name, its value and what would be valid.
+    """A public parameter is invalid: one line with its name, its value and the valid values.
 
-    Raised from public parameters only, when an object is constructed, so that neither its
-    presence nor its text can depend on a record. A long value is shown in part: it may come from
-    a stranger's file.
+    It depends on public parameters only and is raised when an object is constructed, so neither the
+    error nor its text can depend on a record. A long value is shown in part, because it may come
+    from an untrusted file.
 
     Args:
-        name: the argument, flag or field that was refused, such as ``epsilon``.
-        value: the refused value.
+        name: the invalid argument, flag or field, such as ``epsilon``.
+        value: the invalid value.
         condition: what a valid value must satisfy.
 
     Example:
@@ -51,21 +51,21 @@ class InputError(ValueError):
 
 
 class UnreadableError(InputError):
-    """Another library cannot read a table; nothing in the message is that library's own words."""
+    """Another library cannot read a table; the message contains no text of that library."""
 
 
 class PrivateStepError(RuntimeError):
-    """A step on private data failed; its own message, which may show records, is withheld."""
+    """A step on private data failed; the original message, which may show records, is withheld."""
 
     def __init__(self, message: str = _PRIVATE_STEP) -> None:
-        super().__init__(message)  # Beam makes a copy that says which step it was
+        super().__init__(message)  # Beam copies the error and adds the name of the step
 
 
 def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
-    """Replaces anything that a step on private data raises by one constant message.
+    """Decorates a step on private data: replaces any error by one with a constant message.
 
-    No step should raise because of its data; this is the safety net. The traceback stays, which
-    shows code, not values. ``UnreadableError`` passes.
+    Steps should never raise because of their data; this is the safety net. The traceback is kept,
+    because it shows code and not values. ``UnreadableError`` is not replaced.
     """
 
     @functools.wraps(step)
@@ -89,7 +89,7 @@ def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def shown(value: object) -> str:
-    """Returns one short line for any value, of any length and depth.
+    """Returns one short line for any value, however long or deeply nested.
 
     Example:
         >>> shown(0.5), shown([1, "a"]), len(shown("a" * 10**6)), shown(10**5000)
@@ -98,16 +98,16 @@ def shown(value: object) -> str:
     try:
         text = _REPR.repr(value)
     except (ArithmeticError, LookupError, RecursionError, ValueError):
-        # An integer of thousands of digits, for one, cannot be written.
+        # Some values have no text, such as an integer of thousands of digits.
         text = type(value).__name__
     return text if len(text) <= _SHOWN_LETTERS else f"{text[: _SHOWN_LETTERS - 3]}..."
 
 
 def public_fault(error: BaseException) -> str | None:
-    """Returns what is missing, in a few words; None for an error that must be withheld.
+    """Returns a short description of an error that is safe to show; None if it must be withheld.
 
-    Reads only fields that cannot contain data: the name of a module, if it has the form of one,
-    and the system's own words for an error number. Never reads the message.
+    Reads only fields that cannot contain data: the name of a module, if it looks like a module
+    name, and the system's message for an error number. Never reads the error's message.
 
     Example:
         >>> public_fault(ModuleNotFoundError("whatever", name="boto3"))
@@ -138,9 +138,9 @@ def magnitude(number: int) -> str:
 
 
 class _Repr(reprlib.Repr):
-    """Raises ValueError for an integer of thousands of digits, as ``repr`` does.
+    """Raises ValueError for an integer of thousands of digits, like ``repr``.
 
-    Since Python 3.14 its base writes an address instead, which is another in each run.
+    Since Python 3.14 the base class writes an address instead, which differs between runs.
     """
 
     def repr_int(self, x: int, level: int) -> str:

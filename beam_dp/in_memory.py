@@ -1,4 +1,4 @@
-"""Releases of a table that fits one machine: the steps of the distributed program, without Beam."""
+"""Releases a table that fits on one machine: the steps of the distributed program without Beam."""
 
 from __future__ import annotations
 
@@ -62,44 +62,44 @@ def release(
 
     Privacy: the release satisfies ``guarantee`` for records whose unit is
     ``guarantee.privacy_unit``. Records are encoded and limited by the same functions as in
-    ``ReleaseSyntheticDatabase``, counted exactly, and drawn once. Everything that can be refused is
-    refused before, from public parameters; the table, and what is in memory, is as secret as the
+    ``ReleaseSyntheticDatabase``, counted exactly, and the release is drawn once. All checks come
+    before, and use public parameters only. The table and all data in memory are as secret as the
     records.
 
     Args:
-        table: a pandas or polars frame, an Arrow table, or anything else with
-            ``__arrow_c_stream__``; read once. A missing value of pandas is null.
-        domain: the universe; records outside it are left out, silently.
+        table: a pandas or polars frame, an Arrow table, or any object with
+            ``__arrow_c_stream__``; read once. Missing values of pandas are null.
+        domain: the domain of the records; records outside the domain are silently left out.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
-        guarantee: what is promised.
-        mechanism: how it is kept; ``MWEM()`` by default.
-        num_records: the number of records, where it is public; ``"noisy"`` to estimate it from the
-            budget.
-        count_left_out: as for ``ReleaseSyntheticDatabase``.
-        within_bins: as there.
-        records_format: as there.
-        start_from: as there.
-        output: directory where the release is written too, as by ``write_release``.
-        ledger: pays before noise is drawn; the card then names its entry.
+        guarantee: the privacy guarantee of the release.
+        mechanism: the mechanism that makes the release; ``MWEM()`` by default.
+        num_records: the number of records, if it is public; ``"noisy"`` to spend part of the budget
+            on a noisy count.
+        count_left_out: see ``ReleaseSyntheticDatabase``.
+        within_bins: see ``ReleaseSyntheticDatabase``.
+        records_format: see ``ReleaseSyntheticDatabase``.
+        start_from: see ``ReleaseSyntheticDatabase``.
+        output: a directory to write the release to as well, like ``write_release``.
+        ledger: the ledger that pays before noise is drawn; the card then names the entry.
         dataset_id: the dataset whose budget pays.
-        purpose: written to the ledger's entry, next to who, when and ``output``.
+        purpose: the purpose in the ledger's entry, besides the author, time and ``output``.
 
     Returns:
         The release.
 
     Raises:
-        InputError: if an argument is refused, or the table lacks a column or has one whose type no
-            value of the domain has; then nothing was spent, drawn or written.
+        InputError: if an argument is invalid, the table lacks a column, or the type of a column
+            does not fit the domain; then nothing was spent, drawn or written.
         LedgerError: if the ledger can't be used.
-        PrivateStepError: if encoding, counting or drawing fails, as in a job: without a message
-            that could quote a record.
+        PrivateStepError: if encoding, counting or drawing fails; as in a job, the message does not
+            quote records.
         ReleaseError: if a written file was lost.
         Exception: if the release could not be written. The attribute ``release`` of the exception
             is the release, because the budget is spent and another draw would cost it again.
 
-    Cost: encoding and counting take tens of nanoseconds a record and attribute, on one thread;
-    memory for the table, 16 bytes and the codes a record where the unit is not the record, and the
-    mechanism.
+    Cost: encoding and counting take tens of nanoseconds per record and attribute, on one thread.
+    The table and the mechanism need memory; if the unit is not the record, so do 16 bytes and the
+    codes per record.
 
     Example:
         >>> import pyarrow as pa
@@ -146,12 +146,12 @@ def release(
     if ledger is not None and token is not None:
         ledger.mark_released(token, drawn.draw_id)
     if (told := middles_warning(drawn, within_bins)) is not None:
-        _LOG.warning("%s", told)  # a warning that is made an error would lose the release
+        _LOG.warning("%s", told)  # if warnings were turned into errors, the release would be lost
     return drawn
 
 
 def _write(drawn: SyntheticDatabase, output: str | os.PathLike[str]) -> None:
-    """Writes a release; where that fails, the exception holds what was paid for."""
+    """Writes a release; if writing fails, the exception carries the release, which was paid for."""
     try:
         write_release(drawn, output)
     except Exception as error:
@@ -171,7 +171,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
         records.check_column("privacy_unit", privacy_unit)
         return list(dict.fromkeys((*domain.names, privacy_unit)))
     if RECORD in records.types:
-        # A user who means that column would unknowingly get the weaker promise.
+        # A user who means this column would unknowingly get the weaker guarantee.
         condition = "is also a column of the table: rename that column to say which is meant"
         raise InputError("privacy_unit", RECORD, condition)
     warn_of_record_unit(name for name in records.types if name not in domain)
@@ -182,7 +182,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
 def _count(
     plan: MarginalsPlan, records: Table, columns: list[str]
 ) -> tuple[Histogram | Marginals, NDArray[np.int64] | None]:
-    """Returns the exact summary, and the counts outside the domain if asked; both are secret."""
+    """Returns the exact summary and, if asked, the counts outside the domain; both are secret."""
     accumulator = choose_accumulator(plan.domain, plan.summary_tables)
     as_cells = isinstance(accumulator, HistogramAccumulator)
     how = plan.domain, plan.promised.privacy_unit, as_cells

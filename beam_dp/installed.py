@@ -1,4 +1,4 @@
-"""The libraries that the package needs, and names whose modules are imported at their first use."""
+"""The libraries that the package needs, and names whose modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-# Each with a module that shows whether it can be loaded. These suffice to read a release.
+# Libraries for reading a release, each with a module to import as a test.
 READING = {
     "numpy": "numpy",
     "fastavro": "fastavro",
@@ -28,7 +28,7 @@ MAKING = {
     "jsonschema": "jsonschema",
     "pandas": "pandas",
     "pyyaml": "yaml",
-    # Last: it is the slowest, and its runners are checked next.
+    # Beam is last, because it is the slowest, and its runners are checked next.
     "apache-beam": "apache_beam",
 }
 READS_ARROW = "pyarrow is not installed: pip install pyarrow"
@@ -45,7 +45,7 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
     if str(error) == READS_ARROW:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
-    # The name of a module, or of a package without metadata.
+    # The fallback is the name of a module, or of a package without metadata.
     package = modules.get((error.name or "").replace("-", "_"))
     if package is None:
         return None

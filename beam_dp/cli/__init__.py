@@ -1,1 +1,1 @@
-"""The command `beam-dp`: what a person types, and what is shown to them."""
+"""The command `beam-dp`: its arguments and its output."""

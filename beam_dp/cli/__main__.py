@@ -1,4 +1,4 @@
-"""`python -m beam_dp.cli`: what `beam-dp` does."""
+"""`python -m beam_dp.cli`: the same as `beam-dp`."""
 
 import sys
 

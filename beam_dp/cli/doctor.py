@@ -1,6 +1,6 @@
-"""The command `beam-dp doctor`: checks the installation, and says how to get missing parts.
+"""The command `beam-dp doctor`: checks the installation, and explains how to get missing parts.
 
-It uses no network, except for a ledger on a server.
+It does not use the network, except for a ledger on a server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OLDEST_PYTHON = (3, 11)
 _LEDGER_SECONDS = 5.0
 
 
-# The extras of setup.py for users, each with its module and its purpose.
+# The extras of setup.py for users: the module and the purpose of each extra.
 EXTRAS = {
     "gcs": ("google.cloud.storage", "releases in Google Cloud Storage"),
     "kafka": ("confluent_kafka", "streams from Kafka"),
@@ -37,7 +37,7 @@ EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """The result of one check; ``told`` is a version, or a purpose and how to install it."""
+    """The result of one check; ``told``: a version, or a purpose and how to install the part."""
 
     state: Literal["works", "missing", "broken"]
     what: str
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Prints the findings; returns 1 if something is broken that making a release needs."""
+    """Prints the findings; returns 1 if a part that making a release needs is broken."""
     own = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
     core = [_python(), own, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
     local, *others = _runners()
@@ -80,7 +80,7 @@ def _loaded(package: str, module: str) -> Finding:
         return Finding("broken", package, f"not installed: pip install {package}")
     try:
         if module == "apache_beam":
-            import_program("runners")  # loads Beam without its warnings
+            import_program("runners")  # imports Beam without warnings
         importlib.import_module(module)
     except Exception as error:
         cure = f"pip install --force-reinstall {package}"
@@ -114,7 +114,7 @@ def _extras() -> Iterator[Finding]:
     for extra, (module, purpose) in EXTRAS.items():
         try:
             is_there = importlib.util.find_spec(module) is not None
-        except ImportError:  # from its parent package
+        except ImportError:  # raised by a missing parent package
             is_there = False
         cure = "" if is_there else f": pip install 'beam_dp[{extra}]'"
         yield Finding("works" if is_there else "missing", extra, purpose + cure)
@@ -127,7 +127,7 @@ def _ledger(url: str) -> Finding:
         ledger = Ledger(url, wait_seconds=_LEDGER_SECONDS)
         num_datasets = len(ledger.datasets())
     except InputError as error:
-        return Finding("broken", "ledger", str(error))  # a LedgerError hides the password
+        return Finding("broken", "ledger", str(error))  # this message hides the password
     return Finding("works", ledger.name, f"answers; dataset ids: {num_datasets:,}")
 
 

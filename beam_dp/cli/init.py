@@ -66,7 +66,7 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
         given["from"],
         table=given["table"],
         dialect=given["dialect"],
-        null=given["null"] or "declared",  # type: ignore[arg-type]  # which it checks
+        null=given["null"] or "declared",  # type: ignore[arg-type]  # checked there
     )
     if given["edges_from"] is None or given["bins"] is None:
         return draft

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Dataset
     from beam_dp.privacy.ledger.ledger import Ledger
 
-# Flags of --declare, which requires all but the last two.
+# Flags of --declare; all but the last two are required.
 _DECLARATION = tuple(
     dataclasses.replace(flag, help=f"with --declare: {flag.help}")
     for flag in (
@@ -45,13 +45,13 @@ _FLAGS = (
     *_DECLARATION,
     JSON,
 )
-# Names of the kinds of losses, for the remaining budget.
+# Descriptions of the kinds of privacy loss, for the remaining budget.
 _KINDS = (
     ("pure", "a release that needs no delta, as with Laplace noise"),
     ("gaussian", "one with Gaussian noise"),
     ("zcdp", "any other, such as mwem in rounds"),
 )
-# How releases of a budget add up.
+# Descriptions of the rules by which the losses of releases add up.
 _COMPOSITIONS = {
     "pure_first": "epsilons, then a filter once a release needs delta",
     "auto": "by a filter that the first release chooses, or epsilons alone",
@@ -117,7 +117,7 @@ def _report(ledger: Ledger, dataset: Dataset) -> dict[str, Any]:
 
 
 def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Returns all budgets and their payments, from the values that --json prints."""
+    """Returns a table of all budgets and payments, from the values that --json prints."""
     parts: list[RenderableType] = [plain_text(f"budgets of {name}")]
     for report in reports:
         rows = [
@@ -137,10 +137,10 @@ def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
-    """Returns the remaining budget for one more release, a line for each kind of loss.
+    """Returns the remaining budget for one more release, one line per kind of loss.
 
-    Numbers are rounded down, so that a release with one of them fits. ``slack`` is the delta for a
-    release that is private except with some probability, such as a histogram of keys.
+    Numbers are rounded down, so that a release with a printed number fits. ``slack``: the delta for
+    a release that may fail with some probability, such as a histogram of keys.
 
     Example:
         >>> _left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
@@ -151,7 +151,7 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
     left = {kind: down_to_digits(epsilon, 4) for kind, epsilon in epsilons.items()}
     told = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]
     held = down_to_digits(slack, 4)
-    if told and held > 0:  # such a release also needs some epsilon
+    if told and held > 0:  # a histogram of keys also needs some epsilon
         told.append(f"delta {held:g} for a histogram of keys")
     if not told:
         return ["nothing"]
@@ -159,7 +159,7 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
 
 
 def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns the mechanism, time, author, purpose and output of an entry."""
+    """Returns rows with the mechanism, time, author, purpose and output of an entry."""
     guarantee, origin = entry["guarantee"], entry["origin"] or {}
     paid = f"epsilon {guarantee['epsilon']:g}, delta {guarantee['delta']:g}"
     when = str(entry["spent_at"]).replace("T", " ").replace("+00:00", " UTC")
@@ -175,7 +175,7 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """Returns the mechanism; for windows with renewed budgets, also their worst case together."""
+    """Returns the mechanism; if windows renew their budget, also the loss of all together."""
     from beam_dp.windows.unit import MECHANISM  # slower than all other imports
 
     text, parameters = str(entry["mechanism"]), entry["parameters"]

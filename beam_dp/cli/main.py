@@ -15,7 +15,7 @@ from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in command_line.PROGRAMS}
-# The other commands: the module of each, with it in COMMANDS, and its purpose.
+# The commands that do not run on Beam: module (each has COMMANDS) and purpose.
 _MODULES = {
     "init": ("init", "a domain file from a declared schema, never records"),
     "plan": ("plan", "every mechanism for a job, before any data is read"),
@@ -36,14 +36,14 @@ _MODULES = {
     "completion": ("main", "a completion script for bash, zsh or fish"),
 }
 _SHELLS = ("bash", "zsh", "fish")
-_FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of values that may be files
+_FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of flags whose values may be files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for refused input.
 
-    `doctor`, `verify` and the programs also have other exit codes. ``argv`` is without the
-    program's name; by default the arguments of the process.
+    `doctor`, `verify` and the programs also have other exit codes. ``argv``: the arguments without
+    the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -69,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {arguments[0]}: {cure}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe; Python must not complain about that.
+        # The reader, such as `head`, has closed the pipe; Python must not report this as an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def command(name: str) -> command_line.Command:
-    """Returns a command that is not a program on Beam; imports its module."""
+    """Returns a command that does not run on Beam; imports its module."""
     module = importlib.import_module(f"beam_dp.cli.{_MODULES[name][0]}")
     found: command_line.Command = module.COMMANDS[name]
     return found
@@ -91,7 +91,7 @@ def flags_of_command(name: str) -> tuple[Flag, ...]:
 def command_parsers(
     names: Collection[str] = (*_MODULES, *PIPELINES),
 ) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
-    """Returns the parser of the command line, and of each command; imports those in ``names``."""
+    """Returns the main parser and the commands' parsers; imports the commands in ``names``."""
     parser = Parser(
         prog="beam-dp",
         description="Plan, make and read private releases.",
@@ -131,7 +131,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _run_pipeline(module: str, arguments: list[str]) -> int:
-    """Checks the command line, and only then imports the program, and Beam."""
+    """Checks the command line before it imports the program and Beam."""
     flags = command_line.flags_of_program(module)
     given, rest = command_line.parse_own(
         flags,
@@ -147,7 +147,7 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
 
 
 def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
-    """Refuses an invalid guarantee, seconds before the program would."""
+    """Refuses an invalid guarantee, seconds earlier than the program would."""
     if "epsilon" not in given:
         return
     from beam_dp.flags.shared import read_guarantee
@@ -167,7 +167,7 @@ def _complete(options: argparse.Namespace) -> None:
     whole, commands = command_parsers()
     for name, parser in commands.items():
         choices = {flag.name: flag.choices for flag in flags_of_command(name) if flag.choices}
-        for action in parser._actions:  # of a parser that parses nothing
+        for action in parser._actions:  # this parser is only used for completion
             action.choices = choices.get(action.dest)
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The command `beam-dp plan`: its flags, and their valid combinations.
 
-No heavy imports: a bad flag is refused before anything is planned.
+There are no heavy imports, so bad flags are refused quickly, before anything is planned.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OF_SPARSE = (
     Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
 )
 _NOT_OF_SPARSE = ("domain", "workload", "max_error")
-# Each asks for the least epsilon, which then must not be given.
+# Flags that ask for the smallest epsilon; --epsilon must not be given with these flags.
 TARGET_ERROR = Flag(
     "target_error",
     "instead of --epsilon: find the least one with which the expected error of an answer (root mean"
@@ -89,7 +89,7 @@ _NUM_CELLS = Flag(
     "U",
     form="integer",
 )
-# Flags that help to find how many queries may be asked.
+# Flags for finding out how many queries may be asked.
 _OF_QUERIES = (
     "domain",
     "num_records",
@@ -106,7 +106,7 @@ _OF_QUERIES = (
     "num_records_is_public",
     "allow_large_delta",
 )
-# A window has no public number of records, and no bound for comparison.
+# The number of records in a window is not public, and there is no bound for comparison.
 _NOT_OF_WINDOWS = (
     "num_records",
     "num_records_is_public",
@@ -159,16 +159,16 @@ FLAGS = (
 )
 
 
-# Arguments whose flags have other names.
+# Arguments whose flags have a different name.
 _FLAG_OF = {"max_size": "size", "projection_width": "size", "max_error_fraction": "max_error"}
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Prints an option of every mechanism for a job."""
+    """Prints the options for a job, one or more per mechanism."""
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
-        from beam_dp.cli.plan_tables import print_plan  # which takes a second
+        from beam_dp.cli.plan_tables import print_plan  # this import takes a second
 
         print_plan(texts, counts_queries=asks_for_queries(texts))
     except InputError as error:
@@ -183,7 +183,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def check_plan(texts: Mapping[str, str | None]) -> None:
-    """Refuses flags that are missing, do not go together, are not numbers, or name no files."""
+    """Refuses flags that are missing, exclude each other, or are invalid numbers or files."""
     if texts["num_records"] == "noisy":
         condition = "must be about how many records there are: a public guess, to compare errors by"
         raise InputError("num_records", texts["num_records"], condition)
@@ -193,7 +193,7 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     condition = "must be given with --target_error, and without --workload"
     _refuse(texts, (_NUM_CELLS.name,), condition)
     if _is_target_given(texts):
-        texts = {**texts, "epsilon": "1"}  # the result, which is not given
+        texts = {**texts, "epsilon": "1"}  # placeholder: epsilon is the result
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
@@ -208,11 +208,11 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
 
 
 def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
-    """Returns whether to count queries: an error is given, without a workload."""
+    """Returns whether to count queries: an error is given, but not a workload."""
     others = ("workload", "windows", "num_keys", "largest_count")
     if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
         return False
-    # Queries of keys need no workload. Without an epsilon, the error asks for one.
+    # Queries of keys don't need a workload. Without an epsilon, the error asks for an epsilon.
     return texts["max_sparsity"] is None or texts["epsilon"] is not None
 
 
@@ -239,7 +239,7 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
 
 
 def _is_target_given(texts: Mapping[str, str | None]) -> bool:
-    """Returns whether an error is given; refuses it with a second one or an epsilon."""
+    """Returns whether an error is given; refuses an error with a second error or an epsilon."""
     given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
     if not given:
         return False

@@ -27,7 +27,7 @@ from beam_dp.queries.workload import Workload, parse_workload
 
 
 def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
-    """Returns the job of flags that ``check_plan`` accepted; reads the domain, and no data."""
+    """Returns the job for flags that ``check_plan`` accepted; reads the domain but no records."""
     given = {name: text for name, text in texts.items() if text is not None}
     promised = read_promise(given)
     if "max_sparsity" in given:
@@ -49,7 +49,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
 
 
 def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
-    """Returns the job to count queries that flags describe; see ``job_of``."""
+    """Returns the job that counts queries, for the given flags; see ``job_of``."""
     given = {name: text for name, text in texts.items() if text is not None}
     num_cells = integer("num_cells", given["num_cells"]) if "num_cells" in given else None
     if "domain" in given:
@@ -65,7 +65,7 @@ def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
 
 
 def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the arguments that all jobs share."""
+    """Returns the arguments that are common to all jobs."""
     guarantee = read_guarantee(given)
     is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
     return {
@@ -87,7 +87,7 @@ def read_target(texts: Mapping[str, str | None]) -> Target | None:
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
-    """Returns marginals if a workload has nothing else, otherwise linear queries."""
+    """Returns a workload of marginals if there is nothing else, otherwise of linear queries."""
     try:
         return parse_workload(spec, domain)
     except InputError:
@@ -99,7 +99,7 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
 def command_line(
     job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
 ) -> str | None:
-    """Returns the command that runs an option; None if no program runs it."""
+    """Returns the command that runs an option; None if the option has no program."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
@@ -120,7 +120,7 @@ def command_line(
     }
     if option.program in ("release_synthetic_database", "answer_queries"):
         flags["num_records"] = str(job.given_num_records)
-    if option.program != "release_intervals":  # releases all intervals
+    if option.program != "release_intervals":  # this program releases all intervals
         flags["mechanism"] = option.mechanism
         if isinstance(job, PlanningJob):
             flags["calibration"] = option.calibration
@@ -135,7 +135,7 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags of the budget that paid for released edges, and must pay again.
+    """Returns the flags for the budget that paid for released edges, which must pay again.
 
     Example:
         >>> paying_flags(Domain(()))
@@ -146,7 +146,7 @@ def paying_flags(domain: Domain) -> dict[str, str]:
 
 
 def edges_lines(domain: Domain) -> list[str]:
-    """Returns the lines about released edges: which budget must pay, and why."""
+    """Returns the lines about released edges: the budget that must pay, and the reason."""
     return [
         f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, with what is"
         " left of it, for both add up"
@@ -163,7 +163,7 @@ def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
 
 
 def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
-    """Returns the text for --queries; only releases take weights of marginals."""
+    """Returns the value for --queries, without weights, which only releases accept."""
     workload = getattr(job, "workload", None)
     is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
     return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec

@@ -34,7 +34,7 @@ Texts = Mapping[str, str | None]
 
 
 class _Plan(NamedTuple):
-    """A plan: for people, as JSON, and the command line of its best option."""
+    """A plan as text and as JSON, with the command line of its best option."""
 
     shown: RenderableType
     json: dict[str, Any]
@@ -113,8 +113,8 @@ def _mechanisms(texts: Texts) -> _Plan:
 
 
 def _for_target(texts: Texts, target: Target) -> _Plan:
-    """Returns the least epsilon with which each mechanism keeps an error."""
-    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has its own
+    """Returns the smallest epsilon with which each mechanism meets an error."""
+    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has its own epsilon
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
@@ -155,7 +155,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
 
 
 def _queries(texts: Texts) -> _Plan:
-    """Returns how many queries each mechanism may be asked."""
+    """Returns the number of queries that each mechanism can answer."""
     job = plan_jobs.query_count_job(texts)
     counts = count_queries(job)
     title = (
@@ -180,7 +180,7 @@ def _queries(texts: Texts) -> _Plan:
 
 
 def counted_queries(count: int) -> str:
-    """Returns a number of queries in a few words.
+    """Returns a number of queries as a short text.
 
     Example:
         >>> counted_queries(0), counted_queries(7396), counted_queries(10**123)
@@ -195,7 +195,7 @@ def counted_queries(count: int) -> str:
 
 
 def _windows(texts: Texts, target: Target | None) -> _Plan:
-    """Returns the ways to measure windows of a stream; ``target`` applies to every question."""
+    """Returns the ways to measure the windows of a stream; ``target`` applies to all questions."""
     asked = texts if target is None else _with_epsilon(texts, 1.0)
     given = {name: text for name, text in asked.items() if text is not None}
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
@@ -213,7 +213,7 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
         epsilon = number("epsilon", given["epsilon"])
         options = rank(epsilon)
         found = [option.to_json() for option in options]
-        # The best size of blocks for each noise.
+        # The best size of blocks for each kind of noise.
         best = {(option.strategy, option.distribution): option for option in reversed(options)}
         shown = [option for option in options if option in best.values()]
     else:
@@ -244,7 +244,7 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
 
 
 def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) -> RenderableType:
-    """Returns a column for each option, best first, and a row for each question."""
+    """Returns a table with one column per option, best first, and one row per question."""
     blocks = [
         ("-", "-") if each.block is None else (f"{each.block:,}", f"{each.share:.0%}")
         for each in options
@@ -266,7 +266,7 @@ def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) 
 
 
 class _Noted(Protocol):
-    """An option as the table needs it."""
+    """The part of an option that the table needs."""
 
     @property
     def note(self) -> str: ...
@@ -290,9 +290,9 @@ def options_table(
     *,
     show_refused: bool,
 ) -> RenderableType:
-    """Returns a table of options, best first, that fits 80 columns; refused ones are counted.
+    """Returns a table of options, best first, in 80 columns; only counts impossible options.
 
-    Below it are the notes of options, the legend, and with ``show_refused`` each refusal.
+    Below the table are the notes of options, the legend, and with ``show_refused`` each refusal.
     """
     notes: dict[str, int] = {}
     shown, refusals = [], []
@@ -335,7 +335,7 @@ def _expected_or_measured(option: Option) -> str:
 
 
 def bound_text(option: Option) -> str:
-    """Returns the bound on all errors of an option, or that there is none."""
+    """Returns the bound on all errors of an option as text, or a text that there is no bound."""
     if option.bound is None:
         return "none"
     return "vacuous" if option.bound.vacuous else short(option.bound.max_error)
@@ -346,7 +346,7 @@ def _numbers(option: SparseOption) -> str:
 
 
 def memory_text(option: Option) -> str:
-    """Returns the memory of an option."""
+    """Returns the memory of an option as text."""
     if option.resources is None:
         return "-"
     memory = option.resources.memory_bytes
@@ -354,7 +354,7 @@ def memory_text(option: Option) -> str:
 
 
 def time_text(option: Option) -> str:
-    """Returns the time of an option."""
+    """Returns the running time of an option as text."""
     if option.resources is None:
         return "-"
     seconds = option.resources.seconds
@@ -367,7 +367,7 @@ _COST = {"memory": memory_text, "time": time_text}
 
 
 def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> str:
-    """Returns the meaning and unit of the errors in a table."""
+    """Returns a text with the meaning and unit of the errors in a table."""
     if not isinstance(job, PlanningJob):
         keys = f"{job.max_sparsity:,} keys"
         return f"error: expected of a query of {keys}, root mean squared, in records"
@@ -406,11 +406,11 @@ def _target_title(target: Target, guarantee: Guarantee) -> str:
 
 
 def _large_epsilon_lines(epsilon: float) -> list[str]:
-    """Returns a line of warning if an epsilon protects little."""
+    """Returns a warning line if an epsilon is so large that it protects little."""
     text = large_epsilon(epsilon)
     return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
 
 
 def _with_epsilon(texts: Texts, epsilon: float) -> Texts:
-    """Returns the texts of flags with an epsilon of at most six digits, as it is typed."""
+    """Returns the flags as typed, with an epsilon of at most six digits."""
     return {**texts, "epsilon": f"{epsilon:g}"}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
-# Words of formulas, which `verify` explains if they occur.
+# Words of formulas, which `verify` explains if a formula contains the word.
 _WORDS = {
     "sensitivity": "how far one unit can move what is measured: L1, the sum of all changes;"
     " L2, the root of the sum of their squares",
@@ -54,7 +54,7 @@ def _describe(options: argparse.Namespace) -> None:
     if not options.json:
         Console().print(of_kind("describe", release))
         return
-    # The release was verified when it was read, so this is its card.
+    # Reading a release verifies it, so the card can be trusted here.
     text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
     if is_horizon:
         found = {"windows": [*release.windows], "blocks": [*release.blocks]}
@@ -63,7 +63,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _answer(options: argparse.Namespace) -> None:
-    """Prints the answers to a command line."""
+    """Prints the answers that a command line asks for."""
     questions.check_answer(options)
     from beam_dp.releases.kinds import of_kind, read_any
 
@@ -71,7 +71,7 @@ def _answer(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    """Prints the loss that follows from the noise; returns 1 if the promise does not hold."""
+    """Prints the privacy loss that follows from the noise; returns 1 if the guarantee fails."""
     from rich.console import Console
 
     from beam_dp.releases.kinds import read_any, verify_release
@@ -85,7 +85,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def told(found: Verification) -> RenderableType:
-    """Returns the steps, the meaning of their words, faults, notes and the verdict."""
+    """Returns the steps, the meaning of words in the steps, faults, notes and the verdict."""
     from beam_dp.reports.terminal import below_each_other, plain_table, plain_text, promise_facts
 
     kind = found.kind.replace("_", " ")
@@ -119,7 +119,7 @@ def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
 
 
 def verdict(found: Verification) -> str:
-    """Returns one line that says whether the promise holds."""
+    """Returns one line that states whether the guarantee is kept."""
     from beam_dp.verification.steps import above, more_than
 
     if found.epsilon == float("inf"):
@@ -136,7 +136,7 @@ def verdict(found: Verification) -> str:
 
 
 def _diff(options: argparse.Namespace) -> None:
-    """Prints the cells of two releases, those that differ most first."""
+    """Prints the cells of two releases, sorted by their difference, largest first."""
     from beam_dp.releases.kinds import holds_horizon, read_release
     from beam_dp.reports.terminal import print_table
 
@@ -202,7 +202,7 @@ def _workload(release: Release, given: list[str]) -> Workload:
     if not isinstance(release, MarginalsRelease):
         raise refused("marginal", given[0], "applies only to releases of marginals")
     domain = release.domain
-    # A name may hold a comma itself.
+    # A name may itself contain a comma.
     tables = [[text] if text in domain else text.split(",") for text in given]
     try:
         return Workload(domain, tuple(tuple(map(str.strip, names)) for names in tables))
@@ -249,7 +249,7 @@ def _finish(options: argparse.Namespace) -> None:
     elif done[directory]:
         state = "the release is complete"
     else:
-        # A live writer can no longer publish anything from them.
+        # A running writer can no longer publish anything from these drafts.
         state, removed = "no release was committed", f"drafts withdrawn: {num_drafts}"
     print(f"{directory}: {state}; {removed}")
 
@@ -281,22 +281,22 @@ def report(
     ledger: str | None = None,
     against: str | os.PathLike[str] | None = None,
 ) -> pathlib.Path:
-    """Writes one HTML page for people: what a release promises, its answers and their errors.
+    """Writes one HTML page about a release: its guarantee, its answers and their errors.
 
-    Privacy: the page follows from the release and is as public, unless ``against`` is given: then
-    it is as private as these records.
+    Privacy: the page is computed from the release and is as public as the release. If ``against``
+    is given, the page is as private as those records.
 
     Args:
-        directory: the directory of a release, of any kind.
+        directory: the directory of a release of any kind.
         output: the page, which must not exist yet; by default the directory's name with ``.html``.
-        ledger: URL of the ledger that paid; the page shows its entry.
-        against: Parquet, CSV or Avro files of the records to compare with: a path or a glob.
+        ledger: the URL of the ledger that paid; the page shows the entry.
+        against: a path or glob of Parquet, CSV or Avro files: the records to compare with.
 
     Returns:
-        The page's path.
+        The path of the page.
 
     Raises:
-        InputError: if an argument is refused, there is no release, or a damaged one.
+        InputError: if an argument is invalid, or the release is missing or damaged.
 
     Example:
         >>> report("out/visits")  # doctest: +SKIP
@@ -328,13 +328,13 @@ def report(
         truth=truth,
     )
     text = report_page(release, beside).encode()
-    # A page with counts of records is readable for its owner alone.
+    # Only the owner may read a page with counts of records.
     write_new_file(page, text, is_private=truth is not None)
     return page
 
 
 def _truth(release: AnyRelease, path: str) -> Truth:
-    from beam_dp.flags.command_line import import_program  # loads readers of files only here
+    from beam_dp.flags.command_line import import_program  # imports readers of files only here
 
     truth: Truth = import_program("flags").read_truth(release, path)
     return truth
@@ -348,7 +348,7 @@ def _page_next_to(directory: str) -> str:
 
 
 def _check_output(output: pathlib.Path) -> None:
-    """Refuses, before anything is computed, a page that could not be written at the end."""
+    """Refuses a path that the page could not be written to, before anything is computed."""
     if output.exists() or output.is_symlink():
         raise InputError("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():
@@ -356,7 +356,7 @@ def _check_output(output: pathlib.Path) -> None:
 
 
 def _entry(url: str, release: AnyRelease) -> Entry:
-    """Returns the entry of a ledger that paid for a release; refuses a ledger that has none."""
+    """Returns the ledger's entry that paid for a release; refuses a ledger without this entry."""
     from beam_dp.privacy.ledger.ledger import Ledger
     from beam_dp.reports.page import paid_by
 

@@ -1,1 +1,1 @@
-"""Command-line flags and how a bad one is refused. No Beam here."""
+"""Command-line flags, and the errors for invalid flags. Does not import Beam."""

@@ -1,8 +1,8 @@
 """Command lines of programs that run on Beam, parsed and checked without importing Beam.
 
-The flags of programs are declared next to the mechanisms that take them, and Beam's flags in Beam:
-importing either takes long. So they are kept in files, which `make generated` writes; tests compare
-them.
+The flags of programs are declared next to the mechanisms that use the flags, and Beam's flags are
+declared in Beam. Importing either takes long. So `make generated` writes all flags to files, which
+this module reads; tests compare the files with the declarations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest, re
 FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
 BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
 
-# Each program with its purpose.
+# The purpose of each program.
 PROGRAMS = {
     "answer_queries": "answer linear queries one after the other, or a file of them at once",
     "check_domain": "how the domain maps each value in a public or made-up sample",
@@ -40,10 +40,10 @@ PROGRAMS = {
     "release_synthetic_database": "release synthetic records that answer a workload",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
-# Names at least this similar to one of our flags are misspellings of it. A test checks that no flag
-# of Beam is that similar.
+# A name at least this similar to one of our flags is a misspelling. A test checks that Beam's flags
+# are less similar to our flags.
 SLIP = 0.85
-# Python and Beam read these patterns alike; only Beam decides about others, such as [a-z] and **.
+# Python and Beam match these patterns alike. Only Beam checks other patterns: [a-z], **.
 _PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
 
 
@@ -59,7 +59,7 @@ class Command:
 def parse_own(
     flags: Sequence[Flag], argv: Sequence[str], *, program: str, description: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the text of each of our flags that is given or has a default, and Beam's flags."""
+    """Returns our flags as typed or by default, and Beam's own flags."""
     parser = Parser(prog=program, description=description.partition("\n")[0])
     parser.epilog = "Beam's own flags, such as --runner and --direct_num_workers, pass through."
     parser.add_flags(flags)
@@ -71,11 +71,11 @@ def parse_own(
 
 
 def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns an error in one line, with dashes before arguments that are flags."""
+    """Returns an error as one line, with dashes before the names of flags."""
     text = " ".join(str(error).split())
     if not isinstance(error, InputError):
         return text
-    # The package names arguments; here they are flags, also a switch in a condition.
+    # The package's messages name arguments; on a command line the arguments are flags.
     for flag in flags:
         if flag.is_switch:
             text = text.replace(f"unless {flag.name} is", f"unless --{flag.name} is")
@@ -87,7 +87,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
 
 
 def unknown_flag(name: str, near: str) -> FlagError:
-    """Returns the error for an unknown flag, with the nearest known one."""
+    """Returns the error for an unknown flag, which names the nearest known flag."""
     return FlagError(
         f"{name}: unknown flag; must be one of this program or of Beam; the nearest is {near}"
     )
@@ -96,7 +96,7 @@ def unknown_flag(name: str, near: str) -> FlagError:
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
-    """Returns the error for an argument without a flag, with the probable intention.
+    """Returns the error for an argument without a flag, with a hint at the likely mistake.
 
     Example:
         >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
@@ -133,7 +133,7 @@ def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
     """Refuses local files that do not exist."""
     for flag in flags:
         text = texts.get(flag.name)
-        # With a colon it is a URL, or a workload that needs no file.
+        # A value with a colon is a URL, or a workload without a file.
         if text is None or ":" in text or text.lstrip().startswith("{"):
             continue
         if flag.form == "file" and not os.path.exists(text):
@@ -146,7 +146,7 @@ def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _may_match(pattern: str) -> bool:
-    """Returns whether a pattern may match a file of this machine.
+    """Returns whether a pattern may match a local file.
 
     Example:
         >>> _may_match(__file__), _may_match(__file__ + ".no*.such?"), _may_match("no/such/[a-z]")
@@ -169,7 +169,7 @@ def command_of(program: str) -> str:
 
 @functools.cache
 def flags_of_program(program: str) -> tuple[Flag, ...]:
-    """Returns the flags of a program, without importing it.
+    """Returns the flags of a program without importing the program.
 
     Example:
         >>> flags_of_program("check_domain")[0].name
@@ -182,14 +182,14 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
 
 
 def description_of_program(program: str) -> str:
-    """Returns the first line of the documentation of a program, without importing it."""
+    """Returns the first line of a program's documentation without importing the program."""
     return str(_kept()[program]["description"])
 
 
 def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam.
 
-    Checks only if the installed Beam has the version whose flags were kept.
+    Checks only if the installed Beam has the version whose flags are in the file.
 
     Example:
         >>> check_beam_names(["--runner", "DirectRunner", "--direct_num_workers=2"], [])
@@ -199,7 +199,7 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     unknown = [name for name in names if name not in kept["flags"]]
     if not unknown:
         return
-    import importlib.metadata  # as slow as all other imports for help and refusals
+    import importlib.metadata  # takes as long as all other imports together
 
     if importlib.metadata.version("apache-beam") == kept["version"]:
         known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]
@@ -216,7 +216,7 @@ def import_program(name: str) -> ModuleType:
     """Imports a module of ``pipelines/``."""
     beside = pathlib.Path(__file__).parents[2] / "pipelines" / "__init__.py"
     found = importlib.util.find_spec("pipelines")
-    # Others may have a package of that name too.
+    # Another distribution may also install a package with the name `pipelines`.
     is_checkout = found is not None and found.origin == str(beside)
     package = "pipelines" if is_checkout else "beam_dp.pipelines"
     return importlib.import_module(f"{package}.{name}")

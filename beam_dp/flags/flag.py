@@ -1,12 +1,12 @@
 """Flags of command lines: their declaration, parsing and one-line refusals.
 
-A flag may also be made from a field of a dataclass:
+A flag may also be declared as a field of a dataclass:
 
     size: int | None = dataclasses.field(
         default=None, metadata=option("how many records are released", "M", integer)
     )
 
-is the flag ``--size M`` of all programs that take the dataclass.
+This field is the flag ``--size M`` of all programs that use the dataclass.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from beam_dp.errors import InputError, shown
 
 
 class FlagError(Exception):
-    """A one-line message about one flag, for the user."""
+    """A one-line message for the user about one flag."""
 
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
-    """Returns the error for a bad value of a flag, named without dashes.
+    """Returns the error for an invalid value of a flag; ``flag``: the name without dashes.
 
     Example:
         >>> str(refused("epsilon", "x", "must be a number"))
@@ -39,9 +39,9 @@ def refused(flag: str, value: object, condition: str) -> FlagError:
 
 
 def number(name: str, text: str, or_word: str = "") -> float:
-    """Returns a text as a float; checks its form, not its range.
+    """Returns the float in a string; checks the form of the number, not the range.
 
-    Refuses ``1_000``, which Python reads: it may be a typing error.
+    Refuses ``1_000``, which Python accepts, because it may be a typing error.
 
     Example:
         >>> number("epsilon", "1e-9")
@@ -56,7 +56,7 @@ def number(name: str, text: str, or_word: str = "") -> float:
 
 
 def integer(name: str, text: str, or_word: str = "") -> int:
-    """Returns a text as an integer: digits, or a whole float such as 1e6.
+    """Returns the integer in a string: digits, or a whole float such as 1e6.
 
     Example:
         >>> integer("num_records", "1e6")
@@ -84,19 +84,19 @@ class Flag:
     """One flag, or positional argument, of a command.
 
     Args:
-        name: without dashes.
+        name: the name without dashes.
         help: the text for ``--help``.
-        metavar: the placeholder of its value in the help; by default its choices. A flag with
-            several values has one placeholder each, separated by spaces.
-        required: whether it must be given.
-        default: the text that is used if none is given.
-        choices: the valid texts, if only these are valid.
-        is_switch: whether it takes no value.
-        form: the form of its text, checked without other flags: ``file`` is an existing file, or
-            text in place of one; ``files`` is a glob that matches an existing file.
-        word: a text that a number flag also accepts, such as ``noisy``.
-        repeats: whether it may be given several times; its value is then a list.
-        is_positional: whether its value is given without its name.
+        metavar: the placeholder for the value in the help; by default the choices. A flag with
+            several values has one placeholder per value, separated by spaces.
+        required: whether the flag must be given.
+        default: the value, as typed, if the flag is not given.
+        choices: the valid values, if the set of values is fixed.
+        is_switch: whether the flag has no value.
+        form: the form of the value, checked without other flags: ``file`` is an existing file, or
+            content in place of a file; ``files`` is a glob that matches an existing file.
+        word: a word that a number flag also accepts, such as ``noisy``.
+        repeats: whether the flag may be given several times; the value is then a list.
+        is_positional: whether the value is given without the name of the flag.
     """
 
     name: str
@@ -115,11 +115,11 @@ class Flag:
 JSON = Flag("json", "JSON for machines", is_switch=True)
 DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positional=True)
 
-# Starts of messages of argparse, and our messages: {} is replaced by the rest.
+# Beginnings of argparse's messages, and our messages, where {} is the rest of the message.
 _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
-    "invalid int value: ": "{} is refused; must be a whole number",  # of Beam's flags
+    "invalid int value: ": "{} is refused; must be a whole number",  # for Beam's flags
     "expected one argument": "must be followed by a value{}",
     "expected 2 arguments": "must be followed by two values{}",
 }
@@ -138,12 +138,12 @@ class Parser(argparse.ArgumentParser):
                 default=argparse.SUPPRESS,
                 help="show the version and exit",
             )
-        # -1e-9 is a number, which its own check refuses, and not a flag.
+        # -1e-9 is a number and not a flag; the check of numbers refuses it.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:
         """Raises argparse's message, reworded."""
-        # "argument --epsilon: expected one argument" names the flag; the rest is our form.
+        # The message "argument --epsilon: expected one argument" contains the name of the flag.
         name, colon, text = message.removeprefix("argument ").partition(": ")
         if name == _REQUIRED:
             raise FlagError(f"{text}: missing; must be given")
@@ -153,9 +153,9 @@ class Parser(argparse.ArgumentParser):
         raise FlagError(f"{name}{colon}{text}")
 
     def add_flags(self, flags: Iterable[Flag]) -> None:
-        """Adds flags, whose values are texts; that of a switch is "true"."""
+        """Adds flags, whose values are strings; the value of a switch is "true"."""
         for flag in flags:
-            text = flag.help.replace("%", "%%")  # argparse reads the text as a format
+            text = flag.help.replace("%", "%%")  # argparse uses the help as a format string
             metavars = (flag.metavar or "|".join(flag.choices)).split(" ")
             if flag.is_positional:
                 self.add_argument(flag.name, help=text, metavar=flag.metavar)
@@ -173,10 +173,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class _ShowVersion(argparse.Action):
-    """Looks up and prints the version of the package, and ends the program."""
+    """Prints the version of the package, and exits the program."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        """Prints, and raises SystemExit."""
+        """Prints the version, and raises SystemExit."""
         import importlib.metadata
 
         try:
@@ -197,7 +197,7 @@ class _Once(argparse.Action):
             before = shown(_without_secrets(earlier))
             condition = f"must be given once (before: {before})"
             raise refused(self.dest, _without_secrets(values), condition)
-        if isinstance(values, list):  # argparse makes an empty list of "--"
+        if isinstance(values, list):  # argparse turns "--" into an empty list
             raise refused(self.dest, "--", "must be a value")
         setattr(namespace, self.dest, values)
 
@@ -215,7 +215,7 @@ def _without_secrets(value: object) -> object:
 
 
 def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
-    """Refuses texts that are missing, empty, not a required number, or outside the choices."""
+    """Refuses values that are missing, empty, not a number if required, or not a valid choice."""
     for flag in flags:
         value = texts[flag.name]
         if value is None:
@@ -230,7 +230,7 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _check_number(flag: Flag, value: str) -> None:
-    """Refuses a text that is not a required number; its range is checked where it is used."""
+    """Refuses a value that must be a number and is not; the range is checked later."""
     try:
         if flag.form in ("number", "integer") and value != flag.word:
             read = number if flag.form == "number" else integer
@@ -244,7 +244,7 @@ def check_applies(
 ) -> None:
     """Refuses flags that apply only to mechanisms other than the chosen one.
 
-    ``flags_of``: the flags that apply to each mechanism. Flags in none of them apply to all.
+    ``flags_of``: the flags of each mechanism. A flag that is not listed applies to all mechanisms.
 
     Example:
         >>> flags = {"mwem": (Flag("num_rounds", ""),), "small_db": (Flag("size", ""),)}
@@ -261,7 +261,7 @@ def check_applies(
 
 
 def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None:
-    """Refuses the first flag of a pair without the second; None counts as not given.
+    """Refuses the first flag of a pair if the second is missing; None counts as not given.
 
     Example:
         >>> check_together({"bins": "9"}, ("edges_from", "bins"), ("bins", "edges_from"))
@@ -274,12 +274,12 @@ def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None
 
 
 def one_of(value: str, known: Sequence[str]) -> str:
-    """Returns the condition that a value must be one of ``known``, with the nearest of these."""
+    """Returns the condition that a value must be in ``known``, and names the nearest choice."""
     return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
-    """Returns names as people list them.
+    """Returns names joined by commas and a final word.
 
     Example:
         >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b"], "or")
@@ -290,7 +290,7 @@ def listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns the known name that looks most like the given one.
+    """Returns the known name that is most similar to the given name.
 
     Example:
         >>> nearest("--epsilom", ["--delta", "--epsilon"])
@@ -303,7 +303,7 @@ _KEY = "option"
 
 
 def as_text(name: str, text: str) -> str:
-    """Returns a text as it is: one of a flag's choices."""
+    """Returns the string unchanged, which is one of a flag's choices."""
     return text
 
 
@@ -316,10 +316,10 @@ def option(
     choices: tuple[str, ...] = (),
     default: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the metadata of a field that is a flag.
+    """Returns the metadata for a dataclass field that is a flag.
 
-    ``name``: of the flag, if it differs from that of the field. ``choices`` and ``default`` are
-    those of ``Flag``; without a default, that of the field is used.
+    ``name``: the name of the flag, if it differs from the field's name. ``choices`` and ``default``
+    are passed to ``Flag``; without a default, the default of the field is used.
     """
     number_or_text, word = (read.read, read.word) if isinstance(read, OrWord) else (read, "")
     forms: dict[Any, Form] = {number: "number", integer: "integer"}
@@ -329,13 +329,13 @@ def option(
 
 
 def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str, Any]:
-    """Returns the metadata of a field for a given flag."""
+    """Returns the metadata for a dataclass field with a given flag."""
     return {_KEY: (flag, read)}
 
 
 @dataclass(frozen=True)
 class OrWord:
-    """Reads a number, or one word."""
+    """Reads a number or a fixed word."""
 
     read: Callable[[str, str, str], float]
     word: str
@@ -346,7 +346,7 @@ class OrWord:
 
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
-    """Returns the flags of dataclasses, in their order, each name once."""
+    """Returns the flags of dataclasses in order, without repeating a name."""
     found: dict[str, Flag] = {}
     for each in options:
         for _, flag, _ in _options(each):
@@ -364,7 +364,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def texts_of(options: Any) -> dict[str, str]:
-    """Returns the texts of flags that would give an object its fields, without None."""
+    """Returns the flags, as typed, that would create an object; omits fields that are None."""
     values = ((flag.name, getattr(options, field)) for field, flag, _ in _options(type(options)))
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value)
@@ -374,7 +374,7 @@ def texts_of(options: Any) -> dict[str, str]:
 
 
 def _options(options: type[Any]) -> Iterator[tuple[str, Flag, Callable[[str, str], Any]]]:
-    """Yields the fields that are flags, each with its flag and its reader."""
+    """Yields the name, flag and reader of each field that is a flag."""
     for field in dataclasses.fields(options):
         if _KEY in field.metadata:
             flag, read = field.metadata[_KEY]

@@ -1,4 +1,4 @@
-"""The flags of `beam-dp answer`; no heavy imports."""
+"""The flags of `beam-dp answer`, without heavy imports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, integer, refused
 
-# A command line has at most one of these, some with --where and --group_by.
+# A command line has at most one of these flags; some allow --where and --group_by.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
-# Flags that apply to some kinds of releases only, with those kinds.
+# The kinds of releases for flags that apply only to some kinds.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
     "sparse": "a release for sparse queries",
@@ -70,7 +70,7 @@ FLAGS = (
 
 
 def check_answer(options: argparse.Namespace) -> None:
-    """Refuses a command line without a question, or with two; reads ``limit`` as a number."""
+    """Refuses a command line without a question or with two questions; parses ``limit``."""
     read_limit(options)
     asked = [name for name in _WHAT if _is_given(options, name)]
     limits = [name for name in ("where", "group_by") if _is_given(options, name)]

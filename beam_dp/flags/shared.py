@@ -162,7 +162,7 @@ COMMON = (
 
 
 def read_guarantee(given: Mapping[str, str]) -> Guarantee:
-    """Returns the guarantee that flags describe."""
+    """Returns the guarantee that the flags describe."""
     return Guarantee(
         epsilon=number("epsilon", given["epsilon"]),
         delta=number("delta", given["delta"]),

@@ -1,6 +1,6 @@
-"""Flags for releases of windows: the horizon, whom it protects, and the questions.
+"""Flags for releases of windows: the horizon, the protected unit, and the questions.
 
-No heavy imports: `beam-dp` reads these flags for every command.
+There are no heavy imports, because `beam-dp` reads these flags for every command.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROTECTED_WINDOWS = Flag(
     "P",
     form="integer",
 )
-FILE_TIME = "file_time"  # not a column: when the file of a record was last changed
+FILE_TIME = "file_time"  # not a column, but the time when a record's file was last changed
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
@@ -67,14 +67,14 @@ BLOCK = Flag(
 )
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
-# Together with --privacy_unit and --max_records_per_unit, these define whom a release protects.
+# These flags, --privacy_unit and --max_records_per_unit define the unit that a release protects.
 UNIT = (MAX_WINDOWS_PER_UNIT, PROTECTED_WINDOWS)
 MEASURED = (STRATEGY, QUESTIONS, BLOCK)
 TIMES = (EVENT_TIME, ARRIVAL)
 
 
 def read_horizon(given: Mapping[str, str]) -> Horizon:
-    """Returns the horizon that flags describe."""
+    """Returns the horizon that the flags describe."""
     from beam_dp.windows.horizon import Horizon
 
     return Horizon(
@@ -98,7 +98,7 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
 
 
 def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the arguments of the planner of windows for ``QUESTIONS`` and ``BLOCK``."""
+    """Returns the arguments for the planner of windows from ``QUESTIONS`` and ``BLOCK``."""
     found: dict[str, Any] = {}
     if "questions" in given:
         found["questions"] = tuple(text.strip() for text in given["questions"].split(","))

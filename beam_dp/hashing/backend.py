@@ -16,7 +16,8 @@ try:
     kernel = importlib.import_module("beam_dp.hashing._kernel")
 except ImportError:
     kernel = None
-    # Once per process: a worker without a compiler looks healthy and is 100 to 200 times slower.
+    # Warns once per process: a worker without the kernel looks healthy but is 100 to 200 times
+    # slower.
     logging.getLogger(__name__).warning(
         "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
         "projections give the same results, about 100 times slower"
@@ -24,19 +25,19 @@ except ImportError:
 
 
 def available_backends() -> tuple[str, ...]:
-    """Returns the backends that this machine and installation can run, the fastest first.
+    """Returns the backends that this machine and installation can run, fastest first.
 
-    ``vpclmulqdq512``, ``vpclmulqdq256`` and ``pclmulqdq`` are named after the instructions that
-    they use, ``portable`` is plain C, and ``numpy`` is always there.
+    ``vpclmulqdq512``, ``vpclmulqdq256`` and ``pclmulqdq`` are named after CPU instructions,
+    ``portable`` is plain C, and ``numpy`` is always available.
     """
     compiled: tuple[str, ...] = kernel.backends() if kernel else ()
     return (*compiled, "numpy")
 
 
 def active_backend() -> str:
-    """Returns the backend in use: the fastest, or what BEAM_DP_HASHING_BACKEND names.
+    """Returns the backend in use: BEAM_DP_HASHING_BACKEND if set, otherwise the fastest.
 
-    The answer ``numpy`` on a machine with a compiler means that the extension was not built.
+    If this returns ``numpy`` on a machine with a compiler, the extension was not built.
     """
     available = available_backends()
     chosen = os.environ.get(ENVIRONMENT_VARIABLE) or available[0]

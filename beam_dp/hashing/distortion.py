@@ -1,4 +1,4 @@
-"""How far a projection by random signs moves inner products: bounds that hold with r-wise hashing.
+"""Bounds on the change of inner products by a projection with random signs and r-wise hashing.
 
 Let x be the counts of keys and q a query, both without negative values, R the entries of a column
 of A. The answer <Aq, Ax> / R is wrong by the distortion
@@ -46,11 +46,11 @@ from beam_dp.hashing.folding import num_buckets
 
 @dataclasses.dataclass(frozen=True)
 class Distortion:
-    """Tails of a projection whose hash key is uniform, for queries and data that do not know it.
+    """Tail bounds of a projection with a uniform hash key, independent of queries and data.
 
-    ``num_blocks``: R, entries of a column: blocks; T where all rows have one.
-    ``independence``: r, of the hash; at least 4.
-    ``sparsity``: m, the most keys of a query; their values are from 0 to 1.
+    ``num_blocks``: R, the number of blocks (entries per column); T for dense signs.
+    ``independence``: r, the independence of the hash; at least 4.
+    ``sparsity``: m, the maximum number of keys in a query; their values are between 0 and 1.
 
     Example:
         >>> tails = Distortion(2**16, 8, 48, sparsity=100, num_queries=1000)
@@ -65,17 +65,17 @@ class Distortion:
     num_queries: int
 
     def bound(self, norm: float, largest: float, failure_probability: float) -> float:
-        """Returns a bound on the distortion of all queries, except with the probability.
+        """Returns a bound on the distortion of all queries, with probability 1 - beta.
 
-        ``norm``: at least the L2 norm of the counts.
-        ``largest``: at least the largest count; at most the norm is used.
-        ``failure_probability``: over the hash key, in (0, 1).
+        ``norm``: an upper bound on the L2 norm of the counts.
+        ``largest``: an upper bound on the largest count; values above ``norm`` act like ``norm``.
+        ``failure_probability``: beta, in (0, 1), over the hash key.
         """
         largest = min(largest, norm)
         within = min(norm, math.sqrt(self.sparsity) * largest)
         root = math.sqrt(self.sparsity)
         if self._is_dense:
-            # One variable, whose eigenvalues are sums of the two norms.
+            # A single variable, whose eigenvalues are sums of the two norms.
             plus, minus = (1 + within / norm) / 2, (within / norm - 1) / 2
             cumulants = [
                 2 ** (j - 1)
@@ -91,14 +91,14 @@ class Distortion:
         together = _moments(self._cumulants_together())
         scales = [root * norm * self._per_root, self.sparsity * largest * self._per_root]
         by_moments = self._markov([apart, together], scales, failure_probability)
-        # The variance of both parts is known exactly.
+        # The variances of both parts are known exactly.
         squares = self.sparsity * (norm**2 + within**2) * self._per_root**2
         return min(by_moments, math.sqrt(squares * self.num_queries / failure_probability))
 
     def coefficient(self, failure_probability: float) -> float:
-        """Returns a bound on the distortion of any counts, divided by their norm.
+        """Returns a bound on the distortion for any counts, divided by the norm of the counts.
 
-        For blocks it follows from the variance alone: one key may have all records.
+        For blocks, the bound follows from the variance alone, because one key may have all records.
         """
         if self._is_dense:
             return self.bound(1.0, 1.0, failure_probability)
@@ -106,7 +106,7 @@ class Distortion:
         return math.sqrt(2 * self.sparsity * chances) * self._per_root
 
     def squared_norm(self, failure_probability: float) -> float:
-        """Returns a bound on |Aq|^2 / R for all queries, except with the probability."""
+        """Returns a bound on |Aq|^2 / R for all queries, with probability 1 - beta."""
         m = self.sparsity
         if self._is_dense:
             return m + self.bound(math.sqrt(m), 1.0, failure_probability)
@@ -116,9 +116,9 @@ class Distortion:
         return m + min(away, math.sqrt(squares * self.num_queries / failure_probability))
 
     def largest_entry(self, failure_probability: float) -> float:
-        """Returns a bound on the entries of Aq for all queries, except with the probability.
+        """Returns a bound on the entries of Aq for all queries, with probability 1 - beta.
 
-        Moments of one entry, up to the r-th, and the union bound over k T of them.
+        It follows from moments of one entry, up to the r-th, and the union bound over k T entries.
 
         Reference: Blum and Roth (2011), Lemma 4.6, corrected.
         """
@@ -138,12 +138,12 @@ class Distortion:
 
     @property
     def _orders(self) -> range:
-        """Of moments that the hash has in common with independent ones."""
+        """The orders of moments for which the hash behaves like independent signs."""
         return range(1, self.independence // 2 + 1)
 
     @property
     def _cells(self) -> float:
-        """Cells of a block, w: the inverse of the largest probability of one."""
+        """w, the number of cells per block: the inverse of the largest probability of a cell."""
         width = self.projection_width // self.num_blocks
         buckets = num_buckets(width)
         return buckets / math.ceil(buckets / width)
@@ -154,7 +154,7 @@ class Distortion:
         return 1 / math.sqrt(self.num_blocks * self._cells)
 
     def _cumulants_apart(self, norm: float, largest: float) -> list[float]:
-        """Of the distortion by keys outside of a query, in units of its deviation."""
+        """Returns cumulants of the distortion by keys outside a query, in standard deviations."""
         of_query, of_counts = (
             _moments([0.0 if j % 2 else mean ** (1 - j / 2) for j in self._orders])
             for mean in (self.sparsity / self._cells, (norm / largest) ** 2 / self._cells)
@@ -163,7 +163,7 @@ class Distortion:
         return [total ** (1 - j / 2) * of_query[j] * of_counts[j] for j in self._orders]
 
     def _cumulants_together(self) -> list[float]:
-        """Of the distortion by keys of a query that all count 1, in units of m / sqrt(R w)."""
+        """Returns cumulants for a query's own keys, all of count 1, in units of m / sqrt(R w)."""
         mean, total = self.sparsity / self._cells, self.num_blocks * self._cells
         return [
             total ** (1 - j / 2)
@@ -177,7 +177,7 @@ class Distortion:
         scales: Sequence[float],
         failure_probability: float,
     ) -> float:
-        """Returns a bound that the sum of parts rarely exceeds, by the best of their moments."""
+        """Returns a bound that the sum of the parts rarely exceeds, by the best moment."""
         chances = self.num_queries / failure_probability
         return min(
             math.pow(chances, 1 / p)
@@ -188,7 +188,7 @@ class Distortion:
 
 
 def _moments(cumulants: Sequence[float]) -> list[float]:
-    """Returns the moments from the 0-th on, from the cumulants from the first on."""
+    """Returns the moments, starting with the 0-th, for cumulants starting with the first."""
     moments = [1.0]
     for p in range(1, len(cumulants) + 1):
         terms = (
@@ -200,9 +200,9 @@ def _moments(cumulants: Sequence[float]) -> list[float]:
 
 @functools.cache
 def _graphs(edges: int) -> list[int]:
-    """Returns g with E (W_n^2 - n)^j = sum_V g_V n (n - 1) ... (n - V + 1), j the edges.
+    """Returns g with E (W_n^2 - n)^j = sum_V g_V n (n - 1) ... (n - V + 1), j = ``edges``.
 
-    W_n is the sum of n signs. Newton's forward differences at n = 0, in integers.
+    W_n is the sum of n signs. Computed by Newton's forward differences at n = 0, in integers.
     """
     values = []
     for n in range(edges + 1):

@@ -1,7 +1,7 @@
 """Polynomial hash families over GF(2^s), and their evaluation over GF(2^64) on the active backend.
 
-Write F = GF(2^s), r the independence. A key holds the coefficients c_ij in F, i + j < r, of a
-polynomial of two variables. Polynomial number b of the family is
+Let F = GF(2^s), and let r be the independence. A key contains the coefficients c_ij in F,
+i + j < r, of a polynomial in two variables. Polynomial number b of the family is
 
     p_b(x) = sum_j c_j(b) x^j,   c_j(b) = sum_i c_ij beta_b^i,   beta_b = b, all distinct,
 
@@ -30,15 +30,15 @@ from numpy.typing import NDArray
 from beam_dp.hashing.backend import active_backend, kernel
 from beam_dp.hashing.keys import HashKey, Words, num_words
 
-_BATCH_KEYS = 4096  # numpy's keys at a time
+_BATCH_KEYS = 4096  # keys per batch in numpy
 
 
 @dataclass(frozen=True)
 class BinaryField:
     """GF(2^degree): polynomials over GF(2) modulo t^degree + modulus, which is irreducible.
 
-    Bit i of a word is the coefficient of t^i. Addition is exclusive or. Families take a field as a
-    parameter, so that tests prove independence by exhaustion over a small one.
+    Bit i of a word is the coefficient of t^i. Addition is exclusive or. The field of a family is a
+    parameter, so tests can prove independence by exhaustion over a small field.
     """
 
     degree: int
@@ -68,24 +68,24 @@ GF64 = BinaryField(64, 0b11011)
 
 
 class Evaluator:
-    """Values of a family, and the sums of signs that they give."""
+    """Computes the values of a family, and sums of the signs from these values."""
 
     def __init__(self, key: HashKey, num_polynomials: int) -> None:
         self.family = PolynomialFamily(GF64, key.independence, key.words, num_polynomials)
 
     def values(self, keys: Words) -> Words:
-        """Returns shape (len(keys), num_polynomials), uint64."""
+        """Returns the values of all polynomials, shape (len(keys), num_polynomials), uint64."""
         values = np.empty((self.family.num_polynomials, len(keys)), dtype=np.uint64)
         return values.T if self._run(keys, None, values) else self.family.values(keys)
 
     def add_signs(
         self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]
     ) -> None:
-        """Adds weight * (-1)^bit to each of the 64 rows of each polynomial."""
+        """Adds weight * (-1)^bit to the 64 rows of each polynomial."""
         if self._run(keys, weights, accumulators):
             return
-        tile_keys = 255  # a byte counts them
-        rows = accumulators.view(np.uint64)  # sums modulo 2^64, also of the weight -2^63
+        tile_keys = 255  # so that a byte can count the keys
+        rows = accumulators.view(np.uint64)  # sums modulo 2^64, even for the weight -2^63
         for start in range(0, len(keys), _BATCH_KEYS):
             values = self.family.values(keys[start : start + _BATCH_KEYS])
             batch = weights[start : start + _BATCH_KEYS]
@@ -107,7 +107,7 @@ class Evaluator:
         num_blocks: int,
         bucket_bits: int,
     ) -> None:
-        """Adds weight * sign to one row of each block."""
+        """Adds weight * sign to one row per block."""
         if self._run(keys, weights, accumulators, num_blocks, bucket_bits):
             return
         blocks = accumulators.reshape(num_blocks, -1)
@@ -127,7 +127,7 @@ class Evaluator:
         num_blocks: int = 0,
         bucket_bits: int = 0,
     ) -> bool:
-        """Runs the compiled kernel; returns False, with nothing done, if numpy is in use."""
+        """Runs the compiled kernel; returns False and does nothing if numpy is in use."""
         backend = active_backend()
         if kernel is None or backend == "numpy":
             return False
@@ -147,10 +147,10 @@ class Evaluator:
 
     @functools.cached_property
     def _compiled_form(self) -> tuple[Words, Words]:
-        """The coefficients in chunks of pairs, and Winograd's constants, as _kernel.c wants them.
+        """The coefficients in chunks of pairs, and Winograd's constants, in the form for _kernel.c.
 
-        Shapes (polynomials, chunks, pairs, 2) and (polynomials, chunks): the highest chunk first,
-        in each pair the odd coefficient first.
+        Shapes (polynomials, chunks, pairs, 2) and (polynomials, chunks). The highest chunk comes
+        first; in each pair, the odd coefficient comes first.
         """
         family = self.family
         pairs = pairs_per_chunk(family.independence, family.num_polynomials)
@@ -164,10 +164,10 @@ class Evaluator:
 
 
 def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
-    """Returns how many pairs of coefficients meet tabulated powers before a step of Horner's rule.
+    """Returns how many pairs of coefficients use tabulated powers per step of Horner's rule.
 
-    Few polynomials are cheapest with few powers (about the square root of r), many with all r
-    powers and no step. The values do not depend on it.
+    A few polynomials are cheapest with few powers (about the square root of r); many polynomials
+    with all r powers and no step of Horner's rule. The result only affects the speed.
     """
     half = -(-independence // 2)
 
@@ -181,10 +181,10 @@ def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
 def split_values(
     values: Words, num_blocks: int, bucket_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the bucket of each key in each block, and whether it is negative there.
+    """Returns the bucket of each key in each block, and whether its sign there is negative.
 
-    A word gives floor(64 / (bucket_bits + 1)) blocks, from its low end on; the lowest bit of each
-    block is the sign.
+    A word is cut into floor(64 / (bucket_bits + 1)) blocks, from its low end; the lowest bit of
+    each block is the sign.
 
     ``values``: shape (n, polynomials), uint64; the results have shape (n, num_blocks).
     """
@@ -196,16 +196,16 @@ def split_values(
     return buckets.astype(np.int64), fields & np.uint64(1) == 1
 
 
-_WINDOW = 4  # bits looked up at a time: the tables of 64 polynomials stay in the nearest cache
-_TILE_WORDS = 2**15  # values at a time
-_POWER_KEYS = 4096  # keys whose powers are computed at a time
+_WINDOW = 4  # bits per table look-up: the tables of 64 polynomials fit in the L1 cache
+_TILE_WORDS = 2**15  # values per tile
+_POWER_KEYS = 4096  # keys per batch of powers
 
 
 class PolynomialFamily:
     """The polynomials p_0, ..., p_(num_polynomials - 1) of one key.
 
-    ``field``: F; every x and every b must be below its size.
-    ``words``: shape (r (r + 1) / 2,), uint64: c_ij, as ``HashKey`` orders them.
+    ``field``: F; every x and every b must be smaller than the size of F.
+    ``words``: c_ij in the order of ``HashKey``, shape (r (r + 1) / 2,), uint64.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class PolynomialFamily:
 
     @functools.cached_property
     def coefficients(self) -> Words:
-        """c_j(b): shape (num_polynomials, r), uint64. Cost: r^2 products a polynomial, once."""
+        """c_j(b), shape (num_polynomials, r), uint64. Cost: r^2 products per polynomial, once."""
         r = self.independence
         beta = np.arange(self.num_polynomials, dtype=np.uint64)[:, np.newaxis]
         total = np.zeros((self.num_polynomials, r), dtype=np.uint64)
@@ -229,11 +229,11 @@ class PolynomialFamily:
         return total
 
     def values(self, keys: Words) -> Words:
-        """Returns p_b(x): shape (len(keys), num_polynomials), uint64.
+        """Returns p_b(x), shape (len(keys), num_polynomials), uint64.
 
-        The powers x^o, x^(2 o), x^(4 o), ... are linear functions over GF(2) of x^o, and so is
-        their sum with coefficients. For each odd o below r that one function is tabulated, four
-        bits of its argument at a time, which leaves an exclusive or of r / 2 * s / 4 table rows.
+        The powers x^o, x^(2 o), x^(4 o), ... are linear functions over GF(2) of x^o, and so is any
+        sum of these powers with coefficients. For each odd o below r, this function is tabulated
+        for four bits of its argument at a time. A value is the exclusive or of r / 2 * s / 4 rows.
 
         Reference: the Method of Four Russians (Arlazarov et al. 1970).
         """
@@ -247,11 +247,11 @@ class PolynomialFamily:
         return values
 
     def _odd_powers(self, keys: Words) -> Words:
-        """Returns x, x^3, x^5, ... below x^r: shape (r // 2, len(keys))."""
+        """Returns the powers x, x^3, x^5, ... below x^r, shape (r // 2, len(keys))."""
         size = self.independence // 2
         powers = keys[np.newaxis][:size]
         step = keys
-        # Twice as many each time: a call of numpy costs as much as hundreds of products.
+        # Doubles the powers each time: a numpy call costs as much as hundreds of products.
         while len(powers) < size:
             step = self.field.multiply(step, step)
             more = self.field.multiply(powers[: size - len(powers)], step)
@@ -272,7 +272,7 @@ class PolynomialFamily:
 
     @functools.cached_property
     def _tables(self) -> Words:
-        """Shape (odd powers, windows, 2^4, polynomials): values of the linear functions."""
+        """Tables of the linear functions, shape (odd powers, windows, 2^4, polynomials)."""
         degree = self.field.degree
         windows = -(-degree // _WINDOW)
         basis = np.uint64(1) << np.arange(degree, dtype=np.uint64)

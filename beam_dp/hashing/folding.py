@@ -1,8 +1,8 @@
 """Rows of any width, folded from blocks of 2^b buckets.
 
-``BlockSigns`` has blocks of a power of two. A row of w cells is a block of 2^b buckets, with 2^b
-at least 2 w unless w is a power of two itself, whose bucket i goes to cell floor(i w / 2^b). A
-record stays in one cell of each row.
+Blocks of ``BlockSigns`` have a power of two buckets. A row of w cells is made from a block of 2^b
+buckets: 2^b = w if w is a power of two, otherwise 2^b >= 2 w. Bucket i is added to cell
+floor(i w / 2^b), so a record still affects only one cell per row.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 
 def num_buckets(row_width: int) -> int:
-    """Returns the number of buckets of the block that is folded into a row."""
+    """Returns the number of buckets in the block that is folded into a row."""
     if row_width & (row_width - 1) == 0:
         return row_width
     return 1 << (row_width.bit_length() + 1)
 
 
 def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.int64]:
-    """Returns the sums of the buckets of each cell, exactly, modulo 2^64; rows one after another.
+    """Returns, for each cell of consecutive rows, the exact sum of its buckets modulo 2^64.
 
     Example:
         >>> fold(np.arange(8), 1, 3)
@@ -33,12 +33,12 @@ def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.i
 
 
 def cell_of(buckets: NDArray[np.int64], row_width: int) -> NDArray[np.int64]:
-    """Returns the cell, in its row, of each bucket."""
+    """Returns the cell of each bucket within its row."""
     return buckets * row_width // num_buckets(row_width)
 
 
 def collisions(row_width: int) -> float:
-    """Returns the probability that two elements share a cell, times the row's width: up to 1.05."""
+    """Returns the probability that two elements share a cell times the row width: at most 1.05."""
     buckets = num_buckets(row_width)
     least, larger = divmod(buckets, row_width)
     squares = larger * (least + 1) ** 2 + (row_width - larger) * least**2

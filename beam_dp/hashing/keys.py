@@ -1,4 +1,4 @@
-"""Hash keys, the public randomness of a hash family, and universe elements as 64-bit words."""
+"""Hash keys (the public randomness of a hash family), and elements as 64-bit words."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ _FINGERPRINT_KEY_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class HashKey:
-    """Chooses one function of the family: public, drawn before any data is read.
+    """A key that chooses one function of the family; public, drawn before any data is read.
 
-    ``words``: shape (r (r + 1) / 2,), uint64.
-    ``fingerprint_key``: 16 bytes, for elements that are text or bytes.
+    ``words``: the coefficients below, shape (r (r + 1) / 2,), uint64.
+    ``fingerprint_key``: 16 bytes, used to hash elements that are strings or bytes.
 
-    Privacy: needs only that the key is drawn independently of the data, and never drawn again
-    after looking at a result. It belongs into the artifact, and publishing it is free. But anyone
-    who knows it can choose elements that collide, and make answers about them arbitrarily wrong.
+    Privacy: the key must be drawn independently of the data, and never be drawn again after
+    looking at a result. The key is part of the artifact, and publishing it does no harm to privacy.
+    But anyone who knows the key can choose elements that collide, and make answers about these
+    elements arbitrarily wrong.
 
-    The words are the coefficients c_ij, i + j < r, of one polynomial of two variables and total
-    degree below r, in the order (0, 0), (0, 1), ..., (0, r - 1), (1, 0), ...: r (r + 1) / 2 words
+    The words are the coefficients c_ij, i + j < r, of a polynomial in two variables of total degree
+    below r, in the order (0, 0), (0, 1), ..., (0, r - 1), (1, 0), ...: r (r + 1) / 2 words
     of 8 bytes, 9.4 KB at r = 48, for any number of rows.
     """
 
@@ -53,7 +54,7 @@ class HashKey:
             raise InputError(
                 "fingerprint_key", self.fingerprint_key, f"must have {_FINGERPRINT_KEY_BYTES} bytes"
             )
-        # A key that changed after it was drawn would no longer describe its projection.
+        # A key that is changed after the draw would no longer describe its projection.
         words = self.words.copy()
         words.flags.writeable = False
         object.__setattr__(self, "words", words)
@@ -67,7 +68,7 @@ class HashKey:
 
         Reference: Blum and Roth (2011), Algorithm 2 and Remark 4.4.
         """
-        # Reading a key back needs no noise, nor the library that draws it.
+        # Imported here because reading a key must not need the library that draws noise.
         from beam_dp.noise.source import NoiseSource
 
         checked_integer("independence", independence, 1, MAX_INDEPENDENCE)
@@ -76,7 +77,7 @@ class HashKey:
         return cls._from_payload(independence, drawn.to_bytes(size + _FINGERPRINT_KEY_BYTES))
 
     def to_bytes(self) -> bytes:
-        """Returns the key as bytes, the same on every machine, for the artifact."""
+        """Returns the key as bytes for the artifact; the bytes are the same on every machine."""
         return b"".join(
             [
                 _MAGIC,
@@ -124,19 +125,19 @@ _CONDITION = "must be text, bytes or an integer in 0..2^64 - 1"
 
 
 def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words:
-    """Returns the keys of universe elements, for projections.
+    """Returns the 64-bit keys of universe elements, for projections.
 
-    An integer x with 0 <= x < 2^64 is its own key. Text (as UTF-8) and bytes get 64 bits of
-    BLAKE2b, keyed by the public fingerprint key and by their type: ``5``, ``"5"`` and ``b"5"`` are
-    three elements. Two different elements, at least one of them text or bytes, share a key only by
-    chance: among n elements with a probability of at most n^2 / 2^65 (2.7e-8 for a million,
-    2.7 % for 1e9). That costs accuracy, never privacy.
+    An integer x with 0 <= x < 2^64 is its own key. Strings (as UTF-8) and bytes are hashed to 64
+    bits of BLAKE2b, keyed by the public fingerprint key and the type: ``5``, ``"5"`` and ``b"5"``
+    are three elements. Two different elements, at least one of them a string or bytes, share a key
+    only by chance: among n elements with a probability of at most n^2 / 2^65 (2.7e-8 for a million,
+    2.7 % for 1e9). A shared key costs accuracy, never privacy.
 
     Raises on values that are not elements, so records must be selected first (``encoding.keys``).
 
-    ``values``: a numpy array (integers, text, or objects), an Arrow array (integers, text,
-    binary, or a dictionary of these, without nulls), or any iterable of Python values. A numpy
-    array of dtype ``S`` has lost the zero bytes at the end of its elements.
+    ``values``: a numpy array (integers, strings, or objects), an Arrow array (integers, strings,
+    binary, or a dictionary array of these types, without nulls), or an iterable of Python values. A
+    numpy array of dtype ``S`` has lost the zero bytes at the end of its elements.
 
     Example:
         >>> key = HashKey.draw(4)
@@ -165,7 +166,7 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
             value = _fingerprints([_encoded(value)], key, b"text")[0]
         elif isinstance(value, bytes):
             value = _fingerprints([value], key, b"bytes")[0]
-        # A boolean is an integer for Python, but no element.
+        # A boolean is an integer in Python, but not an element.
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not (is_integer and 0 <= int(value) < 2**64):
             raise InputError(name, value, _CONDITION)
@@ -180,12 +181,12 @@ def _integer_elements(values: NDArray[Any], name: str) -> Words:
 
 
 def _encoded(text: str) -> bytes:
-    # Half of a surrogate pair has no UTF-8, but it can stand in a string.
+    # A string may contain half of a surrogate pair, which UTF-8 cannot encode.
     return text.encode("utf-8", "surrogatepass")
 
 
 def _fingerprints(values: Iterable[bytes], key: HashKey, kind: bytes) -> Words:
-    # The key is absorbed once: a copy of that state costs half of a new hash.
+    # The key is absorbed once: copying the state costs half as much as a new hash.
     keyed = hashlib.blake2b(digest_size=8, key=key.fingerprint_key, person=kind).copy
 
     def digest(value: bytes, copy: Callable[[], Any] = keyed) -> bytes:
@@ -212,7 +213,7 @@ def _arrow_elements(values: Any, key: HashKey, name: str) -> Words:
     if pa.types.is_integer(values.type):
         return _integer_elements(values.to_numpy(), name)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        # Arrow holds UTF-8: its bytes are hashed as they are.
+        # Arrow stores strings as UTF-8, so the bytes are hashed directly.
         binary = pa.binary() if pa.types.is_string(values.type) else pa.large_binary()
         return _fingerprints(values.cast(binary).to_pylist(), key, b"text")
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):

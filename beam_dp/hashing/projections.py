@@ -1,9 +1,9 @@
-"""Projections by random signs: dense ones, and block-sparse ones.
+"""Projections with random signs: dense and block-sparse.
 
-A projection A has `projection_width` rows and a column for each universe element; its column
-times a weight is added to the accumulators. Sums are exact 64-bit integers that wrap modulo 2^64,
-so any order, split and merge (by adding accumulators) gives the same result, and it is the true
-one whenever the absolute weights of all batches sum to less than 2^63.
+A projection A has `projection_width` rows and one column per universe element. The column of an
+element times its weight is added to the accumulators. Sums are exact 64-bit integers that wrap
+modulo 2^64, so any order, split and merge (by adding accumulators) gives the same result. It is the
+true sum if the absolute weights of all batches sum to less than 2^63.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SIGN_TILE_BYTES = 2**26
 
 
 class DenseSigns:
-    """A matrix whose entries are all +1 or -1, any r of them independent.
+    """A matrix whose entries are all +1 or -1; any r entries are independent.
 
-    Row 64 b + l, column x is (-1)^(bit l of p_b(x)); see ``evaluation.py``. Divide answers by
-    the projection width: the inner product of two columns has the expectation 0 if they differ
-    and is the width if they are the same.
+    The entry at row 64 b + l and column x is (-1)^(bit l of p_b(x)); see ``evaluation.py``. Divide
+    answers by the projection width: the inner product of two columns has expectation 0 if the
+    columns differ, and is the width if the columns are the same.
 
     ``projection_width``: the number of rows, a multiple of 64.
 
@@ -55,11 +55,11 @@ class DenseSigns:
         self._evaluator = Evaluator(key, projection_width // 64)
 
     def __reduce__(self) -> tuple[type[DenseSigns], tuple[HashKey, int]]:
-        # Tables are made where they are used: a pickle holds the key alone.
+        # Tables are created on first use, so that a pickle contains only the key.
         return DenseSigns, (self.key, self.projection_width)
 
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
-        """Adds the columns of keys, times weights, to accumulators (C-contiguous) in place."""
+        """Adds the columns of keys, times weights, to C-contiguous accumulators in place."""
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_signs(accumulators, keys, weights)
 
@@ -70,11 +70,11 @@ class DenseSigns:
         return accumulators
 
     def signs(self, keys: Words) -> NDArray[np.int8]:
-        """Returns the columns: shape (n, projection_width), int8; n * projection_width bytes."""
+        """Returns the columns of `keys`, shape (n, projection_width), int8."""
         _check_keys(keys)
         words = np.ascontiguousarray(self._evaluator.values(keys)).astype("<u8", copy=False)
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(np.int8)
-        # In place: an answer may need gigabytes of signs.
+        # Works in place, because an answer may need gigabytes of signs.
         np.multiply(bits, np.int8(-2), out=bits)
         np.add(bits, np.int8(1), out=bits)
         return bits
@@ -88,15 +88,15 @@ class DenseSigns:
 
 
 class BlockSigns:
-    """A matrix of blocks of rows, whose columns have one entry +1 or -1 in each block.
+    """A matrix of blocks of rows; every column has one entry, +1 or -1, in each block.
 
     One word p_b(x) of 64 bits (see ``evaluation.py``) gives floor(64 / (log2(buckets) + 1)) pairs
     (bucket, sign), one per block; the pairs of any r distinct (b, x) are
     independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
-    same width, for any number of blocks, at a small part of the time. Tails are bad with one block.
+    same width, for any number of blocks, in a small part of the time. Tails are bad with one block.
     Divide answers by the number of blocks.
 
-    ``num_blocks``: q; projection_width / num_blocks must be a power of two.
+    ``num_blocks``: the number of blocks; projection_width / num_blocks must be a power of two.
 
     Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
     add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
@@ -134,11 +134,11 @@ class BlockSigns:
         self._evaluator = Evaluator(key, -(-num_blocks // per_word))
 
     def __reduce__(self) -> tuple[type[BlockSigns], tuple[HashKey, int, int]]:
-        # Tables are made where they are used: a pickle holds the key alone.
+        # Tables are created on first use, so that a pickle contains only the key.
         return BlockSigns, (self.key, self.projection_width, self.num_blocks)
 
     def add(self, accumulators: NDArray[np.int64], keys: Words, weights: NDArray[np.int64]) -> None:
-        """Adds the columns of keys, times weights, to accumulators (C-contiguous) in place."""
+        """Adds the columns of keys, times weights, to C-contiguous accumulators in place."""
         _check(accumulators, keys, weights, self.projection_width)
         self._evaluator.add_to_blocks(
             accumulators, keys, weights, self.num_blocks, self._bucket_bits
@@ -151,7 +151,7 @@ class BlockSigns:
         return accumulators
 
     def buckets_and_signs(self, keys: Words) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Returns the bucket of each key in each block, shape (n, num_blocks), and +1 or -1."""
+        """Returns the bucket and sign of each key in each block, both of shape (n, num_blocks)."""
         _check_keys(keys)
         values = self._evaluator.values(keys)
         buckets, negative = split_values(values, self.num_blocks, self._bucket_bits)

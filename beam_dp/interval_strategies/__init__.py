@@ -1,1 +1,1 @@
-"""Strategies for interval counts: matrices, how to answer from them, and their errors."""
+"""Strategies for interval counts: matrices to measure, their answers and errors."""

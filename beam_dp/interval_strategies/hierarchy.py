@@ -1,7 +1,7 @@
-"""Trees of sums over contiguous cells, below a few roots that any matrix may measure together.
+"""Trees of sums over contiguous cells, with one or more roots that a matrix may measure.
 
-A plain tree has one root. Without a matrix above it the root itself is not measured: its children
-sum to it. Overlapping windows are a matrix over many roots, each of which has a tree below it.
+A plain tree has one root. Without a matrix, the root is not measured, because its children sum to
+it. Overlapping windows are a matrix over many roots, with a tree below every root.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from beam_dp.interval_strategies.strategy import (
 
 
 def starts_of(sizes: tuple[int, ...], level: int) -> Indices:
-    """Returns for each node of a level the number of its first child on the next."""
+    """Returns, for each node of a level, the index of its first child on the next level."""
     return -(-np.arange(sizes[level]) * sizes[level + 1] // sizes[level])
 
 
 def parents_of(sizes: tuple[int, ...], level: int) -> Indices:
-    """Returns for each node of a level below the first its parent."""
+    """Returns the parent of each node of a level below the first."""
     return np.arange(sizes[level]) * sizes[level - 1] // sizes[level]
 
 
@@ -59,7 +59,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _nodes(self) -> list[NDArray[np.int32]]:
-        """For each level the node that holds a cell; one more than all for the end."""
+        """For each level, the node that contains each cell; the end has the number of nodes."""
         places = np.arange(self._sizes[-1] + 1)
         found = [places.astype(np.int32)]
         for size, below in zip(self._sizes[-2::-1], self._sizes[:0:-1], strict=True):
@@ -68,7 +68,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _before(self) -> list[Values]:
-        """For each level below the roots the variances of a node's earlier siblings, summed."""
+        """For each level below the roots, the summed variances of a node's earlier siblings."""
         found = [np.zeros(0)]
         for level in range(1, len(self._sizes)):
             sums = np.concatenate([[0.0], np.cumsum(self._scales[level])])
@@ -78,7 +78,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _prefixes(self) -> list[tuple[Values, Values]]:
-        """For each level: the prefix before a cell, within its node, as share and noise."""
+        """For each level, the prefix before a cell within the cell's node: its share and noise."""
         num_cells = self._sizes[-1]
         share, noise = np.zeros(num_cells + 1), np.zeros(num_cells + 1)
         found = [(share, noise)]
@@ -97,7 +97,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _variances(self) -> list[Values]:
-        """For each level the variances of the nodes' final estimates."""
+        """For each level, the variances of the final estimates of the nodes."""
         found = [np.diagonal(self.roots).copy()]
         for level in range(1, len(self._sizes)):
             parents = parents_of(self._sizes, level)
@@ -121,7 +121,7 @@ class HierarchyErrors:
         return mean_of_intervals(variances, self._variance_of_sum())
 
     def mean_prefix_noise(self) -> float:
-        """Returns the mean variance of the prefixes before each cell, given the roots."""
+        """Returns the mean variance of the prefix before a cell, given the roots."""
         return float(self._prefixes[0][1][:-1].mean())
 
     def _variance_of_sum(self) -> float:
@@ -157,14 +157,14 @@ class HierarchyErrors:
         return result
 
     def _end(self, level: int, high: Indices, stop: Indices) -> tuple[Values, Values]:
-        """Returns the prefix up to ``high``, within its node on a level, as share and noise."""
+        """Returns the share and noise of the prefix up to ``high`` within its node on a level."""
         nodes = self._nodes[level]
         inside = nodes[stop] == nodes[high]
         share, noise = self._prefixes[level]
         return np.where(inside, share[stop], 1.0), np.where(inside, noise[stop], 0.0)
 
     def _across(self, level: int, low: Indices, high: Indices, stop: Indices) -> Values:
-        """Variances of intervals whose ends lie in different nodes of a level and one parent."""
+        """Returns variances of intervals with ends in different nodes of a level and one parent."""
         nodes = self._nodes[level]
         first, last = nodes[low], nodes[high]
         start_share, start_noise = (each[low] for each in self._prefixes[level])
@@ -216,17 +216,17 @@ Integers = NDArray[np.int64]
 class Hierarchy:
     """A tree strategy with least squares.
 
-    Level 0 are the roots, the last level are the cells; node i of m_l on level l is a child of
-    node floor(i m_(l-1) / m_l) above it, so that every node has about as many children as the
-    others of its level, whatever the sizes. Below the roots every node is measured, empty ones
-    too: its sum times its integer weight. Answers are the least-squares fit to everything that is
-    measured; they are linear, unbiased and consistent.
+    Level 0 contains the roots, the last level the cells. Node i of m_l on level l is a child of
+    node floor(i m_(l-1) / m_l) on the level above, so all nodes of a level have about the same
+    number of children, for any sizes. Every node below the roots is measured, even if it is empty:
+    the measurement is the node's sum times its integer weight. Answers are the least-squares fit to
+    all measurements. The answers are linear, unbiased and consistent.
 
-    ``weights``: of the nodes of each level except the first, int64, >= 1.
-    ``top``: shape (rows, sizes[0]), int64, >= 0: the matrix measured of the roots, if any.
+    ``weights``: the weights of the nodes of each level except the first, int64, >= 1.
+    ``top``: the matrix that measures the roots, if any, shape (rows, sizes[0]), int64, >= 0.
 
-    Privacy: a record changes the sums of the nodes on one path, and what the matrix says of its
-    root: the sensitivities are those of the column, computed in integers.
+    Privacy: a record changes the sums of the nodes on one path, and the matrix's measurements of
+    its root. The sensitivities are the norms of the column, computed in integers.
 
     Reference: Hay, Rastogi, Miklau and Suciu (2010) for the consistency; Qardaji, Yang and Li
     (2013) for wide branches and no root.
@@ -252,7 +252,7 @@ class Hierarchy:
         return self._largest_column(2)
 
     def measure(self, counts: Integers) -> Integers:
-        """Returns the weighted sums, exactly: of the matrix, then level by level from above."""
+        """Returns the exact weighted sums: of the matrix, then of the levels from top to bottom."""
         sums = counts
         parts = []
         for level in range(len(self.sizes) - 1, 0, -1):
@@ -262,10 +262,10 @@ class Hierarchy:
         return np.concatenate(parts[::-1])
 
     def estimate(self, noisy: Values) -> Prefixes:
-        """Returns the least-squares fit: sums from below, then what is above them handed down."""
+        """Returns the least-squares fit, by a pass up the tree and a pass down."""
         bounds = np.cumsum([len(self.top), *self.sizes[1:]])
         measured = np.split(noisy, bounds[:-1])
-        below = [np.zeros(0)] * len(self.sizes)  # of each level, the best estimate from below
+        below = [np.zeros(0)] * len(self.sizes)  # for each level, the best estimate from below
         sums, precision = np.zeros(self.num_leaves), np.zeros(self.num_leaves)
         scales, precisions = self.node_variances()
         for level in range(len(self.sizes) - 1, 0, -1):
@@ -291,10 +291,10 @@ class Hierarchy:
         return HierarchyErrors(self.sizes, scales, precisions, self.top)
 
     def node_variances(self) -> tuple[list[Values], list[Values]]:
-        """Returns the variances and precisions of each node from itself and below it, by level.
+        """Returns variances and precisions of all nodes, from the nodes' subtrees, by level.
 
-        The variances are those of the nodes' best estimates, but of no roots; the precisions those
-        of the sums of their children's estimates: 0 for cells.
+        The variances are those of the nodes' best estimates (not for roots). The precisions are
+        those of the sums of the children's estimates: 0 for cells.
         """
         levels = len(self.sizes)
         scales, precisions = [np.zeros(0)] * levels, [np.zeros(0)] * levels
@@ -314,6 +314,6 @@ class Hierarchy:
 
 
 def tree(sizes: tuple[int, ...]) -> Hierarchy:
-    """Returns a tree of one root that is not measured, all other nodes with a weight of 1."""
+    """Returns a tree with one root, which is not measured; all other nodes have weight 1."""
     weights = tuple(np.ones(size, np.int64) for size in sizes)
     return Hierarchy((1, *sizes), weights, np.zeros((0, 1), np.int64))

@@ -1,12 +1,12 @@
 """A nearly optimal Gaussian strategy for intervals, within one part in ten thousand.
 
-Where M is the sum of w w' over all intervals w, the error of a Gaussian strategy A is trace(M
-(A'A)^-1) times the largest diagonal entry of A'A. Were it times the mean of these entries, the best
-would be A'A ~ M^(1/2), whose diagonal is smaller near the ends.
-M is (d + 1) times the inverse of the tridiagonal matrix T with 2 on its diagonal and -1 beside it,
-whose eigenvectors are sines. So A = T^(-1/4) E, with a diagonal E that gives all columns the same
-norm, needs no optimisation; its error is within 0.02 % of the optimum found numerically (254.24
-against 254.22 at d = 256 and (1, 1e-9)).
+Let M be the sum of w w' over all intervals w. The error of a Gaussian strategy A is trace(M
+(A'A)^-1) times the largest diagonal entry of A'A. If the factor were the mean of these entries, the
+optimum would be A'A ~ M^(1/2), whose diagonal is smaller near the ends.
+M is (d + 1) times the inverse of the tridiagonal matrix T with 2 on its diagonal and -1 next to the
+diagonal. The eigenvectors of T are sines. So A = T^(-1/4) E, with a diagonal E that gives all
+columns the same norm, needs no optimisation. Its error is within 0.02 % of the optimum that was
+found numerically (254.24 against 254.22 at d = 256 and (1, 1e-9)).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, pref
 
 Integers = NDArray[np.int64]
 
-# Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids costs
-# about 0.1 % of the error.
+# Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids
+# increases the error by about 0.1 %.
 _KERNEL_BITS, _SCALE_BITS = 16, 11
 _MAX_DENSE = 1024
 _NUM_NODES = 64
@@ -32,13 +32,13 @@ _NUM_NODES = 64
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SineStrategy:
-    """A = C E with C[i, j] = kernel[i - j] - kernel[i + j] for i, j = 1..d, all of it integers.
+    """The integer matrix A = C E with C[i, j] = kernel[i - j] - kernel[i + j] for i, j = 1..d.
 
-    The kernel has period 2 (d + 1) and does not increase up to half of it: then no entry of C is
-    negative, and sines diagonalise C exactly, with the eigenvalues of the rounded kernel. So
-    answers are unbiased for the strategy as it is rounded.
+    The kernel has period 2 (d + 1) and does not increase up to half of the period. So the entries
+    of C are not negative, and sines diagonalise C exactly, with the eigenvalues of the rounded
+    kernel. Answers are therefore unbiased for the rounded strategy.
 
-    ``kernel``: shape (2 d + 2,), int64.
+    ``kernel``: one period of the kernel, shape (2 d + 2,), int64.
     ``scales``: the diagonal of E, shape (d,), int64, >= 1.
 
     Reference: Li, Miklau, Hay, McGregor and Rastogi (2015) for the matrix mechanism; the form
@@ -55,7 +55,7 @@ class SineStrategy:
         angles = np.pi * np.arange(1, num_leaves + 2) / period
         spectrum = np.append(0.0, (2 * np.sin(angles)) ** -0.5)
         kernel = np.fft.irfft(spectrum, period)
-        # What is added to all of the kernel cancels in C.
+        # A constant that is added to the whole kernel cancels in C.
         kernel = np.maximum(kernel - kernel.min(), 0.0)
         rounded = np.rint(kernel * (2.0**_KERNEL_BITS / kernel[0])).astype(np.int64)
         rounded[: num_leaves + 2] = np.minimum.accumulate(rounded[: num_leaves + 2])
@@ -74,7 +74,7 @@ class SineStrategy:
 
     @property
     def l1_sensitivity(self) -> int:
-        """The largest L1 norm of a column: no entry is negative, so their sum."""
+        """The largest L1 norm of a column: its sum, because entries are not negative."""
         sums = self._apply(np.ones(self.num_leaves, np.int64))  # C is symmetric
         return int((sums * self.scales).max())
 
@@ -82,7 +82,7 @@ class SineStrategy:
     def l2_sensitivity_squared(self) -> int:
         """The largest squared L2 norm of a column."""
         norms = _column_norms(self.kernel)
-        # Below 2^63: a norm is at most (the kernel's largest) x (its sum).
+        # Stays below 2^63: a norm is at most the kernel's largest entry times the kernel's sum.
         return int((norms * self.scales**2).max())
 
     def measure(self, counts: Integers) -> Integers:
@@ -90,7 +90,7 @@ class SineStrategy:
         return self._apply(self.scales * counts)
 
     def estimate(self, noisy: Values) -> Prefixes:
-        """Returns the answers by A's inverse."""
+        """Returns the answers, computed with the inverse of A."""
         waves = sine_transform(noisy) / self._eigenvalues
         return prefixes_of(sine_transform(waves) / self.scales)
 
@@ -101,7 +101,7 @@ class SineStrategy:
 
     @property
     def has_inverse(self) -> bool:
-        """Whether all counts can be answered from what is measured."""
+        """Returns whether A has an inverse, so that the measurements determine all counts."""
         return bool(self._eigenvalues.min() > 0)
 
     @functools.cached_property
@@ -110,7 +110,7 @@ class SineStrategy:
         return values
 
     def _apply(self, values: Integers) -> Integers:
-        """Returns C times a vector: a convolution of its odd periodic extension."""
+        """Returns C times a vector, by a convolution with the vector's odd periodic extension."""
         num_leaves, period = len(values), len(self.kernel)
         zero = np.zeros(1, np.int64)
         odd = np.concatenate([zero, values, zero, -values[::-1]])
@@ -122,9 +122,9 @@ class SineStrategy:
 class SineErrors:
     """The variances of all answers of a ``SineStrategy``, for noise of variance 1.
 
-    The mean is exact. The variance of an interval is exact up to 1,024 cells. Above, it is that
-    of a strategy whose scales were constant, which is a closed form, times a smooth ratio that is
-    exact at some 64 prefixes and their differences and linear between.
+    The mean is exact. The variance of an interval is exact up to 1,024 cells. For more cells, it is
+    the closed-form variance of a strategy with constant scales, times a smooth ratio. The ratio is
+    exact between some 64 prefixes and is interpolated linearly elsewhere.
     """
 
     def __init__(self, eigenvalues: Values, scales: Integers) -> None:
@@ -164,9 +164,9 @@ class SineErrors:
         return ratio * self._constant(low, stop)
 
     def _between(self, places: Indices) -> Values:
-        """Returns the variances between any two of some prefixes, given by their lengths."""
+        """Returns the variance of the difference of every two prefixes, given by their lengths."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
-        # The waves of every prefix, once: their products are the covariances of all pairs.
+        # The sine waves of every prefix; their products are the covariances of all pairs.
         waves = sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T
@@ -176,12 +176,12 @@ class SineErrors:
 
     @functools.cached_property
     def _exact(self) -> Values:
-        """The variances of all intervals, by their first cell and the one after the last."""
+        """The variances of all intervals, by the first cell and the cell after the last."""
         return self._between(np.arange(self._num_leaves + 1))
 
     @functools.cached_property
     def _ratios(self) -> tuple[Indices, Values]:
-        """Exact variances over those of constant scales, between a few prefixes."""
+        """Ratios of exact variances to variances with constant scales, between a few prefixes."""
         steps = np.geomspace(1, self._num_leaves / 2, _NUM_NODES // 2)
         near = np.unique(np.append(0, np.rint(steps).astype(np.int64)))
         nodes = np.unique(np.append(near, self._num_leaves - near))
@@ -194,7 +194,7 @@ class SineErrors:
 
     @functools.cached_property
     def _sums(self) -> tuple[Values, Values]:
-        """The kernel summed over squares of cells: by their side, and twice cumulated."""
+        """Sums of the kernel over squares of cells: by side length, and cumulated twice."""
         twice = np.cumsum(np.cumsum(self._kernel))
         sides = np.arange(self._num_leaves + 1)
         by_side = -sides * self._kernel[0]
@@ -202,7 +202,7 @@ class SineErrors:
         return by_side, twice
 
     def _constant(self, start: Indices, stop: Indices) -> Values:
-        """Variances where the scales were constant, of the mean square of those at the ends."""
+        """Returns variances for constant scales, averaged from the scales at both ends."""
         by_side, twice = self._sums
         whole = by_side[stop - start] - twice[2 * stop]
         whole += 2 * twice[start + stop] - twice[2 * start]
@@ -212,13 +212,13 @@ class SineErrors:
 
 
 def _position(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
-    """Returns the node at or before each place, and how far it is to the next, from 0 to 1."""
+    """Returns the node at or before each place, and the place's fraction of the way to the next."""
     found = np.clip(np.searchsorted(nodes, places, side="right") - 1, 0, len(nodes) - 2)
     return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])
 
 
 def _column_norms(kernel: Integers) -> Integers:
-    """Returns the squared norms of C's columns: of the same form as C, with kernel * kernel."""
+    """Returns the squared norms of C's columns, from the convolution kernel * kernel."""
     period = len(kernel)
     whole = convolve_integers(kernel, kernel)
     whole[: period - 1] += whole[period:]
@@ -227,7 +227,7 @@ def _column_norms(kernel: Integers) -> Integers:
 
 
 def fast_length(least: int) -> int:
-    """Returns the smallest length >= ``least`` with fast transforms: 2^a 3^b 5^c."""
+    """Returns the smallest length >= ``least`` of the form 2^a 3^b 5^c, for fast transforms."""
     best = 1 << max(least - 1, 0).bit_length()
     five = 1
     while five < best:
@@ -240,7 +240,7 @@ def fast_length(least: int) -> int:
 
 
 def sine_transform(values: Values) -> Values:
-    """Returns the orthonormal sine transform of type 1 of the last axis, its own inverse."""
+    """Returns the orthonormal sine transform of type 1 along the last axis; its own inverse."""
     length = values.shape[-1]
     odd = np.zeros((*values.shape[:-1], 2 * (length + 1)))
     odd[..., 1 : length + 1] = values
@@ -259,11 +259,11 @@ _LARGEST_ERROR = 0.25
 def convolve_integers(kernel: Integers, values: Integers) -> Integers:
     """Returns the convolution of integers, exactly, modulo 2^64.
 
-    The values are split into signed digits so small that the error of a floating-point
-    convolution of each of them is below 1/4, whatever the values: rounding then gives the
-    integers. The size of the digits follows from the kernel and the lengths alone.
+    The values are split into signed digits that are small enough that the floating-point
+    convolution of each digit has an error below 1/4 for any values. Rounding then gives the
+    integers. The size of the digits depends only on the kernel and the lengths.
 
-    ``kernel``: with a norm of at most 2^30.
+    ``kernel``: integers with an L2 norm of at most 2^30.
     """
     length = len(kernel) + len(values) - 1
     padded = fast_length(length)
@@ -278,7 +278,7 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
     rest = values.copy()
     half = 1 << (digit_bits - 1)
     for shift in range(0, 64, digit_bits):
-        # Signed digits from -half to half - 1; modulo 2^64 what is left at the end is 0.
+        # Signed digits from -half to half - 1; the final remainder is 0 modulo 2^64.
         digits = ((rest + half) & (2 * half - 1)) - half
         rest = (rest - digits) >> digit_bits
         product = np.fft.irfft(transformed * np.fft.rfft(digits, padded), padded)
@@ -287,7 +287,7 @@ def convolve_integers(kernel: Integers, values: Integers) -> Integers:
 
 
 def ordered_convolution(first: Values, second: Values) -> Values:
-    """Returns for each s < 2 n - 1 the sum of first[i] second[j] over i < j with i + j = s."""
+    """Returns, for each s < 2 n - 1, the sum of first[i] second[j] over i < j with i + j = s."""
     size = 1 << (len(first) - 1).bit_length()
     padding = (0, size - len(first))
     first, second = np.pad(first, padding), np.pad(second, padding)

@@ -1,4 +1,4 @@
-"""The interface of strategies for intervals, integer matrices, and the textbook's tree."""
+"""The interface of strategies for intervals (integer matrices), and the textbook's tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_LEAVES = 2**20
 
 
 class ErrorLaw(Protocol):
-    """The variances of all answers, where every measurement has noise of variance 1."""
+    """The variances of all answers if every measurement has noise of variance 1."""
 
     def mean(self) -> float:
         """Returns the mean of the variances of all d (d + 1) / 2 intervals."""
@@ -31,7 +31,7 @@ class ErrorLaw(Protocol):
 
 
 class Strategy(Protocol):
-    """An integer matrix A with one column a cell, and how to answer from noisy A x."""
+    """An integer matrix A with one column per cell, and a way to answer from noisy A x."""
 
     @property
     def num_leaves(self) -> int:
@@ -52,22 +52,22 @@ class Strategy(Protocol):
     def l2_sensitivity_squared(self) -> int:
         """The largest squared L2 norm of a column of A.
 
-        The inner products of columns are never negative, so that the difference of two columns
-        has at most twice this squared norm.
+        Inner products of columns are never negative, so the difference of two columns has at most
+        twice this squared norm.
         """
         ...
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns A x exactly, in integers modulo 2^64: the only step that sees counts."""
+        """Returns A x exactly, in integers modulo 2^64; the only step that reads the counts."""
         ...
 
     def estimate(self, noisy: Values) -> Prefixes | Nodes:
-        """Returns the answers that noisy measurements give."""
+        """Returns the answers that follow from noisy measurements."""
         ...
 
 
 class Prefixes:
-    """Consistent answers: differences of the counts of the first 0..d cells, shape (d + 1,)."""
+    """Consistent answers, from the counts of the first 0, 1, ..., d cells, shape (d + 1,)."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -79,7 +79,7 @@ class Prefixes:
 
 
 def prefixes_of(cells: Values) -> Prefixes:
-    """Returns the prefixes of estimated cells."""
+    """Returns the prefix sums of the estimated cells."""
     return Prefixes(np.concatenate([[0.0], np.cumsum(cells)]))
 
 
@@ -87,7 +87,7 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     """Returns the mean variance of all intervals.
 
     With errors f_0 = 0, f_1, ..., f_d of the prefixes, the sum over i < j of (f_j - f_i)^2 is
-    (d + 1) (sum of f_i^2) - (sum of f_i)^2; ``prefix_variances`` are those of f_1, ..., f_d.
+    (d + 1) (sum of f_i^2) - (sum of f_i)^2. ``prefix_variances``: the variances of f_1, ..., f_d.
     """
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
@@ -101,11 +101,11 @@ Integers = NDArray[np.int64]
 class TextbookTree:
     """Sums over the dyadic intervals of a domain padded to a power of two.
 
-    An interval is answered by the fewest nodes that make it up. Every node of the padded tree is
-    noised, empty ones too. Under add-or-remove-one the root is a node like others: a record
-    changes h + 1 of them, h = log2 of the padded size. Under replace-one the root is left out,
-    because the number of records is public: the whole domain is the sum of its two halves, so
-    that nothing is assumed of records outside the domain. A replacement changes 2 h nodes.
+    An interval is answered by the smallest set of nodes that cover it exactly. Every node of the
+    padded tree gets noise, even if it is empty. Under add-or-remove-one the root is a node like any
+    other: a record changes h + 1 nodes, h = log2 of the padded size. Under replace-one the root is
+    omitted, because the number of records is public. The whole domain is answered as the sum of its
+    two halves, so records outside the domain need no assumption. A replacement changes 2 h nodes.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
     """
@@ -125,12 +125,12 @@ class TextbookTree:
 
     @property
     def l1_sensitivity(self) -> int:
-        """The number of nodes above a cell, which is the L1 norm of every column."""
+        """The number of measured nodes that contain a cell: the L1 norm of every column."""
         return self.num_levels
 
     @property
     def l2_sensitivity_squared(self) -> int:
-        """The same number."""
+        """The squared L2 norm of every column, which equals its L1 norm."""
         return self.num_levels
 
     def measure(self, counts: Integers) -> Integers:
@@ -144,7 +144,7 @@ class TextbookTree:
         return np.concatenate(parts)
 
     def estimate(self, noisy: Values) -> Nodes:
-        """Returns the answers: sums of nodes, as they are."""
+        """Returns the answers, which are sums of noisy nodes."""
         return Nodes(np.split(noisy, np.cumsum(self.node_sizes())[:-1]))
 
     def node_sizes(self) -> list[int]:
@@ -159,7 +159,7 @@ class TextbookTree:
 
 
 class Nodes:
-    """Answers that add up the fewest nodes."""
+    """Answers that add up as few nodes as possible."""
 
     def __init__(self, levels: list[Values]) -> None:
         self.levels = levels
@@ -173,14 +173,14 @@ class Nodes:
 
 
 class TextbookErrors:
-    """The numbers of nodes of all answers: their variances, for noise of variance 1."""
+    """The number of nodes in each answer, which is its variance for noise of variance 1."""
 
     def __init__(self, num_leaves: int, num_levels: int) -> None:
         self._num_leaves = num_leaves
         self._num_levels = num_levels
 
     def mean(self) -> float:
-        """Returns the mean number of nodes: one is used where its parent is not inside."""
+        """Returns the mean number of nodes: a node is used if its parent is not inside."""
         num_leaves = self._num_leaves
         total = 0
         for level in range(self._num_levels):
@@ -189,7 +189,7 @@ class TextbookErrors:
         return total / (num_leaves * (num_leaves + 1) // 2)
 
     def _contained(self, level: int) -> int:
-        """Returns how many times a node of a level lies inside an interval, over all of them."""
+        """Returns how many pairs of a node of a level and an interval containing it there are."""
         starts = np.arange(0, self._num_leaves, 1 << level)
         ends = starts + (1 << level)
         counted = (starts + 1) * np.maximum(self._num_leaves + 1 - ends, 0)
@@ -206,9 +206,10 @@ class TextbookErrors:
 def _taken(
     low: Indices, high: Indices, num_levels: int
 ) -> Iterator[tuple[int, Indices, NDArray[np.bool_]]]:
-    """Yields the nodes that make up low..high: levels, places and whether they are taken.
+    """Yields, per level, the candidate nodes for low..high and whether each node is used.
 
-    Nodes without a parent inside are taken; on the highest level, of one or two nodes, all inside.
+    A node inside the interval is used if its parent is not inside. On the highest level, which has
+    one or two nodes, all nodes inside are used.
     """
     start, stop = low, high + 1
     for level in range(num_levels - 1):

@@ -1,4 +1,4 @@
-"""A strategy as named tables of integers, from which answers and errors are computed."""
+"""A strategy as named tables of integers, which determine its answers and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from beam_dp.privacy.guarantee import Neighboring
 
 Tables = Mapping[str, NDArray[np.int64]]
 
-# More than any strategy built here has, and few enough to compute with.
+# More than any strategy in this package has, and small enough for computing.
 MAX_ROOTS = 1024
 _MAX_ROWS = 2 * MAX_ROOTS
 _MAX_LEVELS = 21
@@ -29,7 +29,7 @@ TREES = ("histogram", "tree", "windows")
 
 
 def strategy_tables(strategy: Strategy) -> Tables:
-    """Returns the tables of a strategy; numerically found ones differ between machines."""
+    """Returns the tables of a strategy; tables found numerically differ between machines."""
     match strategy:
         case Hierarchy(sizes=sizes, weights=weights, top=top):
             roots = np.arange(sizes[0])
@@ -49,7 +49,7 @@ def strategy_tables(strategy: Strategy) -> Tables:
 def strategy_from_tables(
     name: str, num_leaves: int, neighboring: Neighboring, tables: Tables
 ) -> Strategy:
-    """Returns the strategy that ``strategy_tables`` described."""
+    """Returns the strategy for tables from ``strategy_tables``."""
     if name in TREES:
         _check_names(tables, ("sizes", "weights", "top"))
         return _hierarchy(num_leaves, tables)

@@ -1,1 +1,1 @@
-"""Drafts of domains from declared schemas: names and types, never records or facts about them."""
+"""Drafts of domains from declared schemas: names and types, never records or statistics."""

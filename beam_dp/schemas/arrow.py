@@ -1,9 +1,9 @@
 """Columns of Parquet and Arrow files, and of pandas and polars frames.
 
-Only names, types and nullability are used: not the metadata of a schema and its fields, where
-pandas writes the number of rows, the rest of a Parquet footer or the values of a dictionary. The
-categories of a pandas ``Categorical`` came from the records, and are not used either. Those of a
-polars ``Enum`` were declared by its author.
+Only names, types and nullability are used. The reader ignores the metadata of a schema and its
+fields (where pandas writes the number of rows), the rest of a Parquet footer, and the values of a
+dictionary. It also ignores the categories of a pandas ``Categorical``, which come from the records.
+The categories of a polars ``Enum`` are used, because a person declared these categories.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beam_dp.errors import InputError
 from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
-# By numpy's letters; objects may be anything.
+# Kinds by numpy's letters; objects may have any type.
 _PANDAS_KINDS: dict[str, Kind] = {
     "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime", "O": "open",
 }  # fmt: skip
@@ -48,7 +48,7 @@ def _columns_of(path: str, what: str, read: Callable[[str], pa.Schema]) -> list[
     try:
         return arrow_columns(read(path))
     except (OSError, pa.ArrowException, ValueError) as error:
-        # Arrow's words about a damaged file may quote it.
+        # Arrow's message about a damaged file may quote the file.
         reason = getattr(error, "strerror", None)
         condition = f"must be {what} that can be read" + (f": {reason}" if reason else "")
         raise InputError("schema", path, condition) from None
@@ -92,7 +92,7 @@ def _column(name: str, kind: Any, nullable: bool) -> Column:
 
 
 def frame_columns(frame: Any) -> list[Column] | None:
-    """Returns the columns of a frame, None if it is not one; loads neither library.
+    """Returns the columns of a pandas or polars frame, otherwise None; imports neither library.
 
     Example:
         >>> import pandas
@@ -121,7 +121,7 @@ def _pandas_column(name: object, kind: Any) -> Column:
     if isinstance(kind, pandas.StringDtype):
         return Column(name, "categorical", nullable=True)
     is_own = isinstance(kind, pandas.api.extensions.ExtensionDtype)
-    if kind.kind not in _PANDAS_KINDS or (is_own and kind.kind == "O"):  # an interval, a period
+    if kind.kind not in _PANDAS_KINDS or (is_own and kind.kind == "O"):  # intervals and periods
         return Column.unusable(name, NO_LEVELS if kind.kind == "m" else f"{kind} has no levels")
     has_zone = isinstance(kind, pandas.DatetimeTZDtype) if kind.kind == "M" else None
     is_nullable = is_own or kind.kind in "fM"  # NaN and NaT are null

@@ -1,4 +1,4 @@
-"""Columns of an Avro schema, of a file of records or on its own (.avsc)."""
+"""Reads columns from an Avro schema: in a file of records, or in a separate file (.avsc)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def avro_file_columns(path: str) -> list[Column]:
         condition = f"must be an Avro file that can be read: {error.strerror}"
         raise InputError("schema", path, condition) from None
     except Exception:
-        # Damaged files raise many errors, whose text may quote the file.
+        # Damaged files raise many kinds of errors, whose messages may quote the file.
         raise InputError("schema", path, "must be an Avro file that can be read") from None
     return avro_columns(checked_json("schema", path, text), path)
 
@@ -63,7 +63,7 @@ def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
 def _of_one_type(name: str, schema: Any) -> Column:
     kind, logical, symbols = schema, None, None
     if isinstance(schema, Mapping):
-        # {"type": {"type": "string"}} is valid too.
+        # A nested type such as {"type": {"type": "string"}} is valid, too.
         inner = schema.get("type")
         kind = inner.get("type") if isinstance(inner, Mapping) else inner
         logical, symbols = schema.get("logicalType"), schema.get("symbols")
@@ -87,8 +87,8 @@ def _of_one_type(name: str, schema: Any) -> Column:
 def _remember(schema: Any, named: dict[str, Any]) -> None:
     """Adds the named types that a field declares, for later fields.
 
-    Adds them with and without their namespace; the first type of a name wins. Types inside records
-    are not added: a field that names one is left out.
+    Adds each type with and without its namespace; the first type of a name wins. Types inside
+    records are not added, so a field that names such a type is left out.
     """
     for member in schema if isinstance(schema, list) else [schema]:
         if isinstance(member, Mapping) and member.get("type") in _NAMED:

@@ -1,8 +1,8 @@
 """`Column`: the output of every reader of a schema, and the only input of a draft.
 
-Privacy: a file may have facts about the records next to its schema: statistics and row counts of a
-Parquet footer, the values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column
-has no field for any of them.
+Privacy: besides its schema, a file may contain facts about the records: statistics and row counts
+in a Parquet footer, values of an Arrow dictionary, the ``RangeIndex`` that pandas writes. A column
+has no field for any of these facts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import is_integer, is_number
 
-# The schema declares no type for an open one: people choose it.
+# The kind of a column without a declared type: the user must choose its type.
 Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric", "open"]
 
 NESTED = "nested values have no levels"
@@ -25,10 +25,10 @@ ONLY_NULL = "its type admits nothing but null"
 class Column:
     """One column of a schema.
 
-    ``kind``: that of its attribute; None if its type makes none.
-    ``has_zone``: whether times have a zone; None if the schema does not say.
-    ``low``: the smallest value that the schema allows, if it says so.
-    ``reason``: why there is no attribute, if there is none.
+    ``kind``: the kind of attribute for this column; None if its type cannot become an attribute.
+    ``has_zone``: whether times have a time zone; None if the schema does not say.
+    ``low``: the smallest value that the schema allows, if it states one.
+    ``reason``: the reason if the column cannot become an attribute.
     """
 
     name: str
@@ -43,17 +43,17 @@ class Column:
 
     @classmethod
     def unusable(cls, name: str, reason: str) -> Self:
-        """Returns a column that makes no attribute."""
+        """Returns a column that cannot become an attribute."""
         return cls(name, None, reason=reason)
 
     def within(self, low: Any, high: Any, *, is_open: tuple[bool, bool] = (False, False)) -> Column:
-        """Returns the column with declared bounds, which are open or not; ignores infinite ones."""
+        """Returns the column with declared bounds; ``is_open``: whether a bound is excluded."""
         bounds: list[int | float | None] = []
         for bound, excluded, step in ((low, is_open[0], 1), (high, is_open[1], -1)):
             if not is_number(bound) or not abs(bound) < 2**63:
                 bounds.append(None)
             elif self.kind == "integer":
-                # A fraction becomes the next integer inside; an excluded integer moves by one.
+                # A fraction moves to the next integer inside; an excluded integer moves by 1.
                 whole = -int(-bound // 1) if step > 0 else int(bound // 1)
                 bounds.append(whole + step if excluded and whole == bound else whole)
             else:
@@ -63,7 +63,7 @@ class Column:
         return replace(self, low=low, high=self.high if high is None else high)
 
     def listing(self, values: Sequence[Any]) -> Column:
-        """Returns the column with a declared list of values, if they make levels."""
+        """Returns the column with a declared list of values, if the values can be levels."""
         if not values or not all(isinstance(value, str) or is_integer(value) for value in values):
             return self
         return replace(self, kind="categorical", values=tuple(values), low=None, high=None)
@@ -72,7 +72,8 @@ class Column:
 def common_kind(members: Sequence[Column]) -> Column:
     """Returns the column for values of several types, each given as a column.
 
-    Integers and other numbers are numbers; texts and integers are texts. Other mixtures make none.
+    Integers mixed with other numbers are numbers; strings mixed with integers are strings. Other
+    mixtures cannot become an attribute.
     """
     kinds = {member.kind for member in members}
     if len(members) == 1:

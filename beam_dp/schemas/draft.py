@@ -1,4 +1,4 @@
-"""`DomainDraft`: the domain that a schema declares, with open points for what it does not say."""
+"""`DomainDraft`: the domain that a schema declares, with open points for missing facts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric
 
 @dataclass(frozen=True)
 class DomainDraft:
-    """A domain as far as a schema declares it: a function of names and types only.
+    """A domain as far as a schema declares it; depends on names and types only.
 
     Args:
-        source: where the schema came from.
-        attributes: the entries of a domain file, with marks in place of open values.
-        left_out: columns that make no attribute, each with the reason.
+        source: the source of the schema.
+        attributes: the entries of a domain file, with placeholders for open values.
+        left_out: columns that did not become attributes, each with the reason.
         rest: the other keys of a domain file.
 
     Example:
@@ -45,7 +45,7 @@ class DomainDraft:
 
     @cached_property
     def open_points(self) -> tuple[OpenPoint, ...]:
-        """What must be filled in or confirmed, in the order of the file."""
+        """The points to fill in or confirm, in the order of the file."""
         return tuple(open_points(self.attributes))
 
     def to_json(self) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class DomainDraft:
         return {"attributes": [dict(each) for each in self.attributes], **self.rest}
 
     def text(self) -> str:
-        """Returns the domain file: one attribute a line."""
+        """Returns the text of the domain file, with one attribute per line."""
         text = self._text(ensure_ascii=False)
-        # A JSON escape may be half a character, which UTF-8 cannot encode.
+        # A JSON escape may be half a surrogate pair, which UTF-8 cannot encode.
         return text if is_unicode(text) else self._text(ensure_ascii=True)
 
     def _text(self, ensure_ascii: bool) -> str:
@@ -67,10 +67,10 @@ class DomainDraft:
         return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
     def domain(self) -> Domain:
-        """Returns the domain, if nothing is open.
+        """Returns the domain, if there are no open points.
 
         Raises:
-            InputError: naming the first open point; or if it is not a domain.
+            InputError: if a point is open (the first is named), or the draft is not a valid domain.
         """
         return parse_domain(self.to_json(), self.source)
 
@@ -94,7 +94,7 @@ class DomainDraft:
         """Returns the draft with a column's entry replaced, except for its level for null.
 
         Raises:
-            InputError: if there is no column of this name.
+            InputError: if the draft has no column of this name.
         """
         names = [str(each.get("name")) for each in self.attributes]
         if attribute.name not in names:
@@ -144,7 +144,7 @@ def _entry(column: Column) -> dict[str, Any]:
 
 
 def _names_units(column: Column) -> bool:
-    """Whether a column is likely to identify units, by its name and declared type."""
+    """Returns whether a column probably identifies units, by its name and declared type."""
     is_listed = bool(column.values) or column.is_domain
     last = words_of(column.name)[-1:]
     is_likely = column.kind in ("integer", "categorical", "open") and not is_listed

@@ -1,7 +1,7 @@
 """Edges of bins from a finished release of interval counts: post-processing, at no further cost.
 
-Bins have about equal mass by the released counts, so that none is wasted on empty ranges. The edges
-are those of the release's own levels.
+Bins have about equal released counts, so bins are not wasted on empty ranges. The edges of bins are
+edges of the release's own levels.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
 
 MAX_BINS = 10_000
-# A bin whose released count is below this many of its standard errors may well be empty.
+# A bin with a released count below this number of standard errors may well be empty.
 _LEAST_STANDARD_ERRORS = 2.0
 
 
 def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute:
-    """Returns the attribute of a release that a ledger paid for, in bins of about equal mass.
+    """Returns the attribute of a release, paid for by a ledger, in bins of about equal counts.
 
-    Privacy: a function of the release and of ``num_bins``, so it costs nothing more. But what is
-    released with these edges is chosen after this release was seen, and is about the same people:
-    the attribute names the ledger's entry, and programs demand that the same budget pays.
+    Privacy: the result is a function of the release and ``num_bins``, so it costs nothing more. But
+    a later release with these edges is chosen after this release was seen, and is about the same
+    people. So the attribute names the ledger's entry, and programs demand the same budget to pay.
 
-    Accuracy: the masses are those of ``increasing_prefixes``. A level with more than its share is a
-    bin of its own, and the others share the rest. A bin whose count is below two of its standard
-    errors is joined with the one before it, so that no bin consists of noise only; there may thus
-    be fewer than ``num_bins``, which is from 2 to 10,000 and at most the number of levels.
+    Accuracy: the counts are those of ``increasing_prefixes``. A level with more than its share is a
+    bin of its own, and the other levels share the rest. A bin whose count is below two of its
+    standard errors is joined with the bin before it, so no bin consists of noise only. There may
+    be fewer bins than ``num_bins``, which is from 2 to 10,000 and at most the number of levels.
 
-    An integer attribute becomes a numeric one of whole numbers, whose last edge is its largest
-    integer, or half above it if that has a bin of its own.
+    An integer attribute becomes a numeric attribute of whole numbers. Its last edge is the largest
+    integer, or the largest integer plus 0.5 if that integer has a bin of its own.
 
     Example:
         >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
@@ -61,9 +61,9 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
-    """Returns the levels at which at most ``num_bins`` bins start, and the end of the last one.
+    """Returns the levels at which at most ``num_bins`` bins start, and the end of the last bin.
 
-    ``prefixes`` has shape (d + 1,), starts at 0 and never decreases.
+    ``prefixes``: cumulative counts of shape (d + 1,), which start at 0 and never decrease.
     """
     masses, cuts = prefixes.tolist(), [0]
     last = len(masses) - 1
@@ -86,7 +86,7 @@ def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
         found = release.answer(kept[-1], stop - 1)
         if found.values >= _LEAST_STANDARD_ERRORS * found.standard_errors:
             kept.append(stop)
-    # What is left at the end joins the bin before it.
+    # A remainder at the end joins the bin before it.
     return [*kept[:-1], cuts[-1]] if len(kept) > 1 else [cuts[0], cuts[-1]]
 
 
@@ -99,7 +99,7 @@ def _in_bins(
     shared = {name: getattr(attribute, name) for name in kept}
     if isinstance(attribute, ordered.IntegerAttribute):
         edges: list[Any] = [attribute.minimum + cut for cut in cuts]
-        # The last bin includes its last edge, but no integer above the largest.
+        # The last bin includes its last edge, but must not include a larger integer.
         edges[-1] = attribute.maximum if edges[-2] < attribute.maximum else edges[-2] + 0.5
         return ordered.NumericAttribute(
             attribute.name, tuple(edges), whole=True, edges_from=origin, **shared

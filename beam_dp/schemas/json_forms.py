@@ -1,4 +1,4 @@
-"""Columns of schemas in JSON: JSON schema and pydantic, BigQuery, and sizes by name."""
+"""Reads columns from JSON Schema, pydantic and BigQuery, and from sizes by column name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def model_of(name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except Exception as error:
-        # Only the type of an error of the module is shown.
+        # If the module raises an error, only the type of the error is shown.
         fault = public_fault(error) or type(error).__name__
         if "pydantic" in fault:
             fault += ": pip install pydantic"
@@ -85,7 +85,7 @@ def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
     listed = [each["enum"] for each in members if isinstance(each.get("enum"), list)]
     nullable = len(values) < len(members) or any(None in each for each in listed)
     if {each.kind for each in values} == {"numeric", "categorical"}:
-        # pydantic describes a decimal number as a number or a text.
+        # pydantic describes a decimal number as a number or a string.
         values = [each for each in values if each.kind == "numeric" or each.values]
     return replace(common_kind(values), nullable=nullable)
 
@@ -161,10 +161,11 @@ def _bigquery_column(field: dict[str, Any]) -> Column:
 
 
 def sizes_columns(schema: Any, source: str) -> list[Column]:
-    """Returns the columns of a domain of other tools for synthetic data: sizes by name.
+    """Returns the columns of a domain file of another synthetic-data tool: sizes by column name.
 
-    ``{"age": 85, "sex": 2}``, or an object for each attribute, as in PrivMRF: ``{"age": {"type":
-    "discrete", "domain": 85}}``. Instead of a size there may be ``values``, or ``min`` and ``max``.
+    The file is ``{"age": 85, "sex": 2}`` or, as in PrivMRF, has an object per attribute: ``{"age":
+    {"type": "discrete", "domain": 85}}``. A size may be replaced by ``values``, or ``min`` and
+    ``max``.
 
     Example:
         >>> sizes_columns({"age": {"type": "discrete", "domain": 85}}, "d.json")[0].high

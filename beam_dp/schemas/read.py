@@ -1,4 +1,4 @@
-"""`domain_draft`: chooses the reader for a schema, and makes the draft."""
+"""`domain_draft`: chooses the reader for a schema, and creates the draft."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def domain_draft(
     dialect: str | None = None,
     null: Literal["declared", "none"] = "declared",
 ) -> DomainDraft:
-    """Returns the domain that a schema declares, with open points for what it does not say.
+    """Returns the domain that a schema declares, with open points for missing facts.
 
-    Privacy: only the names, the types and the nullability of the columns of a file or frame of
-    records are used: neither statistics, row counts, the values of dictionaries and categories, nor
-    any metadata. Two files with one schema give the same draft. The values of an enumeration in
-    Avro, SQL or polars were written by people, and must be confirmed. Only the header of a CSV file
-    is read.
+    Privacy: for a file or frame of records, only the names, types and nullability of the columns
+    are used. Statistics, row counts, values of dictionaries and categories, and metadata are not
+    used. Two files with the same schema give the same draft. The values of an enumeration in Avro,
+    SQL or polars were written by people, and must be confirmed. Only the header of a CSV file is
+    read.
 
     Args:
         source: a local file with a schema: Parquet, Arrow, Avro or .avsc, SQL, JSON of BigQuery,
             JSON schema, sizes by name, or a domain file; a CSV file, whose types are all open;
             ``module:Class`` for a pydantic model; or in Python a pandas or polars frame, an Arrow
-            table or schema, such a class, or parsed JSON.
-        kind: one of ``KINDS``, if neither the extension nor the JSON itself shows it.
-        table: which table of SQL that creates several.
-        dialect: that of SQL, as sqlglot names it.
-        null: ``"none"`` if null does not occur in the records, although the schema allows it: many
-            writers make every column nullable.
+            table or schema, a pydantic class, or parsed JSON.
+        kind: one of ``KINDS``, if neither the extension nor the JSON itself shows the kind.
+        table: the name of the table, if the SQL creates several tables.
+        dialect: the dialect of the SQL, as sqlglot names it.
+        null: ``"none"`` if null does not occur in the records although the schema allows it, as
+            many writers make every column nullable.
 
     Returns:
         The draft: ``write`` writes the file, ``open_points`` lists what to fill in.
@@ -93,7 +93,7 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
     from beam_dp.schemas.arrow import arrow_columns, frame_columns
 
     if type(source).__module__.partition(".")[0] == "pyarrow":
-        schema = getattr(source, "schema", source)  # of a table, which has records too
+        schema = getattr(source, "schema", source)  # the schema of a table, without its records
         columns = arrow_columns(schema) if hasattr(schema, "field") else None
     else:
         columns = frame_columns(source)
@@ -104,7 +104,7 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
 
 
 def _of_text(source: str, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:
-    """Returns the draft of a path, of a named class, or of JSON text."""
+    """Returns the draft for a path, a named class, or JSON text."""
     kind = kind or _kind_of_name(source)
     for name, given in (("table", table), ("dialect", dialect)):
         if given is not None and kind != "sql":
@@ -137,7 +137,7 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
 
 
 def _csv_columns(path: str) -> list[Column]:
-    """Returns the columns of a CSV file, all of open types; reads its first line only."""
+    """Returns the columns of a CSV file, all with open types; reads only the first line."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             names = next(csv.reader(file), [])
@@ -154,7 +154,7 @@ def _csv_columns(path: str) -> list[Column]:
 
 
 def _kind_of_name(source: str) -> str:
-    """Returns the kind by the name; ``json`` if only the content shows it."""
+    """Returns the kind of schema by the name; ``json`` if only the content shows the kind."""
     suffix = Path(source).suffix.lower()
     if suffix == ".json" or source.lstrip().startswith("{"):
         return "json"

@@ -1,4 +1,4 @@
-"""Columns of a `CREATE TABLE`, with its enumerations and CHECK constraints."""
+"""Reads columns from a `CREATE TABLE`, including enumerations and CHECK constraints."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
         raise InputError("dialect", dialect, condition)
     log = logging.getLogger("sqlglot")
     level, place = log.level, ""
-    log.setLevel(logging.CRITICAL)  # it warns about statements that are not used here
+    log.setLevel(logging.CRITICAL)  # sqlglot warns about statements that are not used here
     try:
         return [each for each in sqlglot.parse(text, read=dialect) if each is not None]
     except sqlglot.errors.ParseError as error:
@@ -151,7 +151,7 @@ def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
 
 
 def _checked(column: Column, check: Any) -> Column:
-    """Returns the column with what a constraint says about this column only."""
+    """Returns the column narrowed by the parts of a constraint that concern only this column."""
     check = _bare(check)
     if isinstance(check, exp.And):
         return _checked(_checked(column, check.left), check.right)

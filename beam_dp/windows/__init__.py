@@ -1,1 +1,1 @@
-"""Windows of a stream: which records count where, and which windows of a unit are kept. No Beam."""
+"""Windows of a stream: the window of each record, and the kept windows of a unit. No Beam."""

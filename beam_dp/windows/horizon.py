@@ -1,8 +1,8 @@
-"""The horizon of a stream: its windows, their blocks, and which window each record counts in.
+"""The horizon of a stream: its windows, blocks of windows, and the window of each record.
 
-A record has the time of its event, and an arrival that its source stamped. Where it counts follows
-from these two alone, not from when an engine saw it: tables are the same in batch, in a stream and
-after any replay.
+A record has an event time, and an arrival time that its source stamped. Its window depends on these
+two times alone, not on the time when an engine processes the record. So tables are the same in
+batch, in a stream and after any replay.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from beam_dp.checks import checked_integer, is_integer
 from beam_dp.errors import InputError
 
 MAX_WINDOWS = 2**20
-# Rows are processed in parts that fit into the cache: all at once takes five times as long.
+# Rows are processed in parts that fit into the cache, which is five times as fast.
 _ROWS = 2**14
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Every time of a horizon has a calendar date.
+# Limits such that every time of a horizon has a calendar date.
 _FIRST = int(datetime.datetime(1, 1, 1, tzinfo=datetime.UTC).timestamp())
 _LAST = int(datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC).timestamp())
 
@@ -32,11 +32,12 @@ class Horizon:
     """Consecutive windows of equal length, in seconds since 1970 in UTC.
 
     Args:
-        start: of the first window: seconds, or a text with a zone, such as ``2026-11-23T00:00Z``.
-        window: the length of a window: seconds, or a text such as ``90s``, ``30m``, ``1h``, ``7d``.
-        num_windows: from 1 to 2^20.
-        grace: how long after its end a window waits for records that arrive late; >= 0, written
-            like ``window``. Nothing has a default: what arrives later is lost.
+        start: the start of the first window: seconds, or a string with a time zone, such as
+            ``2026-11-23T00:00Z``.
+        window: the length of a window: seconds, or a string such as ``90s``, ``30m``, ``1h``.
+        num_windows: the number of windows, from 1 to 2^20.
+        grace: the time for which a window waits after its end for late records; >= 0, written like
+            ``window``. There is no default, because records that arrive later are lost.
 
     Raises:
         InputError: if a value is out of range, or the horizon ends beyond the year 9999.
@@ -52,7 +53,7 @@ class Horizon:
     num_windows: int
     grace: int
 
-    # The constructor also takes texts.
+    # The constructor also accepts strings.
     def __init__(
         self, start: int | str, window: int | str, num_windows: int, grace: int | str
     ) -> None:
@@ -69,20 +70,20 @@ class Horizon:
 
     @property
     def window_text(self) -> str:
-        """The length of a window as people write it, such as ``90m``."""
+        """The length of a window in a short form, such as ``90m``."""
         return span_text(self.window)
 
     @property
     def end(self) -> int:
-        """The end of the last window, in seconds; its records may arrive until ``closes`` of it."""
+        """The end of the last window, in seconds; late records may arrive until it closes."""
         return self.start + self.num_windows * self.window
 
     def times(self, windows: range) -> tuple[int, int]:
-        """Returns the start of the first window and the end of the last, in seconds."""
+        """Returns the start of the first window and the end of the last window, in seconds."""
         return self.start + windows.start * self.window, self.start + windows.stop * self.window
 
     def closes(self, number: int) -> int:
-        """Returns the second from which no arrival counts in a window."""
+        """Returns the second at which a window closes: later arrivals do not count."""
         return self.start + (number + 1) * self.window + self.grace
 
 
@@ -91,8 +92,8 @@ def counted_windows(
 ) -> NDArray[np.int64]:
     """Returns the window in which each record counts, or -1 if there is none.
 
-    A record counts in the window of its event if it arrived before that window closed, and not
-    before its event: an event in the future comes from a wrong clock.
+    A record counts in the window of its event if it arrived before that window closed. It does not
+    count if it arrived before its event: an event in the future comes from a wrong clock.
 
     ``events``, ``arrivals``: shape (n,), times in seconds, rounded down.
 
@@ -114,7 +115,7 @@ def _counted_windows(
     counts = events <= arrivals
     if events.min() < horizon.start or events.max() >= horizon.end:
         counts &= (events >= horizon.start) & (events < horizon.end)
-        # The others may be too far away for a difference of 64 bits.
+        # Other times may be so far away that a 64-bit difference would overflow.
         events = np.where(counts, events, horizon.start)
     numbers = events - horizon.start
     numbers //= horizon.window
@@ -126,7 +127,7 @@ def _counted_windows(
 
 
 def seconds_of_duration(name: str, value: object, least: int) -> int:
-    """Returns the seconds of a duration, which may be a text such as ``90s``, ``30m`` or ``7d``."""
+    """Returns a duration in seconds; accepts strings such as ``90s``, ``30m`` or ``7d``."""
     if isinstance(value, str):
         found = re.fullmatch(r"([0-9]{1,12})([smhd])", value)
         if found is None:
@@ -153,7 +154,7 @@ def _moment(name: str, value: object) -> int:
 
 
 def span_text(seconds: int) -> str:
-    """Returns a number of seconds in the largest unit that holds it whole.
+    """Returns a number of seconds as a whole number of the largest possible unit.
 
     Example:
         >>> span_text(1800), span_text(86_400), span_text(0)
@@ -166,7 +167,7 @@ def span_text(seconds: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The blocks of a horizon, of ``size`` windows each, from 2 on; the last one may have fewer.
+    """The blocks of a horizon: runs of ``size`` >= 2 windows; the last block may have fewer.
 
     Example:
         >>> [list(Blocks(5, 2).windows(number)) for number in range(len(Blocks(5, 2)))]
@@ -183,26 +184,26 @@ class Blocks:
         return -(-self.num_windows // self.size)
 
     def windows(self, number: int) -> range:
-        """Returns the windows of a block."""
+        """Returns the numbers of the windows in a block."""
         start = number * self.size
         return range(start, min(start + self.size, self.num_windows))
 
     def parts(self, first: int, stop: int) -> Iterator[tuple[int, range]]:
-        """Yields the number of each block that overlaps a run of windows, with the overlap."""
+        """Yields the number of each block that overlaps a run of windows, and the overlap."""
         for number in range(first // self.size, (stop - 1) // self.size + 1):
             windows = self.windows(number)
             yield number, range(max(first, windows.start), min(stop, windows.stop))
 
 
 def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> float:
-    """Returns the share w of a block's residual that a sum of some of its windows gets.
+    """Returns the share w of a block's residual that is added to a sum of some of its windows.
 
-    Let n windows hold x_i, measured as y_i with noise of variance v, and let their total be
-    measured as B with noise of variance u, all independent. Of j of these windows the estimate is
-    P + w (B - S), where P and S are the sums of y_i over the j and over all n windows. It is
-    unbiased for every w: only such combinations are, for the coefficients of x_i must be 1 in the
-    sum and 0 outside. Its variance v (j (1 - w)^2 + (n - j) w^2) + u w^2 is least at
-    w = j / (n + u / v), where it is j v - j^2 v^2 / (n v + u): the least squares estimate, which is
-    the best unbiased one (Gauss and Markov).
+    Let n windows contain counts x_i, measured as y_i with noise of variance v, and let the total
+    be measured as B with noise of variance u, all independent. The estimate for j of these windows
+    is P + w (B - S), where P and S are the sums of y_i over the j windows and over all n windows.
+    The estimate is unbiased for every w, and only such combinations are, because the coefficients
+    of x_i must be 1 in the sum and 0 outside. The variance v (j (1 - w)^2 + (n - j) w^2) + u w^2
+    is smallest at w = j / (n + u / v), with the value j v - j^2 v^2 / (n v + u). This is the least
+    squares estimate, which is the best unbiased estimate (Gauss and Markov).
     """
     return num_summed / (num_windows + variance_ratio)

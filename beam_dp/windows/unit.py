@@ -1,8 +1,8 @@
-"""The unit of a windowed release, its guarantee, and the windows in which its records are used.
+"""The unit of a windowed release, its guarantee, and the windows that use its records.
 
-The kept windows of a unit follow from its own records, in order of windows, not of processing:
-windows that were released before a crash stay, and a replay that chose others would leave the unit
-in twice as many.
+The kept windows of a unit follow from its own records, in the order of windows, not of processing.
+Windows that were released before a crash remain released. If a replay chose other windows, the unit
+would be in twice as many.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ LEVELS_CONDITION = (
     "needs a promise for the whole horizon: protected_windows of all its windows, or records"
 )
 
-# An entry: two words of a fingerprint, a window, a number.
+# The format of an entry: two words of a fingerprint, a window, a number of windows.
 _DTYPES: tuple[np.dtype[Any], ...]
 _DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowUnit:
-    """The unit that a windowed release protects, and for how long; there are no defaults.
+    """The unit that a windowed release protects, and for how many windows; without defaults.
 
-    The promise: in any ``protected_windows`` consecutive windows at most ``max_windows_per_unit``
-    hold records of a unit, at most ``max_records_per_unit`` each, and what they reveal together
-    is (epsilon, delta). With both numbers of windows 1 each window is protected on its own; with
-    ``protected_windows`` all windows of the horizon the whole horizon is; in between, the budget
-    renews, in a window that slides.
+    The guarantee: of any ``protected_windows`` consecutive windows, at most
+    ``max_windows_per_unit`` use records of a unit, at most ``max_records_per_unit`` records each.
+    These windows together are (epsilon, delta)-private. If both numbers of windows are 1, each
+    window is protected on its own. If ``protected_windows`` is the number of all windows, the whole
+    horizon is protected. In between, the budget renews in a sliding window.
 
     Args:
         privacy_unit: the column whose values are the protected units, or ``"record"``.
-        max_records_per_unit: how many records of a unit are used in a window, from 1 to 2^40.
-        max_windows_per_unit: from 1 to ``protected_windows``.
-        protected_windows: from 1 to the number of windows of the horizon. A record is in one
-            window alone: then both numbers must be 1, and all windows together keep the promise.
+        max_records_per_unit: the limit on records of a unit in a window, from 1 to 2^40.
+        max_windows_per_unit: the limit on windows of a unit, from 1 to ``protected_windows``.
+        protected_windows: the number of windows that are protected together, from 1 to all windows
+            of the horizon. If the unit is a record, both numbers must be 1: a record is in a single
+            window, so the guarantee covers all windows together.
 
     Raises:
         InputError: if a value is out of range.
 
-    Reference: Kellaris, Papadopoulos, Xiao and Papadias (2014), for windows that slide.
+    Reference: Kellaris, Papadopoulos, Xiao and Papadias (2014), for sliding windows.
     """
 
     privacy_unit: str
@@ -74,12 +75,12 @@ class WindowUnit:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KeptWindows:
-    """The kept windows of each unit, as far as later windows need them.
+    """The kept windows of each unit that still matter for later windows.
 
-    ``units``: shape (2, m), uint64, fingerprints in ascending order, first word first; a unit has
-    one entry per remembered window, or one with their number.
-    ``windows``: shape (m,), int32, the window of each, or the last of several.
-    ``numbers``: shape (m,), uint32, the number of windows of each entry, >= 1.
+    ``units``: fingerprints in ascending order, first word first, shape (2, m), uint64. A unit has
+    one entry per remembered window, or one entry with the number of its windows.
+    ``windows``: the window of each entry, or the last of its windows, shape (m,), int32.
+    ``numbers``: the number of windows of each entry, >= 1, shape (m,), uint32.
     """
 
     units: NDArray[np.uint64]
@@ -92,13 +93,13 @@ class KeptWindows:
         return cls(np.empty((2, 0), np.uint64), np.empty(0, np.int32), np.empty(0, np.uint32))
 
     def to_bytes(self) -> bytes:
-        """Returns the entries as bytes, 24 each."""
+        """Returns the entries as bytes, 24 bytes per entry."""
         columns = zip((*self.units, self.windows, self.numbers), _DTYPES, strict=True)
         return b"".join([column.astype(dtype).tobytes() for column, dtype in columns])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> KeptWindows:
-        """Returns what ``to_bytes`` wrote."""
+        """Reads entries that ``to_bytes`` wrote."""
         entries = len(data) // sum(dtype.itemsize for dtype in _DTYPES)
         columns, position = [], 0
         for dtype in _DTYPES:
@@ -117,18 +118,18 @@ def keep_windows(
     limits: WindowUnit,
     num_windows: int,
 ) -> tuple[NDArray[np.bool_], KeptWindows]:
-    """Returns which units of a window are kept there, and what is remembered for the next one.
+    """Returns which units are kept in a window, and the kept windows to remember for the next.
 
-    ``units``: shape (2, n), distinct fingerprints in ascending order, first word first.
+    ``units``: distinct fingerprints in ascending order, first word first, shape (2, n).
 
     Privacy: a window of a unit is kept if and only if fewer than c of the P - 1 windows before it
-    were kept, so that of any P consecutive windows at most c are. It depends on the unit's own
-    windows alone. Where P is the whole horizon these are its first c windows.
+    were kept, so of any P consecutive windows at most c are kept. The choice depends only on the
+    unit's own windows. If P is the whole horizon, the unit's first c windows are kept.
 
     At most P - 1 windows of a unit are remembered, or one number if nothing is ever forgotten.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
-    if most == protected:  # there is nothing to refuse
+    if most == protected:  # every window is kept
         return np.ones(units.shape[1], np.bool_), remembered
     forgets = protected < num_windows
     if forgets:
@@ -143,11 +144,11 @@ def keep_windows(
     keep = before[last] - before[first] < most
     numbers = remembered.numbers.copy()
     added = keep
-    if not forgets:  # one entry a unit
+    if not forgets:  # one entry per unit
         known = first < last
         numbers[first[keep & known]] += 1
         added = keep & ~known
-    # The places of the new entries among the others, found once for all columns.
+    # The places of the new entries among the old entries, found once for all columns.
     new = last[added] + np.arange(np.count_nonzero(added))
     is_old = np.ones(numbers.size + new.size, np.bool_)
     is_old[new] = False
@@ -166,13 +167,13 @@ def keep_windows(
 def _places(
     among: NDArray[np.uint64], units: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns where the entries of each unit start and stop among others in ascending order."""
+    """Returns where the entries of each unit start and stop in a sorted list of entries."""
     first = np.searchsorted(among[0], units[0], side="left")
     last = np.searchsorted(among[0], units[0], side="right")
     some = np.flatnonzero(first < last)
     words = units[1][some]
     is_alone = (among[1][first[some]] == words) & (among[1][last[some] - 1] == words)
-    for place in some[~is_alone].tolist():  # other units have the same first word: very rare
+    for place in some[~is_alone].tolist():  # units that share a first word: very rare
         start, stop = first[place], last[place]
         group = among[1][start:stop]
         first[place] = start + np.searchsorted(group, units[1][place], side="left")
@@ -187,13 +188,13 @@ def whole_promise(
     delta: float,
     allow_large_delta: bool = False,
 ) -> Guarantee:
-    """Returns the guarantee of all windows that are protected together.
+    """Returns the guarantee for all windows that are protected together.
 
-    Neighbours differ by one unit that is added or removed: one that is replaced would move between
-    windows, none of which has a public number of records. Its ``max_records_per_unit`` is k c, how
-    many records of a unit are used in any P consecutive windows: that is what the guarantee is of,
-    as its unit says in words, and the L1 distance of tables follows from it alone. That no more
-    than k of them are in one window makes the L2 distance smaller, and is in the plan.
+    Neighbours differ by one unit that is added or removed. A replaced unit would move between
+    windows, and the number of records in a window is not public. The ``max_records_per_unit`` of
+    the guarantee is k c, the largest number of records of a unit that any P consecutive windows
+    use. The L1 distance of tables follows from k c alone. At most k of these records are in one
+    window, which makes the L2 distance smaller; the plan states this.
     """
     if unit.protected_windows > horizon.num_windows:
         condition = f"must be at most the {horizon.num_windows:,} windows of the horizon"
@@ -212,22 +213,22 @@ def whole_promise(
 
 
 def window_promise(horizon: Horizon, unit: WindowUnit, epsilon: float, delta: float) -> Guarantee:
-    """Returns a guarantee of one window alone; the whole promise is composed of these."""
+    """Returns a guarantee for a single window; the whole guarantee is composed of these."""
     protected = _protected(horizon, unit, 1)
     relation = Neighboring.ADD_OR_REMOVE_ONE
     return Guarantee(epsilon, delta, relation, protected, unit.max_records_per_unit, True)
 
 
 def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
-    """Returns whether the promise covers the whole horizon, as it does for a record."""
+    """Returns whether the guarantee covers the whole horizon, as it does for a record."""
     return unit.privacy_unit == RECORD or unit.protected_windows == horizon.num_windows
 
 
 def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> dict[str, Any]:
-    """Returns the promise as cards state it, and the worst case over the whole horizon.
+    """Returns the guarantee as cards state it, and the worst case over the whole horizon.
 
-    Privacy: the horizon is at most ceil(W / P) runs of P windows, each of which is (epsilon,
-    delta)-private whatever the others released; their epsilons and deltas add up.
+    Privacy: the horizon is at most ceil(W / P) runs of P windows. Each run is (epsilon,
+    delta)-private for any releases of the other runs; the epsilons and deltas of the runs add up.
     """
     periods = 1
     if not protects_horizon(horizon, unit):
@@ -259,13 +260,13 @@ def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> 
 
 
 def _protected(horizon: Horizon, unit: WindowUnit, num_windows: int) -> str:
-    """Returns the privacy unit in words that a ledger compares: a unit in ``num_windows``."""
+    """Returns the text for a unit in ``num_windows`` windows, which ledgers compare."""
     if unit.privacy_unit == RECORD:
         return RECORD
     windows = f"window of {horizon.window_text}"
     if num_windows > 1:
         windows = f"{num_windows} consecutive windows of {horizon.window_text}"
-    # Windows of another grid overlap two of these: losses of both do not simply add up.
+    # A window of a shifted grid overlaps two windows of this grid, so losses don't just add up.
     shift = horizon.start % horizon.window
     shifted = f", {shift} s after multiples of it since 1970" if shift else ""
     return f"{unit.privacy_unit} in any {windows}{shifted}"

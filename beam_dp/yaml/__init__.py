@@ -1,7 +1,7 @@
 """Transforms for Beam YAML, as ``type: python`` providers: see docs/yaml.md.
 
 ``ReadRecords``, ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals`` and
-``AnswerQueries``: the programs of the same names, with their flags as fields.
+``AnswerQueries`` correspond to the programs of the same names, and have the flags as fields.
 """
 
 from __future__ import annotations
