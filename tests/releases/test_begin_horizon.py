@@ -53,7 +53,7 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     assert not set(card["plan"]) & set(card)
 
 
-def test_another_directory_gets_another_horizon(tmp_path):
+def test_each_directory_gets_its_own_horizon(tmp_path):
     assert begin_horizon(tmp_path / "a", CARD, FIRST) == FIRST
     assert begin_horizon(str(tmp_path / "b" / "c"), CARD, SECOND) == SECOND
 
@@ -73,7 +73,7 @@ def test_another_directory_gets_another_horizon(tmp_path):
         ({"window": "2h"}, "window: 7200 is refused; must be 3600, as "),
     ],
 )
-def test_rejects_job_naming_the_first_parameter_that_differs(tmp_path, changed, line):
+def test_error_names_the_first_parameter_that_differs(tmp_path, changed, line):
     begin_horizon(tmp_path, CARD, FIRST)
     before = (tmp_path / "horizon.json").read_bytes()
     num_windows = changed.get("num_windows", 6)
@@ -105,7 +105,7 @@ def test_rejects_job_naming_the_first_parameter_that_differs(tmp_path, changed, 
     assert (tmp_path / "horizon.json").read_bytes() == before
 
 
-def test_derived_fields_may_differ(tmp_path):
+def test_resumes_horizon_whose_derived_fields_differ(tmp_path):
     """Another version may word them differently, and another machine may round differently."""
     begin_horizon(tmp_path, CARD, FIRST)
     path = tmp_path / "horizon.json"
@@ -116,7 +116,7 @@ def test_derived_fields_may_differ(tmp_path):
     assert begin_horizon(tmp_path, CARD, SECOND) == FIRST
 
 
-def test_rejects_another_domain_or_workload(tmp_path):
+def test_rejects_job_with_another_domain_or_workload(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     plan = leveled()
     for workload, name in (
@@ -289,7 +289,7 @@ def test_rejects_text_that_is_not_a_card(tmp_path, text):
         refusal(caught)
 
 
-def test_does_not_read_a_link_or_too_large_a_file(tmp_path):
+def test_rejects_symbolic_link_and_too_large_file(tmp_path):
     with (tmp_path / "horizon.json").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(ReleaseError, match="too large for a card"):

@@ -141,7 +141,7 @@ def test_rejects_answers_whose_number_differs_from_the_card(tmp_path, number):
     refusal_line(tmp_path)
 
 
-def test_every_damage_to_answers_raises_one_error(tmp_path):
+def test_damaged_answers_raise_damaged_file_error_or_keep_their_number(tmp_path):
     write_answers_of(tmp_path)
     (path,) = tmp_path.glob("answers-*.avro")
     original = path.read_bytes()

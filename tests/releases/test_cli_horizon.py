@@ -151,7 +151,7 @@ def test_synthetic_databases_are_queried_one_by_one(tmp_path, capfd):
     assert line.startswith("error: --windows: ':2' is refused; must be one window")
 
 
-def test_finish_counts_what_is_released_and_removes_all_drafts(week, capfd):
+def test_finish_prints_released_windows_and_removes_all_drafts(week, capfd):
     for place in ("", "windows/000003/", "levels/3/000001/"):
         draft = pathlib.Path(week, f"{place}.draft-x")
         draft.mkdir(parents=True)

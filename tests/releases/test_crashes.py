@@ -158,7 +158,7 @@ def test_retried_writer_ignores_drafts(place, write, release):
     assert len(place.names()) == 3
 
 
-def test_drafts_without_a_draw_block_no_job(place):
+def test_drafts_without_a_draw_do_not_block_a_job(place):
     """Jobs that start simultaneously probe the same folder, and may begin the same horizon."""
     for draw_id in ("trial", "horizon-" + "0" * 32):
         draft_in(place.url(), draw_id)

@@ -68,7 +68,7 @@ def test_escapes_markup_and_control_characters_in_names():
     assert "[red]a" in text and "\x1b" not in text
 
 
-def test_release_without_stated_errors_is_described_as_such():
+def test_describes_missing_errors_as_not_stated():
     assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
 
 
@@ -121,7 +121,7 @@ def test_shows_noise_in_words_and_records():
     assert "and 2 more: see card.json" in many
 
 
-def test_one_is_followed_by_the_singular():
+def test_uses_the_singular_for_one_marginal():
     text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
     assert "1 marginal, 8 cells" in text and "1 marginals" not in text
 

@@ -113,7 +113,7 @@ def test_tables_are_never_clipped():
     assert min(table.min() for table in release.tables.values()) < -1
 
 
-def test_noisy_number_of_records_has_its_error():
+def test_noisy_number_of_records_equals_the_answer_to_all_records():
     release = window_of()
     number, error = release.noisy_number()
     (everything,) = release.answer_queries([Product(DOMAIN.shape, (), ())])

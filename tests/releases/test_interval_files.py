@@ -48,7 +48,7 @@ def assert_same(one: IntervalRelease, other: IntervalRelease) -> None:
 
 @pytest.mark.parametrize("neighboring", Neighboring)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_window_tables_round_trip_through_files(tmp_path, choice, neighboring):
+def test_interval_release_round_trips_through_files(tmp_path, choice, neighboring):
     release = released(choice, neighboring=neighboring)
     write_release(release, tmp_path)
     found = read_release(tmp_path)
@@ -91,7 +91,7 @@ def test_pickles_a_plan_unchanged(choice):
     assert found.mean_squared_error == plan.mean_squared_error
 
 
-def test_cells_are_named_by_attribute_values():
+def test_cells_are_found_by_attribute_values():
     release = released(("histogram", "discrete_laplace"))
     assert release.cells(-3, 19) == (0, 22) and release.cells(0, 0) == (3, 3)
     for low, high in ((5, 4), (-4, 3), (0, 20), (0.5, 2), ("other", 3), (None, 3), (True, 3)):
@@ -187,7 +187,7 @@ def test_rejects_matrix_that_leaves_a_cell_unmeasured():
         strategy_from_tables("windows", 3, ADD, tables)
 
 
-def test_bins_are_named_by_their_edges():
+def test_bins_are_found_by_their_edges():
     guarantee = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
     plan = planned(3, guarantee, ("histogram", "discrete_laplace"))
     pay = NumericAttribute("pay", (0, 10, 20.5, 30), nullable=True)

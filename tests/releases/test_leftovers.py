@@ -85,14 +85,14 @@ def test_removes_a_draft_of_another_draw(tmp_path):
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
-def test_completes_nothing_for_a_damaged_card(tmp_path, card):
+def test_damaged_card_is_kept_and_its_draft_is_removed(tmp_path, card):
     (tmp_path / "card.json").write_text(card)
     (tmp_path / ".draft-x").mkdir()
     assert finish_writing(tmp_path) is False
     assert everything_under(tmp_path) == ["card.json"]
 
 
-def test_finishes_a_missing_directory(tmp_path):
+def test_finishing_a_missing_directory_creates_nothing(tmp_path):
     assert finish_writing(tmp_path / "out") is False
     assert not (tmp_path / "out").exists()
 
@@ -113,7 +113,7 @@ def test_places_a_draft_whose_card_is_published_concurrently(tmp_path, monkeypat
     assert len(everything_under(tmp_path)) == 3
 
 
-def test_moves_no_files_for_a_card_that_names_a_path(tmp_path):
+def test_does_not_move_a_file_outside_the_directory(tmp_path):
     data = b"mine"
     entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     out = tmp_path / "out"
@@ -124,7 +124,7 @@ def test_moves_no_files_for_a_card_that_names_a_path(tmp_path):
     assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
 
 
-def test_release_without_its_payload_is_incomplete(tmp_path):
+def test_finishing_reports_a_missing_payload(tmp_path):
     assert commit_release(release_of(), tmp_path)
     for path in tmp_path.glob("records-*"):
         path.unlink()
@@ -264,7 +264,7 @@ def test_error_for_unfinished_answers_names_finish(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_error_of_a_program_run_again_names_finish(tmp_path, capfd):
+def test_error_of_a_repeated_program_names_finish(tmp_path, capfd):
     commit_and_kill(tmp_path / "out", "place")
     for program, argv in (
         (release_synthetic_database.main, job_flags(tmp_path)),

@@ -127,7 +127,7 @@ def fails_no_more_than_stated(failures: int, runs: int, probability: float) -> b
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [asked, scored, stated])
 @pytest.mark.parametrize("number", ["noisy", "public"])
-def test_bounds_of_a_selection_hold(number, wrong):
+def test_bounds_of_a_selection_fail_at_most_as_often_as_stated(number, wrong):
     made = releases(number)
     kept = {tuple(each.estimates.covers(axes) for axes in PAIRS) for each in made}
     assert len(kept) > RUNS / 4  # noise did decide
@@ -136,7 +136,7 @@ def test_bounds_of_a_selection_hold(number, wrong):
 
 
 @pytest.mark.slow
-def test_bounds_of_rounds_hold():
+def test_bounds_of_rounds_fail_at_most_as_often_as_stated():
     """Measures the same tables repeatedly with Laplace noise, as the noise decides."""
     made = releases("public", PURE)
     measured = [[tuple(entry["attributes"]) for entry in each.noise] for each in made]
@@ -168,7 +168,7 @@ def of_half_the_noise(patch: Patch) -> None:
         (of_half_the_noise, asked),
     ],
 )
-def test_smaller_bounds_are_exceeded(mutant, wrong, monkeypatch):
+def test_smaller_bounds_fail_more_often_than_stated(mutant, wrong, monkeypatch):
     made = releases("public")
     mutant(monkeypatch)
     assert not fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
@@ -176,7 +176,7 @@ def test_smaller_bounds_are_exceeded(mutant, wrong, monkeypatch):
 
 @pytest.mark.parametrize("distribution", ["discrete_gaussian", "discrete_laplace"])
 @pytest.mark.parametrize("num_parts", [2, 8])
-def test_noise_dependent_weights_are_bounded(distribution, num_parts):
+def test_bound_covers_weights_chosen_by_the_noise(distribution, num_parts):
     """The worst choice: the weight of each part is its own noise."""
     scale, runs, probability = 2.0, 2000, 0.2
     is_laplace = distribution == "discrete_laplace"
@@ -194,7 +194,7 @@ def test_noise_dependent_weights_are_bounded(distribution, num_parts):
         assert not fails_no_more_than_stated(int((errors > plain).sum()), runs, probability)
 
 
-def test_noise_dependent_number_of_parts_is_bounded():
+def test_bound_covers_a_number_of_parts_chosen_by_the_noise():
     """Adds parts until the bound is exceeded, if it ever is."""
     runs, most, probability = 1000, 40, 0.2
     drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
@@ -212,7 +212,7 @@ def test_noise_dependent_number_of_parts_is_bounded():
     assert fails_no_more_than_stated(int((norms > free).any(axis=1).sum()), runs, probability)
 
 
-def test_parts_match_manual_calculation():
+def test_numbers_of_noise_parts_match_manual_calculation():
     def measured(kind: str, *names: str) -> MeasuredTable:
         return MeasuredTable(names, kind, "discrete_gaussian", 3.0)  # type: ignore[arg-type]
 
@@ -233,7 +233,7 @@ def test_parts_match_manual_calculation():
     assert public.of((), 0.0, 7, 0.05) == 0.0
 
 
-def test_score_noise_is_bounded_over_all_pairs_not_only_unmeasured_ones():
+def test_score_bound_covers_all_pairs_not_only_unmeasured_pairs():
     distances = PairDistances(2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0))
     assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
 
@@ -257,7 +257,7 @@ def test_pair_bound_matches_manual_calculation():
     assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
 
 
-def test_canceling_signs_do_not_change_bounds():
+def test_negating_both_vectors_does_not_change_bounds():
     """A count is also a sum of products of -1 and -1, with the same bound."""
     release = drawn()
     assert not all(release.estimates.covers(axes) for axes in PAIRS)
@@ -269,7 +269,7 @@ def test_canceling_signs_do_not_change_bounds():
     assert same == pytest.approx(bounds)
 
 
-def test_both_answers_have_bounds():
+def test_bound_covers_fitted_and_unbiased_answers():
     """The fitted answer's bound includes the unbiased one's, so either may be shown."""
     release = database()
     queries = [
@@ -340,7 +340,7 @@ def damaged(directory: pathlib.Path, change: Callable[[dict[str, Any]], object])
     return directory
 
 
-def test_data_for_bounds_round_trips_through_files(tmp_path):
+def test_proved_bounds_survive_writing_and_reading(tmp_path):
     write_release(drawn(), tmp_path / "out")
     found = read_release(tmp_path / "out")
     assert isinstance(found, SyntheticDatabase)
@@ -351,7 +351,7 @@ def test_data_for_bounds_round_trips_through_files(tmp_path):
     assert verdict.holds and verdict.notes == ()
 
 
-def test_rejects_bounds_that_ignore_the_choice(tmp_path):
+def test_verification_reports_bounds_that_ignore_the_choice(tmp_path):
     """Its bounds are those for tables fixed before any record was read."""
 
     def smaller(card: dict[str, Any]) -> None:
@@ -371,7 +371,7 @@ def test_rejects_bounds_that_ignore_the_choice(tmp_path):
         (lambda scores: scores["independent"].update(grid=2**40), "grid"),
     ],
 )
-def test_rejects_scores_that_would_prove_more(tmp_path, change, told):
+def test_verification_reports_scores_that_would_prove_smaller_bounds(tmp_path, change, told):
     card = damaged(tmp_path / "out", lambda card: change(card["measurements"]["distances"]))
     faults = verify_release(read_release(card)).faults
     assert any(fault.startswith(f"distances: {told}") for fault in faults)

@@ -42,7 +42,7 @@ def assert_near(row: dict[str, object], name: str, exact: float) -> None:
     assert abs(float(row[name]) - exact) <= 5 * float(row["margin"]) / 2, (row, exact)
 
 
-def test_counts_groups():
+def test_count_returns_one_row_per_group():
     found = list(database().query("sex == 'M' and age != null").group_by("town").count().rows())
     assert [row["town"] for row in found] == ["a", "b", "c", "other"]
     for code, row in enumerate(found):
@@ -51,13 +51,13 @@ def test_counts_groups():
     assert {row["error"] for row in database().query().group_by("town").count().rows()} == {"exact"}
 
 
-def test_groups_are_limited_to_those_matching_the_condition():
+def test_condition_limits_the_groups():
     table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
     assert table.columns["town"] == ["a", "a", "c", "c"]
     assert table.columns["sex"] == ["F", "M", "F", "M"]
 
 
-def test_groups_have_values_of_released_records():
+def test_group_columns_contain_released_values_in_their_types():
     table = pa.table({"rich": [True, None, False], "rooms": [3, 5, 5], "smokes": ["y", "n", "n"]})
     domain = domain_from_json(
         {
@@ -117,7 +117,7 @@ def test_quantiles_match_the_records(share):
     assert row["low"] <= row["quantile_age"] <= row["high"]
 
 
-def test_quantile_without_records_is_undefined_and_errors_are_the_weakest_kind():
+def test_quantile_without_records_is_nan_and_combined_errors_have_the_weakest_kind():
     nothing = Estimate(math.nan, reason="no records")
     ends = _reached(DOMAIN.attributes[0], [nothing] * 3, 0.5)
     assert all(math.isnan(each) for each in ends)
@@ -143,14 +143,14 @@ def test_renames_group_columns_that_clash_with_answer_columns(tmp_path, capsys):
     assert "± (95 %)" in capsys.readouterr().out
 
 
-def test_group_by_takes_a_list():
+def test_group_by_accepts_a_list():
     asked = database().query()
     expected = asked.group_by("town", "sex").count().columns
     assert asked.group_by(["town", "sex"]).count().columns == expected
     assert asked.group_by(("town",), "sex").count().columns == expected
 
 
-def test_mean_of_a_yes_no_column_names_share(tmp_path, capsys):
+def test_mean_of_boolean_column_is_rejected_with_a_hint_at_share(tmp_path, capsys):
     domain = domain_from_json({"attributes": [{"name": "lived on", "type": "boolean"}]})
     table = pa.table({"lived on": [True, False]})
     promise = Guarantee(10.0, 1e-9, "add_or_remove_one", "record", 1)
@@ -167,7 +167,7 @@ def test_mean_of_a_yes_no_column_names_share(tmp_path, capsys):
     assert main(["answer", str(tmp_path / "out"), *shlex.split(told)]) == 0
 
 
-def test_results_convert_to_arrow_and_pandas():
+def test_answers_convert_to_arrow_and_pandas():
     table = database().query().group_by("town").count()
     arrow = table.to_arrow()
     assert arrow.column_names[:2] == ["town", "count"] and arrow.num_rows == len(table) == 4
@@ -251,7 +251,7 @@ def test_command_line_rejects_invalid_questions(directory, capsys, flags, messag
     assert err.startswith(f"error: {message}") and err.count("\n") == 1
 
 
-def test_other_releases_reject_questions(tmp_path, capsys):
+def test_interval_release_rejects_questions_about_records(tmp_path, capsys):
     golden = pathlib.Path(__file__).parent.parent / "golden" / "intervals"
     assert main(["answer", str(golden), "--where", "age < 3"]) == 2
     assert "--where applies only to synthetic records" in capsys.readouterr().err

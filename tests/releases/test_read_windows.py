@@ -160,7 +160,7 @@ def edit(path: pathlib.Path, **changed: Any) -> None:
         ({"end": 1795399201}, "must have the times of its window in horizon.json"),
     ],
 )
-def test_rejects_another_release_naming_its_place(tmp_path, changed, condition):
+def test_error_for_a_wrong_release_names_its_directory(tmp_path, changed, condition):
     released_horizon(str(tmp_path), PLAN, range(3))
     edit(tmp_path / "windows" / "000001" / "card.json", **changed)
     with pytest.raises(ReleaseError) as caught:

@@ -68,7 +68,7 @@ def test_every_format_has_the_same_random_row_order(tmp_path, records_format):
         assert rows == table["Survived"].to_pylist()
 
 
-def test_another_draw_has_another_order():
+def test_different_draws_have_different_row_orders():
     tables = [titanic(draw_id=draw_id).to_arrow() for draw_id in (DRAW, "f" * 32)]
     assert not tables[0].equals(tables[1])
     assert records_bytes(titanic()) == records_bytes(titanic())

@@ -62,7 +62,7 @@ def test_card_states_the_promise_and_describes_the_files(tmp_path):
     assert read_release(tmp_path / "public").num_records_is_public
 
 
-def test_names_and_sizes_of_names_do_not_depend_on_the_records(tmp_path):
+def test_file_names_do_not_depend_on_the_number_of_records(tmp_path):
     for num_records in (0, 1000):
         write_release(release_of(num_records=num_records), tmp_path / str(num_records))
     assert names_in(tmp_path / "0") == names_in(tmp_path / "1000")
@@ -341,7 +341,7 @@ def directory(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Release, SyntheticDatabase])
-def test_reads_a_release_of_the_kind(directory, kind):
+def test_reads_a_release_of_the_expected_kind(directory, kind):
     assert same_release(read_release(directory, kind=kind), release_of())
 
 

@@ -119,7 +119,7 @@ def test_true_sum_is_within_margin_plus_bin_uncertainty(epsilon, mechanism):
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("epsilon", "mechanism"), RELEASES, ids=["0.3", "1", "1, mwem"])
-def test_sum_is_about_the_count_times_the_mean(epsilon, mechanism):
+def test_sum_equals_count_times_mean_within_the_margins(epsilon, mechanism):
     for each in answers(epsilon, mechanism):
         if each.mean["margin"] is None:
             continue

@@ -70,7 +70,7 @@ def test_scored_pair_has_an_error_bar(vectors):
     assert "was not measured" in unknown.reason
 
 
-def test_small_number_of_records_answers_without_a_table():
+def test_few_distinct_records_are_counted_without_a_table():
     """A single record released many times is counted in its own cell of every table."""
     release = selected()
     often = dataclasses.replace(

@@ -158,7 +158,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
     return changed
 
 
-def test_reads_unchanged_rows(tmp_path):
+def test_unchanged_rows_are_not_rejected(tmp_path):
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refusal(tmp_path, change_data=rows_of(lambda rows: None))
 
@@ -181,7 +181,7 @@ def test_rejects_hostile_file(tmp_path, change, message):
     assert message in refusal(tmp_path, change_data=rows_of(change))
 
 
-def test_every_damage_to_the_file_raises_one_error():
+def test_any_damage_to_the_file_raises_release_error():
     release = window_of(**GAUSSIAN)
     data = release_to_bytes(release)
     start = len(data) - 900

@@ -63,6 +63,6 @@ def test_rejects_link_as_a_file_of_a_release(tmp_path):
     assert done.returncode != 0 and "is not a regular file" in done.stderr
 
 
-def test_places_of_windows_have_slashes(tmp_path):
+def test_window_directories_have_slashes_on_every_system(tmp_path):
     done = run(JOIN, tmp_path)
     assert done.stdout == "s3://a/b/windows/000007 C:\\week/levels/24/000000\n", done.stderr

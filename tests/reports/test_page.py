@@ -183,7 +183,7 @@ def test_every_level_is_in_one_group():
             assert sorted(codes.tolist()) == list(range(size)) and len(groups) <= max(most, 1)
 
 
-def test_groups_are_labelled():
+def test_group_labels_state_their_range_or_size():
     assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
     assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"

@@ -84,7 +84,7 @@ def test_writes_a_page_once_next_to_the_release(directory, capfd):
 
 
 @pytest.mark.parametrize("extension", ["parquet", "csv", "avro"])
-def test_truth_filters_records_as_the_release_did(extension, directory, tmp_path):
+def test_truth_leaves_out_the_same_records_as_the_release(extension, directory, tmp_path):
     from beam_dp.releases.kinds import read_release
 
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
