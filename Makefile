@@ -126,6 +126,7 @@ endef
 bench: $(VENV)/.stamp-test
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python benchmarks/distributed_pass.py --quick
+	$(BIN)/python benchmarks/size.py --quick
 	$(BIN)/python benchmarks/hashing.py --quick
 	PYTHONPATH=.:tests $(BIN)/python benchmarks/resources.py
 	$(BIN)/python benchmarks/projection_pass.py --quick

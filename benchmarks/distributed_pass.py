@@ -46,6 +46,7 @@ from benchmarks.pass_inputs import (  # noqa: E402
     write_data,
 )
 from benchmarks.pass_peers import (  # noqa: E402
+    BARE,
     bare_avro,
     bare_csv,
     bare_parquet,
@@ -64,7 +65,6 @@ from benchmarks.pass_runs import (  # noqa: E402
 from benchmarks.recorded import Figure, Row, add_flag, keep  # noqa: E402
 from benchmarks.tables import table  # noqa: E402
 
-BARE_PARQUET = "pyarrow in one thread, and `bincount`"
 Comparison = Callable[[float, float], float]  # of this pass and the other, in the same unit
 
 
@@ -171,7 +171,7 @@ def compare_parquet(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[Ro
         np.testing.assert_array_equal(ours.result, bare.result)
         each_row.append(ours.per(sizes.parquet))
         what = f"Parquet, 8 {kind} columns, {sizes.parquet:,} rows"
-        rows.append(Pair(ours, bare, beside=BARE_PARQUET).row(what, "<= 1.05", times, repeats))
+        rows.append(Pair(ours, bare, beside=BARE).row(what, "<= 1.05", times, repeats))
     path = str(folder / f"peer-{sizes.peer_rows}.parquet")
     peer = timed(lambda: beam_count_per_element(path))
     np.testing.assert_array_equal(peer.result, bare_parquet(path))
@@ -199,7 +199,7 @@ def compare_processes(folder: pathlib.Path, sizes: Sizes, repeats: int) -> list[
             start = Pair(found["ours"])
             rows.append(start.row(f"{what}: their start", "", alone, repeats))
         else:
-            both = Pair(found["ours"], found["bare"], beside=BARE_PARQUET)
+            both = Pair(found["ours"], found["bare"], beside=BARE)
             rows.append(both.row(what, "<= 0.7", times, repeats))
     return rows
 

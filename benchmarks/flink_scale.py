@@ -16,7 +16,6 @@ import pathlib
 import platform
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -33,12 +32,12 @@ from beam_dp.domain.universe import Domain
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.summarise import Summarise
+from benchmarks.pass_runs import Watch
 
 BATCH_ROWS = 2**16
 LIMIT = 16 * 2**20
 CELL_BITS, WIDE_BITS = 20, 26
 MAX_GROWTH = 1.1
-SECONDS_BETWEEN_LOOKS = 0.1
 
 
 def domain_of(bits: int) -> Domain:
@@ -94,40 +93,6 @@ class MeasuredHistogram(HistogramAccumulator):
         (pathlib.Path(self.folder) / f"sent-{uuid.uuid4().hex}").write_text(str(largest))
 
 
-class Watch(threading.Thread):
-    """Looks at the peak memory of every Python worker while a job runs."""
-
-    def __init__(self, cluster: FlinkCluster) -> None:
-        super().__init__(daemon=True)
-        self._cluster = cluster
-        self._over = threading.Event()
-        self.peaks: dict[int, int] = {}
-
-    def run(self) -> None:
-        """Looks now and then."""
-        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
-            for pid in self._cluster.python_workers():
-                peak = peak_memory(pid)
-                if peak:
-                    self.peaks[pid] = peak
-
-    def stop(self) -> None:
-        """Ends the watch."""
-        self._over.set()
-        self.join()
-
-
-def peak_memory(pid: int) -> int:
-    """The largest resident size of a process so far, in bytes; 0 if it has ended."""
-    try:
-        status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return sum(
-        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
-    )
-
-
 def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
     """Counts that many records, and checks every count.
 
@@ -136,7 +101,7 @@ def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
     """
     domain = domain_of(bits)
     cluster.forget_workers()
-    watch = Watch(cluster)
+    watch = Watch(cluster.python_workers)
     with tempfile.TemporaryDirectory() as folder:
         accumulator = MeasuredHistogram(domain, folder)
         watch.start()

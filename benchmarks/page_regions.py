@@ -26,8 +26,9 @@ BASELINES = {"independent": "attributes alone", "raw_gaussian": "noise on each m
 
 @functools.cache
 def runs(name: str) -> tuple[Run, ...]:
-    """Returns what a file of the results holds."""
-    return tuple(read(RESULTS / f"{name}.json"))
+    """Returns what a file of the results holds; nothing before its first run."""
+    path = RESULTS / f"{name}.json"
+    return tuple(read(path)) if path.exists() else ()
 
 
 def rows(name: str) -> list[Row]:
@@ -282,6 +283,20 @@ def costliest_starts() -> str:
     return "\n".join([table(found[:8], "command line"), how("start")])
 
 
+def releases_by_size() -> str:
+    """Returns errors and costs of releases, the stages of those in one process, and peers."""
+    if not runs("size"):
+        return "No run has been recorded yet.\n"
+    found = [row for row in rows("size") if not row.beside]
+    counts = [row for row in rows("size") if row.beside]
+    costs = ("error, of the noise's", "error", "noise alone", "elapsed", "CPU time", "peak memory")
+    staged = [row for row in found if "count" in row.figures]
+    others = {*costs, "pairs measured"}
+    stages = [name for row in staged for name in row.figures if name not in others]
+    parts = [table(found, "what", costs), table(staged, "what", list(dict.fromkeys(stages)))]
+    return "\n".join([*parts, *([table(counts)] if counts else []), how("size")])
+
+
 REGIONS: dict[str, Callable[[], str]] = {
     "error beside peers": beside_peers,
     "errors beside peers": errors_beside_peers,
@@ -293,6 +308,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "errors by queries": errors_by_queries,
     "hashing kernels": hashing_kernels,
     "costliest starts": costliest_starts,
+    "releases by size": releases_by_size,
     **{
         f"{name}.json": functools.partial(recorded_table, name)
         for name in ("distributed_pass", "hashing", "projection_pass", "start", "windows")

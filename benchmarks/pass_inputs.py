@@ -1,9 +1,11 @@
-"""Inputs of the benchmark of the distributed pass: made once, the same in each run."""
+"""Inputs of the benchmarks of the distributed pass and of size: made once, the same in each run."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,9 @@ FEW = 1000  # rows that take next to no time
 ADULT_SIZES = (85, 9, 100, 16, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
 ADULT = Domain(tuple(IntegerAttribute(f"c{i}", 0, size - 1) for i, size in enumerate(ADULT_SIZES)))
 ALL_3_WAY = list(itertools.combinations(ADULT.names, 3))
+LATENT_SEED = 20_261_125
+LATENT_SPREAD = 0.6  # of a column around the latent number of its record
+CHUNK_ROWS, FILE_ROWS = 2_000_000, 20_000_000
 
 
 @dataclass(frozen=True)
@@ -102,3 +107,39 @@ def write_data(folder: pathlib.Path, sizes: Sizes) -> None:
         rows = make_table(sizes.avro, 6, np.int64).to_pylist()
         with path.open("wb") as file:
             fastavro.writer(file, schema, rows, codec="deflate")
+
+
+def latent_columns(sizes: Iterable[int], start: int, stop: int) -> Iterator[np.ndarray]:
+    """Yields columns of codes that depend on each other through a latent number of each record.
+
+    A value is spread around that number, on a circle, so that it is uniform and all combinations
+    are possible; low codes are the most frequent.
+    """
+    generator = np.random.default_rng([LATENT_SEED, start])
+    latent = generator.random(stop - start)
+    for size in sizes:
+        value = (latent + LATENT_SPREAD * generator.random(stop - start)) % 1
+        yield (value**2 * size).astype(np.int64)
+
+
+def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: int) -> str:
+    """Writes the files of such a table that are not there yet; returns their pattern.
+
+    Args:
+        folder: where they are.
+        sizes: the number of codes of each column.
+        num_records: in all files.
+    """
+    stem = f"latent-{len(sizes)}-columns-{math.prod(sizes.values())}-cells-{num_records}"
+    schema = pa.schema([(name, pa.int64()) for name in sizes])
+    for part, start in enumerate(range(0, num_records, FILE_ROWS)):
+        path = folder / f"{stem}-{part:03}.parquet"
+        if path.exists():
+            continue
+        draft, stop = path.with_suffix(".draft"), min(start + FILE_ROWS, num_records)
+        with pa.parquet.ParquetWriter(draft, schema) as writer:
+            for first in range(start, stop, CHUNK_ROWS):
+                columns = latent_columns(sizes.values(), first, min(first + CHUNK_ROWS, stop))
+                writer.write_table(pa.table(dict(zip(sizes, columns, strict=True)), schema))
+        draft.rename(path)
+    return str(folder / f"{stem}-*.parquet")

@@ -1,4 +1,4 @@
-"""Runs that are timed: elapsed seconds, and processor seconds of all threads and processes."""
+"""Runs that are timed: elapsed seconds, processor seconds of all processes, peaks of memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import multiprocessing
 import os
 import pathlib
 import pickle
-import re
+import resource
+import signal
 import statistics
+import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,6 +25,7 @@ TWO_PROCESSES = (
     "--direct_running_mode=multi_processing",
     "--direct_num_workers=2",
 )
+SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Timed(NamedTuple):
@@ -83,8 +87,104 @@ def apart(run: Callable[[str], Any], path: str, repeats: int) -> tuple[Timed, in
 def _timed_with_peak(run: Callable[[str], Any], path: str) -> tuple[Timed, int]:
     found = timed(lambda: run(path))
     # Not getrusage, whose peak is at least that of the process that started this one.
-    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())
-    return found, int(peak) // 1024
+    return found, peak_memory(os.getpid()) // 2**20
+
+
+def peak_memory(pid: int) -> int:
+    """Returns the largest resident size of a process so far, in bytes; 0 if it has ended."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(
+        int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
+    )
+
+
+class Watch(threading.Thread):
+    """Looks at the peak memory of processes while they run.
+
+    Args:
+        processes: returns their numbers; they may start and end meanwhile.
+    """
+
+    def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
+        super().__init__(daemon=True)
+        self._processes = processes
+        self._over = threading.Event()
+        self.peaks: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Looks now and then."""
+        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
+            for pid in self._processes():
+                peak = peak_memory(pid)
+                if peak:
+                    self.peaks[pid] = peak
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._over.set()
+        self.join()
+
+
+class Watched(NamedTuple):
+    """How a program ran, with all processes that it started.
+
+    Args:
+        seconds: elapsed.
+        cpu_seconds: of all processes that were waited for.
+        peak: of memory, in MiB: the sum of the peaks of all processes.
+        lines: on standard error, each with the seconds that had elapsed.
+        exit_code: of the program; negative where a signal ended it.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak: float
+    lines: list[tuple[float, str]]
+    exit_code: int
+
+
+def watched(command: Sequence[str], limit: float) -> Watched:
+    """Runs a program in a session of its own; kills the session after some seconds."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        watch = Watch(lambda: _session(process.pid))
+        timer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+        watch.start()
+        timer.start()
+        try:
+            lines = [(time.perf_counter() - start, line.strip()) for line in process.stderr]
+            process.wait()
+        finally:
+            timer.cancel()
+            watch.stop()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    peak = sum(watch.peaks.values()) / 2**20
+    return Watched(seconds, spent, peak, lines, process.returncode)
+
+
+def _session(leader: int) -> list[int]:
+    """Returns the processes of a session."""
+    found = []
+    for each in os.listdir("/proc"):
+        try:
+            if each.isdigit() and os.getsid(int(each)) == leader:
+                found.append(int(each))
+        except ProcessLookupError:
+            continue
+    return found
 
 
 def run_pipeline(

@@ -19,6 +19,7 @@ _FORMATS = {
     "parts of all": "{:.0%}",
     "seconds": "{:,.2f} s",
     "share": "{:.4f}",
+    "small share": "{:.2e}",
 }
 
 

@@ -29,6 +29,12 @@ def benchmarks(monkeypatch):
         ("sparse_queries", ["--weighted"], "1,000 weighted queries of 100 elements"),
         ("projection_pass", [], "| the kernel alone |"),
         ("hashing", [], "| 8 blocks, 4,096 rows, "),
+        (
+            "size",
+            ["--tables=five", "--processes=1"],
+            "| 5 columns, 12,096 cells, 200,000 records, ",
+        ),
+        ("size", ["--tables=five", "--peers"], "cells, 200,000 records: beam_dp, 2 processes |"),
         ("distributed_pass", ["--only=parquet,csv,bounding", "--repeats=1"], "| peak of memory |"),
     ],
 )
@@ -41,6 +47,51 @@ def test_quick_benchmarks_run(name, flags, told):
         env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)},
     )
     assert told in done.stdout
+
+
+def test_stages_of_a_release_sum_to_its_time():
+    import size
+
+    lines = [
+        (2.0, "[    0.1 s] release of 2 attributes, 6 cells, 1 marginal; runner FnApiRunner"),
+        (3.0, "[    1.1 s] measure: 1 of 2"),
+        (3.5, "[    1.6 s] measure: 2 of 2"),
+        (4.0, "[    2.1 s] fit: about 60 to 240 s"),
+        (34.0, "[   32.1 s] working: fit for 30 s, about 30 to 210 s left"),
+        (90.0, "[   88.1 s] records"),
+        (91.0, "warning: of something else"),
+        (94.0, "[   92.1 s] released"),
+    ]
+    found = {name: figure.value for name, figure in size.stages(lines, 95.0).items()}
+    expected = {"start": 2, "count": 1, "measure": 1, "fit": 86, "records": 4, "end": 1}
+    assert found == expected
+    hidden = size.stages([lines[0], lines[-1]], 95.0)
+    assert {name: figure.value for name, figure in hidden.items()} == {
+        "start": 2,
+        "all stages": 92,
+        "end": 1,
+    }
+
+
+def test_latent_tables_are_repeatable_and_their_pairs_depend(tmp_path, monkeypatch):
+    import pass_inputs
+    import pass_peers
+
+    monkeypatch.setattr(pass_inputs, "CHUNK_ROWS", 3000)
+    monkeypatch.setattr(pass_inputs, "FILE_ROWS", 5000)
+    sizes = {"a": 5, "b": 3, "c": 2}
+    first = pass_inputs.write_latent(tmp_path, sizes, 11_000)
+    assert len(list(tmp_path.iterdir())) == 3
+    counts = pass_peers.bare_pairs(first, sizes)
+    (tmp_path / "again").mkdir()
+    again = pass_peers.bare_pairs(
+        pass_inputs.write_latent(tmp_path / "again", sizes, 11_000), sizes
+    )
+    for pair, table in counts.items():
+        assert table.tolist() == again[pair].tolist()
+        assert table.sum() == 11_000 and table.min() > 0
+        independent = np.outer(table.sum(axis=1), table.sum(axis=0)) / 11_000
+        assert np.abs(table - independent).sum() / 22_000 > 0.05
 
 
 def codes(number: int, share: float) -> list[np.ndarray]:
