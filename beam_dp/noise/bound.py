@@ -22,7 +22,7 @@ _LEAST_LOG = -1e15
 def log_normal(point: float) -> float:
     """Returns the logarithm of the probability that a standard normal variable is <= a point.
 
-    The error is a few units of rounding, relative to the result.
+    The relative error is a few units of rounding.
 
     Reference: the asymptotic series of Abramowitz and Stegun (1964), 26.2.12, in the far tail.
     """
@@ -191,11 +191,11 @@ def noise_bound(
 ) -> float:
     """Returns a bound that no cell's noise exceeds, except with the failure probability.
 
-    A sum of discrete Gaussians is subgaussian. For a discrete Laplace noise of variance v
-    E exp(tX) = 1 / (1 - v (cosh t - 1)) <= exp(0.753 v t^2) while t <= 1 and v t^2 <= 0.92,
-    because cosh t - 1 <= 0.5431 t^2 and 1 / (1 - u) <= exp(2 ln(2) u) for u <= 1/2. In a weighted
-    sum of variance V no weight exceeds sqrt(V / v), so the same holds with V for all
-    t sqrt(V) <= min(0.959, sqrt(v)); Chernoff's bound does the rest.
+    A sum of discrete Gaussians is subgaussian. For discrete Laplace noise of variance v, E exp(tX)
+    = 1 / (1 - v (cosh t - 1)) <= exp(0.753 v t^2) if t <= 1 and v t^2 <= 0.92, because cosh t - 1
+    <= 0.5431 t^2 and 1 / (1 - u) <= exp(2 ln(2) u) for u <= 1/2. In a weighted sum of variance V,
+    weights are at most sqrt(V / v), so the same bound is true with V for all t sqrt(V) <=
+    min(0.959, sqrt(v)). Chernoff's bound completes the proof.
 
     ``laplace_variance``: the smallest variance of one Laplace noise; None if all are Gaussian.
     """
@@ -219,12 +219,13 @@ def weighted_noise_bound(
 ) -> float:
     """Returns a bound that no weighted sum of noise exceeds, except with the failure probability.
 
-    Gaussian noise is subgaussian, discrete or not: |w| s sqrt(2 ln(2k / beta)). Of Laplace noise of
-    scale b, E exp(t Z) <= 1 / (1 - b^2 t^2), with equality if it is continuous: of the discrete one
-    it is 1 / (1 - sinh^2(t / 2) / sinh^2(1 / (2b))), and sinh(x) / x grows. As ln(1 / (1 - u)) / u
-    grows, too, a sum with weights of norm |w| and of at most B has the moments of v = (|w| / B)^2
-    equal ones at most. So it passes v b B y with probability exp(-v g(y)) by Chernoff, where
-    g(y) = max_s (s y + ln(1 - s^2)) has s = (sqrt(1 + y^2) - 1) / y, and is solved for y.
+    Gaussian noise is subgaussian, discrete or not: the bound is |w| s sqrt(2 ln(2k / beta)). For
+    Laplace noise of scale b, E exp(t Z) <= 1 / (1 - b^2 t^2), with equality for continuous noise:
+    for discrete noise it is 1 / (1 - sinh^2(t / 2) / sinh^2(1 / (2b))), and sinh(x) / x grows. ln(1
+    / (1 - u)) / u grows, too, so the moments of a sum with weights of norm |w| and at most B are at
+    most those of v = (|w| / B)^2 equal weights. By Chernoff's bound, the sum exceeds v b B y with
+    probability at most exp(-v g(y)), where g(y) = max_s (s y + ln(1 - s^2)) with the maximum at s =
+    (sqrt(1 + y^2) - 1) / y. The function solves for y.
 
     ``squared_norm``: the squared norm |w|^2 of the weights, or an upper bound.
     ``failure_probability``: the probability beta, in (0, 1).
@@ -262,17 +263,18 @@ def chosen_noise_bound(
 ) -> float:
     """Returns a bound on the noise of all cells if earlier noise influenced later weights.
 
-    The error is a sum of a_i g_i over parts. Given all earlier ones, g_i is subgaussian of variance
-    1, a weighted sum of fresh noise whose direction was chosen before it was drawn; those of one
-    measurement have orthogonal directions, and are so together. The a_i may
-    depend on everything, but V, the sum of a_i^2, is the variance that is stated. So (error)^2 <=
-    V R^2 by Cauchy and Schwarz, where R^2, the sum of g_i^2, has no weights in it: whatever is
-    chosen, P(R^2 > t) <= (t / d)^(d/2) exp((d - t) / 2) for d parts and t >= d. That is Chernoff's
-    bound of a chi-squared variable; it holds since E exp(s g_i^2 / 2 | earlier) is the mean of
-    E exp(sqrt(s) h g_i) over normal h, at most (1 - s)^(-1/2), and such factors multiply. Laplace
-    noise has no such moment: there R is at most the sum of |g_i|. For k of one measurement
-    E exp(s sum |g_i|) is at most the sum over their 2^k signs of E exp(s sum +-g_i), each at most
-    exp(0.753 s^2 k) by ``noise_bound`` with V = k, for s sqrt(k) as t sqrt(V) there.
+    The error is a sum of a_i g_i over parts. Given all earlier parts, g_i is subgaussian of
+    variance 1: it is a weighted sum of fresh noise, with a direction chosen before the noise was
+    drawn. The parts of one measurement have orthogonal directions, and are jointly subgaussian. The
+    a_i may depend on everything, but V, the sum of a_i^2, is the stated variance. So (error)^2 <= V
+    R^2 by the Cauchy-Schwarz inequality, where R^2, the sum of g_i^2, does not contain the weights:
+    for any choice of weights, P(R^2 > t) <= (t / d)^(d/2) exp((d - t) / 2) for d parts and t >= d.
+    This is Chernoff's bound for a chi-squared variable. It is true because E exp(s g_i^2 / 2 |
+    earlier) is the mean of E exp(sqrt(s) h g_i) over normal h, at most (1 - s)^(-1/2), and these
+    factors multiply. For Laplace noise this moment is infinite; there, R is at most the sum of
+    |g_i|. For k parts of one measurement, E exp(s sum |g_i|) is at most the sum over the 2^k sign
+    patterns of E exp(s sum +-g_i). Each term is at most exp(0.753 s^2 k) by ``noise_bound`` with V
+    = k, with s sqrt(k) in place of t sqrt(V).
 
     ``laplace_variance``: the smallest variance of one Laplace noise; None if all are Gaussian.
     ``num_parts``: the number d >= 1 of parts in each cell.

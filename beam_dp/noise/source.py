@@ -108,7 +108,7 @@ class NoiseSource:
                 return int(candidate)
 
     def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Returns one-sided geometric noise, P(z) proportional to exp(-z / scale) for z >= 0.
+        """Returns one-sided geometric noise: P(z) is proportional to exp(-z / scale) for z >= 0.
 
         This is discrete Laplace noise conditioned on being >= 0; shape (size,).
 
@@ -132,7 +132,8 @@ class NoiseSource:
     def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
         """Returns True with exactly the probability p that a sequence of bounds converges to.
 
-        Compares a uniform number with p, drawing more bits until the bounds decide the comparison.
+        Compares a uniform number with p, and draws more bits until the bounds decide the
+        comparison.
 
         ``bounds``: a function that returns, for a number of bits, integers low <= p 2^bits <= high
         such that (high - low) / 2^bits tends to 0.

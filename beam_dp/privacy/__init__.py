@@ -1,1 +1,1 @@
-"""Guarantees and how they compose."""
+"""Privacy guarantees and their composition."""

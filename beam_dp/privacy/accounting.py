@@ -61,18 +61,18 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
     """Returns a mu up to which a vector of discrete Gaussians is (epsilon, delta)-private.
 
-    Claim: let every coordinate be an integer plus a discrete Gaussian of parameter s > 2, let its
-    change between neighbours be an integer d, and let mu^2 = sum of d^2 / (s^2 - 4). If mu is at
+    Claim: let every coordinate be an integer plus a discrete Gaussian of parameter s > 2, let the
+    integer's change between neighbours be d, and let mu^2 = sum of d^2 / (s^2 - 4). If mu is at
     most the returned value, the vector is (epsilon, delta)-differentially private.
 
-    Proof. Draw g from the continuous N(x, s^2 - t^2) with t = 2 and then an integer z with weight
-    exp(-(z - g)^2 / 2t^2). By Poisson's summation formula the normaliser of z is within a factor
-    1 +- e of t sqrt(2 pi), e = 2 sum_k exp(-2 pi^2 t^2 k^2) < 1e-33. The two Gaussians convolve to
+    Proof. Draw g from the continuous N(x, s^2 - t^2) with t = 2, and then an integer z with weight
+    exp(-(z - g)^2 / 2t^2). By Poisson's summation formula, the normaliser of z is within a factor 1
+    +- e of t sqrt(2 pi), e = 2 sum_k exp(-2 pi^2 t^2 k^2) < 1e-33. The two Gaussians convolve to
     N(z; x, s^2), so the law of z is within a factor (1 + e)/(1 - e) of the discrete Gaussian's, at
     every z. The continuous mechanism is (epsilon0, delta0)-DP with mu as above and z is computed
     from it alone; m coordinates together change probabilities by at most exp(g), g = 3 m e, so the
-    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below
-    1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
+    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below 1e-20;
+    the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
 
     The margin does not cover rounding: noise parameters are rounded up separately.
     """
@@ -82,20 +82,22 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
 def range_mu(epsilon: Real) -> Fraction:
     """Returns a mu of every mechanism of range epsilon, sqrt(pi / 8) epsilon, rounded up.
 
-    Of range epsilon is a mechanism whose ln(P / Q) lies in an interval of that length, for any two
-    neighbours' laws P and Q: the exponential mechanism of 2 (sensitivity) / scale = epsilon is.
+    A mechanism has range epsilon if, for the laws P and Q of any two neighbours, ln(P / Q) is
+    within an interval of length epsilon. The exponential mechanism with 2 (sensitivity) / scale =
+    epsilon has range epsilon.
 
     Proof. Let a test reject with probability a under Q and b under P, and let r Q <= P <= R Q with
-    R / r = e^epsilon. Then b <= R a and 1 - b >= r (1 - a), also for a randomised test: from a to
-    b the logarithm of the odds grows by at most epsilon. Let Phi(z) have the log-odds x. Then
-    dz/dx = Phi(z) Phi(-z) / phi(z), as dPhi/dx = Phi (1 - Phi). And 4 Phi(z) Phi(-z) is
-    1 - (Phi(z) - Phi(-z))^2, where the square is the mass that two independent normal variables
-    give to the square |x|, |y| <= |z|. It holds a disc of mass 1 - exp(-z^2 / 2). So
-    Phi(z) Phi(-z) <= exp(-z^2 / 2) / 4 and dz/dx <= sqrt(2 pi) / 4 = sqrt(pi / 8), everywhere, and
-    Phi^-1(b) <= Phi^-1(a) + sqrt(pi / 8) epsilon. No test does better between two normal laws at
-    that distance either: this is mu-Gaussian privacy. P and Q may change places.
+    R / r = e^epsilon. Then b <= R a and 1 - b >= r (1 - a), even for a randomised test: from a to b
+    the log-odds grow by at most epsilon. Let x be the log-odds of Phi(z). Then dz/dx = Phi(z)
+    Phi(-z) / phi(z), because dPhi/dx = Phi (1 - Phi). And 4 Phi(z) Phi(-z) is 1 - (Phi(z) -
+    Phi(-z))^2, where the subtracted term is the mass that two independent normal variables give to
+    the square |x|, |y| <= |z|. This square contains a disc of mass 1 - exp(-z^2 / 2). So Phi(z)
+    Phi(-z) <= exp(-z^2 / 2) / 4 and dz/dx <= sqrt(2 pi) / 4 = sqrt(pi / 8), everywhere, and
+    Phi^-1(b) <= Phi^-1(a) + sqrt(pi / 8) epsilon. The best test between two normal laws at that
+    distance attains this bound, so this is mu-Gaussian privacy. The same argument applies with P
+    and Q exchanged.
 
-    At z = 0 the bound is equal: no smaller multiple of epsilon does for small epsilon.
+    At z = 0 the bound is an equality: for small epsilon, no smaller multiple of epsilon suffices.
 
     Reference: Dong, Durfee and Rogers (2020) for the range; Dong, Roth and Su (2022) for mu.
     """

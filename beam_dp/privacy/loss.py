@@ -57,11 +57,11 @@ class Loss:
     def pure(cls, epsilon: Real) -> Self:
         """Returns the loss of a mechanism with pure differential privacy.
 
-        Privacy: rho = epsilon^2 / 2 (Bun and Steinke, 2016, Proposition 1.4), or epsilon, which
-        bounds every Renyi divergence, if that is less. mu solves Phi(-mu/2) = 1/(1 + e^epsilon):
-        the trade-off curve of pure privacy is the two chords from (0, 1) and (1, 0) to the corner
-        (p, p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three
-        points, so it lies nowhere above them. mu is rounded up.
+        Privacy: rho is epsilon^2 / 2 (Bun and Steinke, 2016, Proposition 1.4) or, if smaller,
+        epsilon, which bounds every Renyi divergence. mu solves Phi(-mu/2) = 1/(1 + e^epsilon): the
+        trade-off curve of pure privacy is the two chords from (0, 1) and (1, 0) to the corner (p,
+        p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three points, so
+        it is nowhere above the two chords. mu is rounded up.
         """
         epsilon = _exact("epsilon", epsilon)
         return cls(min(epsilon**2 / 2, epsilon), _mu_squared(epsilon), epsilon)
@@ -70,12 +70,11 @@ class Loss:
     def range_bounded(cls, epsilon: Fraction) -> Self:
         """Returns the loss of an exponential mechanism, whose ln(P / Q) has range epsilon.
 
-        Privacy: rho = epsilon^2 / 8, and mu is that of its pure epsilon, or sqrt(pi / 8) epsilon if
-        that is less. From one law to another the log-odds of an event grow by at most epsilon, and
-        dz/dx of a normal quantile z by its log-odds x is Phi(z) Phi(-z) / phi(z), at most
-        sqrt(2 pi) / 4, which it is at 0: 4 Phi(z) Phi(-z) is what two normal variables leave
-        outside the square of half side |z|, and exp(-z^2 / 2) what they leave outside the disc in
-        it.
+        Privacy: rho is epsilon^2 / 8; mu is the mu of ``pure``, or sqrt(pi / 8) epsilon if that is
+        smaller. From one neighbour to the other, the log-odds of an event grow by at most epsilon,
+        and dz/dx of a normal quantile z by its log-odds x is Phi(z) Phi(-z) / phi(z), at most
+        sqrt(2 pi) / 4, with equality at 0: 4 Phi(z) Phi(-z) is the mass of two normal variables
+        outside the square of half side |z|, and exp(-z^2 / 2) the mass outside its inscribed disc.
 
         Reference: Dong, Durfee and Rogers (2020).
         """
@@ -87,11 +86,11 @@ class Loss:
     def gaussian(cls, mu: Real) -> Self:
         """Returns the loss of Gaussian noise on a vector, continuous or on a fine grid.
 
-        Privacy: mu^2 / 2 is its rho: mu-Gaussian privacy makes a release a function of one draw
-        of a normal variable of mean 0 or mu (Blackwell), and no function raises a divergence. On
-        a grid, a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum
-        d^2 / (2 s^2) (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of
-        all probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
+        Privacy: rho is mu^2 / 2. By mu-Gaussian privacy, a release is a function of one draw of a
+        normal variable of mean 0 or mu (Blackwell), and no function raises a divergence. On a grid,
+        a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum d^2 / (2 s^2)
+        (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of all
+        probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
         """
         mu_squared = _exact("mu", mu) ** 2
         return cls(mu_squared / 2, mu_squared)
@@ -105,14 +104,14 @@ class Loss:
     def approximate(cls, epsilon: Real, delta: Real) -> Self:
         """Returns the loss of a mechanism that is known only to be (epsilon, delta)-private.
 
-        Privacy: it is purely private but with probability delta (Kairouz, Oh and Viswanath, 2015).
-        Let a and b be the sums of (P - e^epsilon Q)+ and (Q - e^epsilon P)+, both at most delta.
-        min(P, e^epsilon Q) and min(Q, e^epsilon P) have masses 1 - a and 1 - b, and nowhere is one
-        of them more than e^epsilon times the other: where P > e^epsilon Q, say, they are
-        e^epsilon Q and Q. Scale both until the smaller one, say the second, has mass 1 - delta.
-        Move the first one from its place towards e^-epsilon times the second: both inequalities
-        keep holding, and the mass falls to less than 1 - delta, so somewhere it is just that.
-        These are (1 - delta) P' and (1 - delta) Q', with all bounds of ``pure``.
+        Privacy: the mechanism is purely private except with probability delta (Kairouz, Oh and
+        Viswanath, 2015). Let a and b be the sums of (P - e^epsilon Q)+ and (Q - e^epsilon P)+, both
+        at most delta. min(P, e^epsilon Q) and min(Q, e^epsilon P) have masses 1 - a and 1 - b, and
+        neither is anywhere more than e^epsilon times the other: if P > e^epsilon Q, for example,
+        the two are e^epsilon Q and Q. Scale both until the smaller one, say the second, has mass 1
+        - delta. Move the first one linearly towards e^-epsilon times the second: both inequalities
+        remain true, and the mass falls below 1 - delta, so at some point it is exactly 1 - delta.
+        The two results are (1 - delta) P' and (1 - delta) Q', with all bounds of ``pure``.
         """
         return dataclasses.replace(cls.pure(epsilon), slack=_exact("slack", delta))
 
@@ -188,11 +187,10 @@ class Loss:
 def composed(parts: Iterable[Loss]) -> Loss:
     """Returns the total loss of mechanisms that run on the same records.
 
-    Privacy: epsilons add up, rhos add up, and so do the squares of mu, also where a mechanism
-    depends on what earlier ones released (Dwork and Roth, 2014, Theorem 3.16; Bun and Steinke,
-    2016, Lemma 2.3; Dong, Roth and Su, 2022, Corollary 3.3). Their bounds hold of all at once but
-    with the sum of their slacks, the union bound. A bound that one of them does not state is stated
-    of none.
+    Privacy: epsilons, rhos and the squares of mu add up, even if a mechanism depends on earlier
+    releases (Dwork and Roth, 2014, Theorem 3.16; Bun and Steinke, 2016, Lemma 2.3; Dong, Roth and
+    Su, 2022, Corollary 3.3). By the union bound, the slack of the total is the sum of the slacks.
+    If a part lacks a bound, the total lacks this bound, too.
     """
     total = Loss.nothing()
     for part in parts:

@@ -28,19 +28,18 @@ def least_overlap(
     1 - 1/size_i if the records agree on attribute i, and -1/size_i otherwise: a polynomial in the
     x_i, which has one pattern of agreement per subset of the attributes.
 
-    Claim. Write p_i for the precisions of single attributes, and P for the symmetric matrix of
-    those of pairs, with zeros on its diagonal. For every vector c for which P + diag(c) is positive
-    semidefinite, x' P x >= - sum of c_i x_i^2. So what orders up to 2 come to, the constant
-    aside, is at least
+    Claim. Let p_i be the precision of attribute i alone, and P the symmetric matrix of the
+    precisions of pairs, with a zero diagonal. For every vector c for which P + diag(c) is positive
+    semidefinite, x' P x >= - sum of c_i x_i^2. So the sum of the terms of order 1 and 2 is at least
 
-        sum over i of the smaller value of p_i x_i - c_i x_i^2 / 2 at the two x_i.
+        sum over i of the smaller value of p_i x_i - c_i x_i^2 / 2 at the two possible x_i.
 
-    The best c is found by Newton's method with a barrier; any c is right, and the one that was
-    found is raised until the matrix is positive by more than rounding can err. Each support of
-    three and more attributes is bounded by itself: its most negative product is that of all
-    1 - 1/size_i, over the least size_i - 1.
+    Newton's method with a barrier finds a nearly optimal c. The bound is valid for every c with a
+    positive semidefinite matrix, so c is then raised by more than rounding errors. Each support of
+    three or more attributes is bounded separately: its most negative product is -prod(1 - 1/size_i)
+    / (smallest size_i - 1).
 
-    No product is below minus that of equal records either, by Cauchy and Schwarz.
+    By the Cauchy-Schwarz inequality, the product is also at least minus that of equal records.
 
     ``supports``: distinct sets of attributes, as ascending axes.
     ``precisions``: the weight of each support, >= 0.
@@ -183,14 +182,14 @@ class UnitCosts:
     def keeps(self, unit: NDArray[np.intp], codes: Codes) -> NDArray[np.bool_]:
         """Returns a mask of the records that are kept; shape (n,).
 
-        The records of a unit are added up in their given order. The first record that raises the
-        cost above the limit and all later records of the unit are dropped, even if the cost would
-        fall again.
+        The costs of a unit's records are added up in the given order. The first record that raises
+        the cost above the limit and all later records of the unit are dropped, even if the cost
+        would fall again.
 
         ``codes``: one array of codes per attribute of the domain, each of shape (n,).
 
-        Guarantee: the cost of what stays of any unit is at most the limit; what stays depends on
-        nothing but the unit's own records and their order.
+        Guarantee: the cost of a unit's kept records is at most the limit; which records are kept
+        depends only on the unit's own records and their order.
         """
         if unit.size == 0:
             return np.zeros(0, np.bool_)

@@ -26,9 +26,9 @@ def laplace_error(
     ``failure_probability``: the probability beta, in (0, 1).
     ``grid``: the number of units of the noise per record; None for continuous noise.
 
-    Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least
-    1 - beta none is wrong by more than b ln(k / beta), rounded up to a unit of the noise's grid:
-    P(|DLap(s)| > ceil(t)) <= exp(-t / s).
+    Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least 1 -
+    beta, every answer is within b ln(k / beta) of the truth, rounded up to a unit of the noise's
+    grid: P(|DLap(s)| > ceil(t)) <= exp(-t / s).
 
     Reference: Dwork and Roth (2014), Theorem 3.8.
 
@@ -60,9 +60,9 @@ def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability
     ``variances``: the variances of the requested intervals, in squared records:
     ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
 
-    Accuracy: with probability 1 - beta over all of them at once, by the tails of weighted sums of
-    the strategy's noises. For ``textbook_tree``, the binary tree as published, these are sums of
-    at most 2h - 2 nodes.
+    Accuracy: the bound is true for all intervals at once with probability 1 - beta, by the tails of
+    weighted sums of the strategy's noise. For ``textbook_tree``, the binary tree as published,
+    these sums have at most 2h - 2 nodes.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010) and Chan, Shi and Song (2011) for the tree.
     """
@@ -84,7 +84,8 @@ def projection_theorem(
     ``largest_count``: a number of records that no key exceeds; public, or a guess.
     ``failure_probability``: the probability beta, in (0, 1).
 
-    Accuracy: of k queries of at most ``plan.max_sparsity`` keys at once: see ``ProjectionBounds``.
+    Accuracy: for k queries at once, of at most ``plan.max_sparsity`` keys each; see
+    ``ProjectionBounds``.
 
     Returns: The theorem; None for medians and for sketches next to a histogram.
 

@@ -49,8 +49,8 @@ def small_db_theorem(
     Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
     solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
     the size as a real number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` takes the
-    size m with the least bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a is
-    the least share that m is enough for: ``best_small_db_size`` says which.
+    size m with the smallest bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a
+    is the smallest share for which m is enough (see ``best_small_db_size``).
 
     Reference: Dwork and Roth (2014), Theorem 4.5 and Proposition 4.4; Blum, Ligett and Roth (2013).
 
@@ -187,10 +187,10 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
 
     ``plan``: the plan of a run; it decides only whether the number of records is public.
 
-    Accuracy: of all answers to the first K different queries, with probability 1 - beta. ``tight``
-    is the largest bound of any answer of a run as it is planned, where a noisy number of records
-    is paid for, and its error allowed for; ``textbook`` is 3 alpha N for the least alpha of the
-    published theorem, for continuous noise and, of sparse queries, ln s + 1 for ln|X|.
+    Accuracy: for all answers to the first K different queries, with probability 1 - beta. ``tight``
+    is the largest bound of any answer in a run as planned, which includes the cost and the error of
+    a noisy number of records. ``textbook`` is 3 alpha N for the smallest alpha of the published
+    theorem, with continuous noise and, for sparse queries, with ln s + 1 instead of ln|X|.
 
     Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 for the printed 32;
     Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
@@ -369,15 +369,15 @@ def early_stop_theorem(
     ``num_rounds``: the number T of rounds; by default the one with the smallest bound, up to
     100,000.
 
-    Accuracy: with probability 1 - beta the rounds end before the last update, and the hypothesis
-    that is released is wrong by no more for any query. Two statements make it, which
-    ``RoundNoise.stopped_error`` and ``RoundNoise.stopping_threshold`` prove. Whenever a comparison
-    with A N ends the rounds, no error exceeds A N + the noise of a comparison + what a selection
-    may lose: so a release says that has made fewer updates than T; one that has made all T says
-    nothing of its last hypothesis. And as every update of an error of a N or more lowers the
-    relative entropy by nearly 15/32 a^2, T = 32 ln|X| / (15 a^2) of them are impossible, so that a
-    threshold of a N and the noise is met. The published step of half the error promises a quarter
-    of it only, 4 ln|X| / a^2 updates.
+    Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
+    error in the released hypothesis is within the bound. The proof has two parts,
+    ``RoundNoise.stopped_error`` and ``RoundNoise.stopping_threshold``. First, if a comparison with
+    A N ends the rounds, every error is at most A N + the noise of a comparison + the loss of a
+    selection. So a release with fewer than T updates states this bound; a release with all T
+    updates states no bound for its last hypothesis. Second, every update with an error of a N or
+    more lowers the relative entropy by nearly 15/32 a^2, so T = 32 ln|X| / (15 a^2) updates are
+    impossible, and a threshold of a N plus the noise is met. The published step of half the error
+    guarantees only a quarter of this error, 4 ln|X| / a^2 updates.
 
     Reference: a lecture on online private multiplicative weights; Hardt, Ligett and McSherry
     (2012), the proof of Theorem 2.2; Dwork and Roth (2014), Theorems 3.11 and 3.24.

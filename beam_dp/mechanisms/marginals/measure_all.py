@@ -200,8 +200,8 @@ def unit_cost_plan(
 def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     """Returns the privacy loss of measurements that are calibrated for the guarantee.
 
-    Privacy: Laplace tables have epsilon, Gaussian residuals the mu of their calibration on a fine
-    grid, Gaussian tables on the integers the rho of theirs.
+    Privacy: Laplace tables have an epsilon, Gaussian residuals the mu of their calibration on a
+    fine grid, and Gaussian tables on the integers the rho of their calibration.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     kinds = {(each.kind, each.distribution) for each in measurements}
@@ -277,11 +277,11 @@ def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ..
 class Laplace(plans.Mechanism):
     """Adds discrete Laplace noise to tables, then fits.
 
-    Privacy: epsilon, pure, for the relation and unit of the guarantee; a delta is left unspent.
-    A record changes one cell of each of m tables by one: the scale is m / epsilon (2m under
-    replace-one), times the records of a unit, where all tables get an equal share of epsilon.
-    ``textbook`` measures the workload's marginals so; ``tight`` the unions of them that are
-    predicted to be best, up to the joint table, with the shares that are.
+    Privacy: pure epsilon, for the relation and unit of the guarantee; a delta is not spent. A
+    record changes one cell of each of m tables by one. With equal shares of epsilon, the scale is m
+    / epsilon (2m under replace-one), times the records of a unit. ``textbook`` measures the
+    workload's marginals with equal shares. ``tight`` measures the unions of marginals, up to the
+    joint table, and uses the shares that are predicted to be best.
 
     Args:
         calibration: ``tight`` or ``textbook``.
@@ -318,20 +318,20 @@ class Laplace(plans.Mechanism):
 class MWEM(plans.Mechanism):
     """Selects marginals that the hypothesis answers badly, measures each, and fits everything.
 
-    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums
-    of squares of mu where delta > 0, else by sums of epsilon; both hold for adaptively chosen
+    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums of
+    mu^2 if delta > 0, and by sums of epsilon otherwise; both sums are valid for adaptively chosen
     rounds.
 
-    ``tight``: by default what is measured is decided before any record is read, by the predicted
-    error of the candidates: all residuals with Gaussian noise, or tables with Laplace noise (see
-    ``measurements``). With ``num_rounds`` the exponential mechanism, or permute-and-flip where
-    delta is 0, selects one marginal a round, which is measured whole. Either way a maximum-entropy
-    fit of all measurements follows.
+    ``tight``: by default the measurements are chosen before any record is read, by the predicted
+    error: all residuals with Gaussian noise, or tables with Laplace noise (see ``measurements``).
+    With ``num_rounds``, the exponential mechanism (permute-and-flip if delta is 0) selects one
+    marginal per round, and all of its cells are measured. In both cases a maximum-entropy fit of
+    all measurements follows.
 
-    ``textbook``: Hardt, Ligett and McSherry's algorithm as published: one cell of a marginal is
-    selected and measured a round, and one multiplicative update follows. The last hypothesis is
-    released. ``stop_below`` ends the rounds at the first selected cell whose error is small, by a
-    noisy comparison that is paid for with a tenth of the budget.
+    ``textbook``: Hardt, Ligett and McSherry's algorithm as published: each round selects and
+    measures one cell of a marginal and makes one multiplicative update. The last hypothesis is
+    released. With ``stop_below``, the rounds end at the first selected cell with a small error,
+    found by a noisy comparison that costs a tenth of the budget.
 
     Args:
         num_rounds: the number of selection rounds, >= 1. With ``"annealed"``, the number depends on

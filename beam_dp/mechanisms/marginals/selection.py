@@ -70,12 +70,12 @@ class SelectionBudget:
 def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     """Splits the mu of a guarantee among the steps.
 
-    Privacy: the mu of Gaussian mechanisms add up in squares, also where a later one is chosen by
-    what earlier ones said (Dong, Roth and Su, 2022, Corollary 2); ``discrete_gaussian_mu`` has room
-    for the discreteness of all of them. One record moves every score by at most 1, 2 under
-    replace-one, times the records of a unit: the L2 sensitivity of all scores is that times
-    sqrt(num_pairs). How many choices the last check makes follows from the scores, and so does what
-    is left to the chosen pairs: all that follows the scores has one mu, whatever they said.
+    Privacy: the squares of the mu of Gaussian mechanisms add up, even if results of earlier
+    mechanisms decide a later one (Dong, Roth and Su, 2022, Corollary 2); ``discrete_gaussian_mu``
+    allows for the discreteness of all mechanisms. One record changes every score by at most 1 (2
+    under replace-one), times the records of a unit; the L2 sensitivity of all scores is this change
+    times sqrt(num_pairs). The scores decide the number of choices in the last check, and so the
+    budget left for the chosen pairs: the steps after the scores have one total mu, for any scores.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)

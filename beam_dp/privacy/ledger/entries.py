@@ -258,10 +258,10 @@ class LaterToken(Token):
     """The token of a job that is paid for only after its pipeline is built.
 
     A job that planning accepted can still be refused while its pipeline is built; a refused job
-    must cost nothing. Beam pickles a step when it is added to a pipeline, and again when the
-    pipeline runs. A pickle made before ``pay`` refers to this object in this process; a later one
-    contains the token of the entry. A job that runs without payment fails, because its card needs
-    the number of the entry.
+    must cost nothing. Beam pickles a step when the step is added to a pipeline, and again when the
+    pipeline runs. A pickle made before ``pay`` refers to this object in this process; a later
+    pickle contains the token of the entry. A job that runs without payment fails, because its card
+    needs the number of the entry.
     """
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:

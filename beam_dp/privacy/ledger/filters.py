@@ -5,111 +5,116 @@ depend on the noise of earlier releases. A *filter* is a stopping rule whose gua
 so. A budget is a pair (epsilon, delta). Three filters keep a budget, for releases without slack
 ("Slack" below treats the other releases):
 
-**pure**: all releases are purely private and their epsilons sum to at most epsilon. Every step
-changes the probability of a transcript by at most e^epsilon_i, so every transcript's by e^epsilon.
+**pure**: all releases are purely private and their epsilons sum to at most epsilon. Step i changes
+the probability of a transcript by a factor of at most e^epsilon_i, so all steps together change it
+by at most e^epsilon.
 
 **zcdp**: the rhos sum to at most R = ``zcdp_rho(epsilon, delta)``. For every order a > 1 the
-product of (P_i/Q_i)^a exp(-a (a-1) rho_i) over the steps is a supermartingale under Q; where it
+product of (P_i/Q_i)^a exp(-a (a-1) rho_i) over the steps is a supermartingale under Q. When it
 stops, the sum of rhos is at most R, so the Renyi divergence is at most a R (Feldman and Zrnic,
 2021; Whitehouse, Ramdas, Rogers and Wu, 2023).
 
-**gaussian**: all releases have a mu and the squares sum to at most M^2,
-``M = discrete_gaussian_mu(epsilon, delta)``. A release of mu is a function of a Brownian motion
-with drift 0 or 1 over a stretch of time mu^2 (Blackwell); the stretches are cut from one motion
-over M^2, whose end says all about the drift: M-Gaussian privacy (Smith and Thakurta, 2022;
-Koskela, Tobaben and Honkela, 2023). Discreteness changes probabilities by at most e^g a release,
-g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``: 3 * 2^28 * 1.02e-34 is
-8.3e-26). Over 2^20 releases that is 2g 2^20 < 2.1e-19 of epsilon, less than the relative margin of
-1e-12 inside M, which for epsilon >= 1e-6 is 1e-18.
+**gaussian**: all releases have a mu, and the squares of these mu sum to at most M^2, ``M =
+discrete_gaussian_mu(epsilon, delta)``. A release of mu is a function of a Brownian motion with
+drift 0 or 1 over a stretch of time mu^2 (Blackwell). The stretches are cut from one motion over
+M^2, and the end of this motion contains all information about the drift: M-Gaussian privacy (Smith
+and Thakurta, 2022; Koskela, Tobaben and Honkela, 2023). Discreteness changes probabilities by at
+most a factor e^g per release, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``:
+3 * 2^28 * 1.02e-34 is 8.3e-26). Over 2^20 releases this adds 2g 2^20 < 2.1e-19 to epsilon, less
+than the relative margin of 1e-12 inside M, which is 1e-18 for epsilon >= 1e-6.
 
-A release is accepted if the **pure** filter accepts the whole history with it, or else if **one**
-other filter does, which is fixed before the first noise is drawn. Claim: this keeps (epsilon,
-delta), but for the rounding below. Proof. A transcript that only the pure filter accepts has P <=
-e^epsilon Q and adds nothing to the sum of (P - e^epsilon Q)+. All other transcripts, with every
-beginning of theirs (costs only grow), were accepted by the fixed filter: they occur with the same
-probabilities when that filter alone is obeyed, so their sum is at most delta. Taking the best of
-two filters that each use up delta would be wrong: the analyst's choice between them could double
-it.
+A release is accepted if the **pure** filter accepts the whole history including this release, or if
+**one** other filter does, which is fixed before the first noise is drawn. Claim: this rule keeps
+(epsilon, delta), except for the rounding below. Proof. A transcript that only the pure filter
+accepts has P <= e^epsilon Q and adds nothing to the sum of (P - e^epsilon Q)+. The fixed filter
+accepted all other transcripts and all their prefixes (costs only grow). These transcripts have the
+same probabilities when only the fixed filter is used, so their sum is at most delta. Taking the
+best of two filters that each use up delta would be wrong: the analyst's choice between the two
+filters could double delta.
 
 **Open runs.** An online run answers questions while other releases are drawn and other runs are
-asked. It is paid for as a whole before its first answer, its noise is its own, and its claims hold
-of whoever asks. Claim: the three filters keep their promise all the same. Proof. Let h be what a
-run was asked and answered so far, and P_i(h), Q_i(h) the probabilities of these answers, given the
-questions, for either neighbour. The probability of a transcript is the product of these over all
-runs, times what the analyst does, which is the same for both neighbours. **pure**: P_i(h) <=
-e^epsilon_i Q_i(h), for somebody may ask just these questions; so the products differ by e^epsilon
-at most. **zcdp**: let V_i(h) be the largest expectation under Q of (P_i/Q_i)^a over what may still
-be asked of run i after h, at least 1; before the first question it is at most exp(a (a-1) rho_i).
-A question to run i changes the product over the runs of (P_i/Q_i)^a V_i exp(-a (a-1) rho_i) in one
-factor, whose expectation does not grow, as V_i is that of the best question; another run starts
-with a factor of at most 1. So the product is a supermartingale again (Lyu, 2022; Haney and others,
-2023). **gaussian**: it admits runs of a pure loss only. With e = e^epsilon_i, M = (e P_i - Q_i) /
-(e - 1) and N = (e Q_i - P_i) / (e - 1) are never negative, and add up over the answers to a
-question as P_i and Q_i do; so they are runs, too, and P_i = (e M + N) / (e + 1), Q_i = (M + e N) /
-(e + 1). The run may therefore draw one randomised response when it is paid for, and go on without
-the records (Vadhan and Wang, 2021): that is a release like others. A run that stops early, or is
-never asked, costs no less; one that was paid for when it ends would be free until then. No run has
-a slack. Releases of windows are drawn piece by piece, but no piece depends on what was done with an
-earlier one: they are one release.
+asked. A run is paid for as a whole before its first answer, its noise is independent, and its
+claims hold for every sequence of questions. Claim: the three filters still keep their guarantee.
+Proof. Let h be the questions and answers of a run so far, and P_i(h), Q_i(h) the probabilities of
+these answers, given the questions, for the two neighbours. The probability of a transcript is the
+product of these probabilities over all runs, times the probability of the analyst's actions, which
+is the same for both neighbours. **pure**: P_i(h) <= e^epsilon_i Q_i(h), because an analyst may ask
+exactly these questions; so the products differ by a factor of at most e^epsilon. **zcdp**: let
+V_i(h) be the largest expectation under Q of (P_i/Q_i)^a over all later questions to run i after h,
+at least 1; before the first question V_i is at most exp(a (a-1) rho_i). A question to run i changes
+the product over the runs of (P_i/Q_i)^a V_i exp(-a (a-1) rho_i) in one factor, whose expectation
+does not grow, because V_i is the expectation for the best question. Another run starts with a
+factor of at most 1. So the product is again a supermartingale (Lyu, 2022; Haney and others, 2023).
+**gaussian**: this filter admits only runs with a pure loss. With e = e^epsilon_i, M = (e P_i - Q_i)
+/ (e - 1) and N = (e Q_i - P_i) / (e - 1) are never negative, and add up over the answers to a
+question as P_i and Q_i do. So M and N are runs, too, and P_i = (e M + N) / (e + 1), Q_i = (M + e N)
+/ (e + 1). The run may therefore draw one randomised response when it is paid for, and continue
+without the records (Vadhan and Wang, 2021); this response is an ordinary release. A run that stops
+early, or is never asked, costs the full price. If runs were paid for at their end, they would be
+free until then. Runs never have a slack. Releases of windows are drawn in parts, but no part
+depends on the use of an earlier part: all parts together are one release.
 
-The fixed filter is named by the declaration or, under ``auto``, chosen from the first release,
-which no earlier release can have influenced: ``zcdp``, which admits every mechanism, unless the
-first release fits ``gaussian`` and not ``zcdp``.
+The declaration names the fixed filter. Under ``auto`` the first release decides, because no earlier
+release can have influenced it: the filter is ``zcdp``, which admits every mechanism, unless the
+first release fits ``gaussian`` but not ``zcdp``.
 
 **Pure releases first.** ``pure_first``, the default, adds up epsilons until the first release that
 is not pure: one without an epsilon, or with a slack (below). Let e1 be the sum of the epsilons
-before it. From this release on, the rule above and that for slacks apply with the budget
-(epsilon - e1, delta), as ``auto`` applies them from the first release: the fixed filter and the
-part for slacks are chosen once, from this release, and count it and all later releases, pure ones
-by their rho or mu; ``pure`` still compares the sum of all epsilons with epsilon. Claim: this keeps
-(epsilon, delta). Proof. The analyst's coins are the same for both neighbours, so fix them. Let h be
-the outputs before the switch, or all outputs of a transcript without one. No h is the beginning of
-another, so each transcript has exactly one. A release is chosen from the outputs before it.
-So h determines the epsilons of its releases, their sum e1(h) <= epsilon, and whether a release
-that is not pure comes next, and which: hence the filter, its limit and the part for slacks, before
-any noise that they count is drawn. Each output of h has, given those before it, probabilities
-that differ by e^epsilon_i at most, so P(h) <= e^e1(h) Q(h). Given h, what follows obeys the rule
-for a budget that is now fixed: P(S | h) <= e^(epsilon - e1(h)) Q(S | h) + delta for every set S of
-transcripts, trivially so where nothing follows. Hence
+before it. From this release on, the rule above and the rule for slacks apply with the budget
+(epsilon - e1, delta), as ``auto`` applies both rules from the first release on. This release
+decides the fixed filter and the part for slacks, which then count this release and all later
+releases (pure ones by rho or mu). ``pure`` still compares the sum of all epsilons with epsilon.
+Claim: this keeps (epsilon, delta). Proof. The analyst's coins are the same for both neighbours, so
+fix them. Let h be the outputs before the switch, or all outputs of a transcript without a switch.
+No h is a prefix of another h, so each transcript has exactly one h. A release is chosen from the
+outputs before it. So h determines the epsilons of its releases, their sum e1(h) <= epsilon, and the
+next release if it is not pure. So h also determines the filter, its limit and the part for slacks,
+before any noise that the filter counts is drawn. The probabilities of each output in h, given the
+earlier outputs, differ by a factor of at most e^epsilon_i, so P(h) <= e^e1(h) Q(h). Given h, the
+later releases obey the rule for a budget that is now fixed: P(S | h) <= e^(epsilon - e1(h)) Q(S |
+h) + delta for every set S of transcripts, trivially so if no release follows. Therefore
 
     P(S) = sum over h of P(h) P(S | h)
         <= sum over h of P(h) (e^(epsilon - e1(h)) Q(S | h) + delta)
         <= sum over h of e^e1(h) Q(h) e^(epsilon - e1(h)) Q(S | h) + delta sum over h of P(h)
          = e^epsilon Q(S) + delta.
 
-Both inequalities hold with P and Q exchanged, whichever relation makes them neighbours. Two things
-that were paid for before the switch may be shown after it, and h contains them whole, which only
-tells more. Windows are one release, whose pieces depend on nothing that is done with earlier ones.
-A pure run that is still open may, as shown above, draw a randomised response when it is paid for
-and go on without the records: h contains the response, and later answers are the analyst's coins.
+Both inequalities also hold with P and Q exchanged, under either neighbouring relation. Two kinds of
+output may be paid for before the switch and shown after it; h contains all of both, which only
+reveals more. Windows are one release, in which no part depends on the use of earlier parts. A pure
+run that is still open may, as shown above, draw a randomised response when it is paid for and
+continue without the records: h contains the response, and the run's later answers are coins of the
+analyst.
 
-e1 must be fixed when the filter is. If later pure releases also came off the filter's epsilon,
-the analyst could choose that epsilon by the filter's own noise. Where epsilon - e1 is below 1e-6,
-which the margin of ``gaussian`` needs, or nothing, ``pure`` is alone, and a release without an
-epsilon is refused. epsilon - e1 is exact, then rounded down.
+e1 must be fixed at the same time as the filter. If later pure releases were also subtracted from
+the filter's epsilon, the analyst could choose that epsilon from the filter's own noise. The margin
+of ``gaussian`` needs an epsilon of at least 1e-6: if epsilon - e1 is smaller, only ``pure``
+applies, and releases without an epsilon are refused. epsilon - e1 is computed exactly and then
+rounded down.
 
-**Slack.** The claims of some releases hold but for a probability, their slack. A part r of delta,
-fixed before the first noise is drawn, is kept for slacks: they may sum to at most r, whichever
-filter accepts, and that sum is a pure one, so each may depend on all that was seen. The fixed
-filter has the rest: its limit is that of (epsilon, delta - r); with r = delta the pure filter is
-alone. Claim: this keeps (epsilon, delta). Proof. A release of slack s has, for either neighbour, a
-law (1 - s) P' + s P'', where the claims hold of P' and Q' (``Loss``). Let the transcript also say
-which part each release was drawn from: that can only tell more. Some release is drawn from its
-second part with a probability of at most E[sum of s] <= r, the union bound over the steps. All
-other transcripts have probabilities c P' and c Q' with the same c = product of (1 - s) <= 1, P' and
-Q' being those of releases without slack, which one filter of (epsilon, delta - r) accepted. So the
-sum of (P - e^epsilon Q)+ is at most r + (delta - r). For zero-concentrated privacy this is the
+**Slack.** The claims of some releases hold except with a probability, the release's slack. A part r
+of delta, fixed before the first noise is drawn, is kept for slacks. The slacks may sum to at most
+r, whichever filter accepts. This is a plain sum, so each slack may depend on everything seen
+before. The fixed filter has the rest: its limit is that for (epsilon, delta - r). With r = delta,
+only the pure filter applies. Claim: this keeps (epsilon, delta). Proof. A release of slack s has
+the law (1 - s) P' + s P'' or (1 - s) Q' + s Q'', depending on the neighbour, and the claims hold
+for P' and Q' (``Loss``). Let the transcript also contain the part that each release was drawn from,
+which can only reveal more. By the union bound over the steps, the probability that at least one
+release is drawn from its second part is at most E[sum of s] <= r. All other transcripts have
+probabilities c P' and c Q' with the same c = product of (1 - s) <= 1, where P' and Q' are the
+probabilities for releases without slack, which one filter of (epsilon, delta - r) accepted. So the
+sum of (P - e^epsilon Q)+ is at most r + (delta - r). For zero-concentrated privacy, this is the
 composition of Bun and Steinke (2016), Section 8, and the filter of Whitehouse et al. (2023).
 
-What r is must not depend on noise either: a filter that had whatever delta the slacks left could
-reach almost 2 delta, as an analyst would spend the slacks where the noise was kind. It is half of
-delta where the declaration says ``with_slack``. Else the first release decides: r = 0 if it has
-no slack, half of delta if its slack is at most that, and all of delta if it is more.
+r must not depend on noise either. If the filter had all of delta that the slacks leave over, an
+analyst could reach almost 2 delta by spending slack only after favourable noise. r is half of delta
+if the declaration says ``with_slack``. Otherwise the first release decides: r = 0 if the release
+has no slack, r = delta / 2 if its slack is at most delta / 2, and r = delta if its slack is larger.
 
-All sums are exact. Epsilons and slacks are what people typed, rounded to a double: their sums may
-exceed epsilon and r by one part in 2^50, which ten times 0.1 needs to be 1. What is promised is
-therefore (epsilon (1 + 2^-50), delta (1 + 2^-50)): the transcripts that only the pure filter
-accepts add nothing to the sum of (P - e^(epsilon (1 + 2^-50)) Q)+ but their slacks.
+All sums are exact. Epsilons and slacks are typed numbers, rounded to doubles, so their sums may
+exceed epsilon and r by one part in 2^50; otherwise ten releases of 0.1 would not fit a budget of 1.
+The exact guarantee is therefore (epsilon (1 + 2^-50), delta (1 + 2^-50)): the transcripts that only
+the pure filter accepts add only their slacks to the sum of (P - e^(epsilon (1 + 2^-50)) Q)+.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Ledger`: declares budgets, records releases, and refuses what does not fit.
+"""`Ledger`: declares budgets, records releases, and refuses releases that do not fit.
 
 A total budget is declared for a dataset id. Every release is then recorded before it is made
 (``spend``) and marked when it is complete (``mark_released``). No entry is ever changed or removed:
@@ -43,11 +43,11 @@ class Ledger:
     """An append-only record of releases, in a sqlite file or a PostgreSQL database.
 
     Privacy: all releases of one dataset id together are (epsilon, delta)-differentially private
-    for the declared budget, relation and unit, even where each was asked for after the earlier ones
-    had been seen, as long as every release is paid for here and has the loss that it states. See
-    ``filters`` for the proof, and for the one part in 2^50 by which epsilons that people
-    typed may exceed the budget. Killed at any point, the ledger never shows less than what was
-    drawn: an entry is durable before ``spend`` returns.
+    for the declared budget, relation and unit, even if each release was chosen after seeing the
+    earlier releases, as long as every release is paid for here and has the loss that it states.
+    ``filters`` contains the proof, and explains why typed epsilons may exceed the budget by one
+    part in 2^50. An entry is durable before ``spend`` returns, so the ledger never lacks a release
+    that was drawn, even if a process is killed.
 
     A token pays for one draw of noise, or for one online run. The ledger cannot prevent a token
     from being passed to two transforms or runs, or a pipeline from running twice. Only
@@ -442,7 +442,7 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     Such edges depend on the records, through a release of epsilon e1. A release of epsilon e2 with
     these edges is chosen after the first one was seen, so both together are (e1 + e2)-private for
     people whose records are in both. A ledger computes this sum if both releases are entries of one
-    dataset id. It also knows which draw the first entry paid for.
+    dataset id. The ledger also knows which draw the first entry paid for.
     """
     for source, origin in released_edges(domain):
         if ledger is None:

@@ -5,7 +5,7 @@ and (dataset id, number) is the primary key: even if two writers slipped past th
 the writers could insert a given number.
 
 A write transaction first locks the whole file in sqlite (``BEGIN IMMEDIATE``), or the row of the
-dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). Commits are durable before they return.
+dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). A commit is durable before it returns.
 """
 
 from __future__ import annotations
