@@ -1,4 +1,4 @@
-"""Jobs to plan, and the options that a plan compares. All of it is public."""
+"""Jobs to plan, and the options that a plan compares. Jobs and options are public."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from beam_dp.theorems.theorem import Bound, Calibration, Theorem, checked_fracti
 def check_promise(
     guarantee: Guarantee, num_records_is_public: bool, failure_probability: float
 ) -> None:
-    """Refuses a promise that no job can make."""
+    """Refuses an invalid combination of guarantee and public number of records."""
     check_is("guarantee", guarantee, Guarantee)
     if guarantee.neighboring is Neighboring.REPLACE_ONE and not num_records_is_public:
         condition = "must be True: it is public under replace_one"
@@ -33,17 +33,17 @@ def check_promise(
 
 @dataclasses.dataclass(frozen=True)
 class PlanningJob:
-    """What must be answered, about how many records, under which promise.
+    """A job to plan: the queries to answer, the number of records, and the guarantee.
 
     Args:
-        workload: marginals, or linear queries; it contains the domain.
+        workload: marginals or linear queries, with their domain.
         guarantee: the privacy guarantee.
-        num_records: N >= 1; a guess where the number is private. Then never take it from the
+        num_records: N >= 1; a guess if the number is private. Never compute this guess from the
             records: the plan would reveal it.
-        num_records_is_public: must be true under replace-one; else a noisy number is paid for.
-        failure_probability: beta of all bounds, in (0, 1).
-        max_error_fraction: in (0, 1]: also find how many records are needed so that no answer is
-            off by more than this share of them.
+        num_records_is_public: must be true under replace-one; if false, a noisy number is paid for.
+        failure_probability: beta, the probability that a bound is wrong, in (0, 1).
+        max_error_fraction: in (0, 1]; if given, the plan also states the number of records for
+            which the error of every answer is at most this fraction of the records.
     """
 
     workload: Workload | LinearWorkload
@@ -62,23 +62,23 @@ class PlanningJob:
 
     @property
     def domain(self) -> Domain:
-        """The universe."""
+        """The domain of the queries."""
         return self.workload.domain
 
     @property
     def num_queries(self) -> int:
-        """How many numbers are asked for."""
+        """The number of answers: cells of marginals, or linear queries."""
         if isinstance(self.workload, Workload):
             return self.workload.num_cells()
         return len(self.workload)
 
     @property
     def given_num_records(self) -> NumRecords:
-        """The public number, or that a mechanism must pay for a noisy one."""
+        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
         return self.num_records if self.num_records_is_public else "noisy"
 
     def needed(self, theorem: Theorem) -> int | None:
-        """Returns the records that ``max_error_fraction`` needs; None if it is not given."""
+        """Returns the number of records that ``max_error_fraction`` needs; None if not given."""
         if self.max_error_fraction is None:
             return None
         return theorem.records_needed(self.max_error_fraction)
@@ -98,18 +98,19 @@ class PlanningJob:
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlanningJob:
-    """Sparse queries about the keys of records, under which promise.
+    """A job to plan: sparse queries about the keys of records, under a guarantee.
 
     Args:
         guarantee: the privacy guarantee.
-        profile: how many records and distinct keys there are, and how many records the most
-            frequent key has; a guess where that is private. Never take it from the records then.
-        max_sparsity: m, the most keys that a query may name.
-        max_size: the most numbers that an artifact may contain.
-        num_questions: K, different queries for which a bound is simultaneous. With None bounds are
-            for one query, and mechanisms that answer one query at a time are not planned.
+        profile: the numbers of records and distinct keys, and the largest count of a key; guesses
+            if these numbers are private: then never compute them from the records.
+        max_sparsity: m, the largest number of keys in a query.
+        max_size: the largest number of numbers in an artifact.
+        num_questions: K, the number of different queries for which one bound is valid at once. With
+            None, bounds are for one query, and mechanisms that answer queries one at a time are not
+            planned.
         num_records_is_public: must be true under replace-one.
-        failure_probability: beta of bounds, in (0, 1).
+        failure_probability: beta, the probability that a bound is wrong, in (0, 1).
     """
 
     guarantee: Guarantee
@@ -127,12 +128,12 @@ class SparsePlanningJob:
 
     @property
     def given_num_records(self) -> NumRecords:
-        """The public number, or that a mechanism must pay for a noisy one."""
+        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
         return self.profile.num_records if self.num_records_is_public else "noisy"
 
     @property
     def num_bounded(self) -> int:
-        """How many queries a bound is for at once; 1 by default."""
+        """The number of queries for which a bound is valid at once; 1 by default."""
         return self.num_questions or 1
 
     def to_json(self) -> dict[str, Any]:
@@ -150,22 +151,22 @@ class SparsePlanningJob:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """How well one mechanism would do a job.
+    """The plan of one mechanism for a job: predicted errors and resources.
 
-    ``mechanism``: its name, as a program takes it unless the parameters name another.
-    ``program``: the pipeline that runs it; None if there is none.
-    ``refusal``: why it cannot do the job; None if it can.
-    ``expected_error``: root mean squared error of an answer, averaged over the workload by its
-    weights, in records; None if it depends on the data. For a synthetic database it is the
-    error of the unbiased noisy tables: the fit lowers it where many cells are empty.
-    ``bound``: for the largest error of all answers at once; None if nothing is proved.
-    ``records_needed``: for the job's ``max_error_fraction``, by the bound; None if it was not
-    asked, or no number is enough.
-    ``resources``: memory and time; None if it cannot do the job.
+    ``mechanism``: the name of the mechanism for programs, unless ``parameters`` has another name.
+    ``program``: the pipeline program that runs the mechanism; None if there is no such program.
+    ``refusal``: the reason why the mechanism cannot do the job; None if it can.
+    ``expected_error``: the root mean squared error of an answer, averaged over the workload by the
+    workload's weights, in records; None if the error depends on the data. For a synthetic database
+    this is the error of the unbiased noisy tables; if many cells are empty, the fit lowers it.
+    ``bound``: a bound on the errors of all answers at once; None if no bound is proved.
+    ``records_needed``: the number of records that, by the bound, the job's ``max_error_fraction``
+    needs; None if the job has no such fraction or if no number is enough.
+    ``resources``: memory and time; None if the mechanism cannot do the job.
     ``parameters``: flags that follow from public numbers and must be given to the program.
     ``note``: a remark on the numbers.
-    ``noisy_cells``: how many cells of the workload's marginals will be too noisy to use if the
-    records are spread evenly; None if it is not known.
+    ``noisy_cells``: the number of cells of the workload's marginals that are too noisy to use if
+    the records are spread evenly; None if unknown.
     """
 
     mechanism: str
@@ -183,15 +184,15 @@ class Option:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it can do the job."""
+        """Whether the mechanism can do the job."""
         return self.refusal is None
 
     @property
     def rank(self) -> tuple[bool, float, float, bool]:
-        """The sort key: feasible options first, then the least error.
+        """The sort key: feasible options first, then by expected error, then by bound.
 
-        The expected error if it is known, else the bound, which is not less; then the bound.
-        Of two equal options the first is the one that a program runs.
+        An unknown expected error is replaced by the bound, which is never smaller. Of two equal
+        options, the one that a program can run comes first.
         """
         bound = math.inf if self.bound is None or self.bound.vacuous else self.bound.max_error
         expected = bound if self.expected_error is None else self.expected_error
@@ -211,11 +212,10 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class SparseOption(Option):
-    """How well one mechanism would answer sparse queries; memory and time are not planned.
+    """The plan of one mechanism for sparse queries, without memory and time.
 
-    Its ``expected_error`` is for queries of m keys chosen at random among all distinct ones.
-
-    ``error_of_one``: the same for queries of one key; None if it depends on the data.
+    ``expected_error``: the error of queries about m keys drawn at random from all distinct keys.
+    ``error_of_one``: the expected error for queries of one key; None if it depends on the data.
     """
 
     error_of_one: float | None = None

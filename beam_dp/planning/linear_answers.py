@@ -1,4 +1,4 @@
-"""Planning options: mechanisms that answer linear queries, or intervals."""
+"""Planning options for mechanisms that answer linear queries or intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from beam_dp.theorems.noise import intervals_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 _Ends = NDArray[np.int64]
-# Small databases are planned for at most this many values of queries at cells.
+# The largest query matrix (queries times cells) for which small databases are planned.
 MAX_MATRIX_VALUES = 2**22
 
 
@@ -58,7 +58,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
     theorem = synthesis.online_theorem(plan)
-    # The textbook's run uses integers and whole updates: its bound is a little larger.
+    # A textbook run rounds to integers and whole updates, so its bound is slightly larger.
     planned = Theorem(
         theorem.name, theorem.failure_probability, constant(synthesis.run_error(settings))
     )
@@ -104,7 +104,7 @@ def small_db_option(job: PlanningJob) -> Option:
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
     if plan.bound is not None:
-        # A small database of intervals needs fewer records than the theorem says.
+        # For intervals, a small database needs fewer records than the theorem says.
         bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
     note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
@@ -124,9 +124,10 @@ def small_database_theorem(
 ) -> Theorem:
     """Returns the error bound of a small database, at the best size up to ``max_size``.
 
-    Accuracy: ``small_db_theorem`` for the epsilon of the choice. Where the number of records is
-    private, half of beta is for its noise, which moves the answers by (1 + a) <= 2 times as much.
-    Only the plan's shares of the budget are used; ``num_queries`` counts distinct queries.
+    Accuracy: ``small_db_theorem`` for the epsilon of the choice. If the number of records is
+    private, half of beta is for the noise of this number, which moves the answers by at most
+    (1 + a) <= 2 times the noise. Only the plan's split of the budget is used; ``num_queries``
+    counts distinct queries.
     """
     guarantee, beta, away = job.guarantee, job.failure_probability, 0
     if plan.total_scale is not None:
@@ -156,7 +157,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         refusal = "answers linear queries; this job asks for marginals"
         return dataclasses.replace(option, refusal=refusal)
     try:
-        # The program answers a repeated query once.
+        # The program answers a repeated query only once.
         workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
         plan = plan_workload_answers(
             workload, job.guarantee, job.given_num_records, distribution, job.failure_probability
@@ -197,7 +198,7 @@ def intervals_option(job: PlanningJob) -> Option:
 
 
 def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
-    """Returns the attribute of the intervals of a job, and their first and last cells."""
+    """Returns the attribute of a job's intervals, and each interval's first and last cell."""
     refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
     if isinstance(job.workload, Workload):
         raise refusal
@@ -225,7 +226,7 @@ def _small_db_resources(sampler: str, size: int, columns: NDArray[np.int64]) -> 
 
 
 def _largest_size(job: PlanningJob, columns: NDArray[np.int64], denominator: int) -> int:
-    """Returns the largest size that can be drawn; raises InputError where none can."""
+    """Returns the largest size that can be drawn; raises InputError if size 1 can't be drawn."""
     guarantee, num_records = job.guarantee, job.num_records
     records = guarantee.max_records_per_unit
 

@@ -1,4 +1,4 @@
-"""How many queries each mechanism may be asked if every answer must keep an error."""
+"""The number of queries that each mechanism can answer within a target error."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 
 @dataclasses.dataclass(frozen=True)
 class QueryCountJob:
-    """Records, a guarantee, and an error that no answer may exceed; the queries are not known.
+    """A job with unknown queries: records, a guarantee, and the largest error of any answer.
 
     ``guarantee``: the privacy guarantee.
-    ``num_records``: N >= 1; a guess where the number is private. Then never take it from the
+    ``num_records``: N >= 1; a guess if the number is private: then never compute it from the
     records.
-    ``num_records_is_public``: must be true under replace-one; else a noisy number is paid for
-    by the mechanisms whose theorems state its cost.
+    ``num_records_is_public``: must be true under replace-one; if false, mechanisms whose theorems
+    state the cost of a noisy number pay for it.
     ``target_error``: A, in records, > 0 and < N.
-    ``failure_probability``: that some answer is wrong by more, in (0, 1).
-    ``num_cells``: U, of the universe, up to 2^1000; None if it is infinite.
-    ``max_sparsity``: m, the most elements at which a query is not 0; None if it is not known.
+    ``failure_probability``: the probability that some answer is off by more than A, in (0, 1).
+    ``num_cells``: U, the size of the universe, up to 2^1000; None if the universe is infinite.
+    ``max_sparsity``: m, the largest number of elements of a query; None if unknown.
     """
 
     guarantee: Guarantee
@@ -62,7 +62,7 @@ class QueryCountJob:
 
     @property
     def given_num_records(self) -> NumRecords:
-        """The public number, or that a mechanism must pay for a noisy one."""
+        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
         return self.num_records if self.num_records_is_public else "noisy"
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class QueryCountJob:
 
 @dataclasses.dataclass(frozen=True)
 class QueryCount:
-    """How many queries a theorem allows; 0, and a refusal, if the mechanism cannot be planned."""
+    """The number of queries that a theorem allows; 0 with a refusal if there is no plan."""
 
     mechanism: str
     calibration: Calibration
@@ -84,11 +84,11 @@ class QueryCount:
 
     @property
     def note(self) -> str:
-        """The theorem and what it assumes."""
+        """The theorem and its assumptions."""
         return f"{self.theorem}; {self.assumes}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON values: beyond 10^15 only the logarithm, a whole number."""
+        """Returns the count as JSON values; beyond 10^15 only the logarithm is given."""
         count = self.num_queries
         return {
             **dataclasses.asdict(self),
@@ -98,21 +98,21 @@ class QueryCount:
 
 
 def count_queries(job: QueryCountJob) -> list[QueryCount]:
-    """Returns how many queries each mechanism may be asked, the most first.
+    """Returns the number of queries that each mechanism can answer, the largest number first.
 
-    Theorems allow fewer than are possible, and perhaps more than a machine can answer: drawing a
-    small database is slow.
+    A mechanism may answer more queries than its theorem guarantees. A number may also be out of
+    reach for a machine: drawing a small database is slow.
     """
     found = [
         _counted(job, name, calibration, count)
         for name, count in _COUNTS.items()
         for calibration in _CALIBRATIONS
-        if (name, calibration) != ("mwem", "tight")  # no theorem is published for it
+        if (name, calibration) != ("mwem", "tight")  # there is no theorem for tight MWEM
     ]
     return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
 
 
-# The number, the theorem for it, and what that assumes.
+# The number of queries, the theorem for this number, and the theorem's assumptions.
 _Found = tuple[int, Theorem, str]
 
 
@@ -225,5 +225,5 @@ def _universe(job: QueryCountJob) -> str:
 
 def _all_at_once(job: QueryCountJob) -> str:
     text = f"{_universe(job)}, queries known beforehand"
-    # These theorems do not count the share of the budget that a noisy number costs.
+    # These theorems ignore the budget that a noisy number of records costs.
     return text if job.num_records_is_public else f"{text}, a public number of records"

@@ -1,4 +1,4 @@
-"""The ranking of all mechanisms for one job, and of all ways to measure windows, best first."""
+"""Ranks all mechanisms for one job, and all ways to measure windows, best first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from beam_dp.windows.unit import WindowUnit, whole_promise
 class Ranking:
     """The options for a job, best first.
 
-    ``options``: one for each mechanism and calibration, sorted by ``Option.rank``.
-    ``error_of_nothing``: for sparse queries, the error of answering 0: a mechanism with a
+    ``options``: one option per mechanism and calibration, sorted by ``Option.rank``.
+    ``error_of_nothing``: for sparse queries, the error of always answering 0; a mechanism with a
     larger expected error is not worth its budget.
     """
 
@@ -37,7 +37,7 @@ class Ranking:
 
     @property
     def best(self) -> Option | None:
-        """The first feasible option that a program runs; None if there is none."""
+        """The first feasible option that a program can run; None if there is no such option."""
         return next((each for each in self.options if each.is_feasible and each.program), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -49,14 +49,14 @@ class Ranking:
 
 
 def rank_mechanisms(job: PlanningJob) -> Ranking:
-    """Returns an option of every mechanism for a job, best first.
+    """Returns an option per mechanism and calibration for a job, best first.
 
-    Reads no data and spends nothing: everything follows from the job, which must be public.
-    Options are sorted by their expected error, or, where that depends on the data, by the bound
-    on their largest error, which is never less. A mechanism that only has a bound may do better.
+    Reads no data and spends nothing: everything follows from the job, which must be public. Options
+    are sorted by expected error. If the expected error depends on the data, it is replaced by the
+    bound on the largest error, so the mechanism may do better than its rank.
 
-    Cost: seconds; grows with the marginals of a workload, or with cells times queries, of which
-    small databases use 2^22 at most.
+    Cost: seconds; grows with the marginals of a workload, or with cells times queries, up to the
+    limit of 2^22 for small databases.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -73,11 +73,11 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
 
 
 def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
-    """Returns an option of every mechanism for sparse queries, best first.
+    """Returns an option per mechanism for sparse queries, best first.
 
-    Reads no data and spends nothing: everything follows from the job, which must be public.
-    Errors of releases are those of ``plan_sparse_release``. Without a ledger
-    ``release_projection --mechanism auto`` chooses the same.
+    Reads no data and spends nothing: everything follows from the job, which must be public. Errors
+    of releases come from ``plan_sparse_release``. Without a ledger,
+    ``release_projection --mechanism auto`` chooses the best option of this ranking.
 
     Example:
         >>> from beam_dp.mechanisms.sketches.errors import KeyProfile
@@ -98,7 +98,7 @@ def _ranked(job: PlanningJob | SparsePlanningJob) -> tuple[Option, ...]:
 
 
 def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], Option]]:
-    """Returns the functions that plan a job like this one: one a mechanism and calibration."""
+    """Returns the functions that plan a job of this type, one per mechanism and calibration."""
     if isinstance(job, SparsePlanningJob):
         return [*SPARSE_OPTIONS]
     measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
@@ -120,11 +120,11 @@ def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], 
 
 @dataclasses.dataclass(frozen=True)
 class WindowsOption:
-    """One way to measure the windows of a horizon, and the errors that follow.
+    """One way to measure the windows of a horizon, with the resulting errors.
 
-    ``block``: windows in a block; None if no blocks are measured.
-    ``errors``: for each question, asked as early as possible: the root mean squared error of a
-    cell, averaged over the workload and the horizon, in records.
+    ``block``: the number of windows in a block; None if no blocks are measured.
+    ``errors``: per question, asked as early as possible: the root mean squared error of a cell,
+    averaged over the workload and the horizon, in records.
     """
 
     strategy: choices.Strategy
@@ -152,10 +152,10 @@ def rank_window_strategies(
     block: int = choices.DEFAULT_BLOCK,
     allow_large_delta: bool = False,
 ) -> list[WindowsOption]:
-    """Returns all ways to measure windows, the best for some questions first; reads no data.
+    """Returns all ways to measure windows, the best for the questions first; reads no data.
 
-    Takes and refuses what ``plan_window_tables`` does. A distribution ``auto`` compares both, and
-    ``block`` is compared in addition to divisors of the horizon.
+    Arguments and errors: see ``plan_window_tables``. ``auto`` compares both distributions, and
+    the divisors of the horizon are compared in addition to ``block``.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

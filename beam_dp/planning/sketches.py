@@ -1,4 +1,4 @@
-"""Planning of releases for sparse queries: which sketch, how wrong and how large."""
+"""Plans releases for sparse queries: predicts the error and the size of each sketch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"
 _HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
 _BOUND_NOTE = "bound: of noise and hashing, number of queries that do not know the hash key: {}"
 _ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
-# The forms of a release, in the order of docs/sparse_queries.md.
+# The kinds of releases, in the order of docs/sparse_queries.md.
 _NAMES = (
     "count_sketch, laplace",
     "count_sketch, gaussian",
@@ -34,10 +34,10 @@ _NAMES = (
     "hybrid",
 )
 _ROWS = (1, 3, 5, 7)
-# The smallest shares are enough to take the few heaviest keys out of a sketch.
+# Even the smallest shares suffice to remove the few heaviest keys from a sketch.
 _HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _LEAST_WIDTH = 64
-_NUMBERS_A_KEY = 2  # in a histogram: the element and its count
+_NUMBERS_A_KEY = 2  # a histogram stores an element and a count per key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SparseChoice:
 
     @property
     def is_pure(self) -> bool:
-        """Whether a delta would be left unspent."""
+        """Whether the release is purely private and leaves any delta unspent."""
         return self.loss.kind == "pure" and not self.loss.slack
 
 
@@ -67,14 +67,14 @@ def plan_sparse_release(
     sparsity: int | None = None,
     is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
 ) -> list[SparseChoice]:
-    """Returns the mechanisms that fit, best first.
+    """Returns the mechanisms that fit ``max_size``, best first.
 
-    Also compare the error of the first one with ``error_of_nothing``: for queries of few elements
-    with few records the answer 0 can be the best.
+    Compare the error of the first mechanism with ``error_of_nothing``: for queries about few
+    elements with few records, the answer 0 can be the best.
 
     ``profile``: public assumptions about the keys, in weight.
-    ``max_size``: the most numbers that an artifact may contain, at least 64.
-    ``sparsity``: of the queries whose error is minimised; by default ``max_sparsity``.
+    ``max_size``: the largest number of numbers in an artifact, at least 64.
+    ``sparsity``: the sparsity of queries for which errors are minimised; default ``max_sparsity``.
     """
     check_is("guarantee", guarantee, Guarantee)
     check_is("profile", profile, errors.KeyProfile)
@@ -85,7 +85,7 @@ def plan_sparse_release(
     if not 1 <= asked <= max_sparsity:
         raise InputError("sparsity", asked, "must be from 1 to max_sparsity")
     found = []
-    # The errors do not depend on the key.
+    # The predicted errors do not depend on the hash key.
     key = HashKey.draw(INDEPENDENCE)
     for mechanism, held in _candidates(guarantee, profile, max_size, max_weight):
         if not is_wanted(mechanism):
@@ -108,7 +108,7 @@ def plan_sparse_release(
 
 
 def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
-    """Returns the root mean square of the queries themselves: the error of answering 0."""
+    """Returns the root mean square of the true answers: the error of always answering 0."""
     counts, keys = profile.groups
     squares = float(keys @ counts**2) / profile.num_keys
     return errors.ErrorLaw(squares, errors.mean_product(keys, counts), profile.num_keys).error(
@@ -119,7 +119,7 @@ def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
 def _candidates(
     guarantee: Guarantee, profile: errors.KeyProfile, max_size: int, max_weight: int
 ) -> Iterator[tuple[SparseMechanism, int]]:
-    """Yields mechanisms that fit the size, with the expected numbers in their histograms."""
+    """Yields mechanisms that fit the size, with the expected size of the histogram."""
     for rows in _ROWS:
         yield mechanisms.CountSketch(max_size // rows * rows, rows), 0
     if guarantee.delta == 0:
@@ -141,7 +141,7 @@ def _candidates(
 
 
 def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Returns the name of a mechanism in ``release_projection``, and its flags."""
+    """Returns the name and the flags of a mechanism for ``release_projection``."""
     name = next(each for each, made in SKETCHES.items() if isinstance(mechanism, made))
     return name, tuple(texts_of(mechanism).items())
 

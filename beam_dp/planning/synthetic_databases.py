@@ -1,4 +1,4 @@
-"""Planning options: mechanisms that release synthetic databases."""
+"""Planning options for mechanisms that release synthetic databases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
-# A longer workload is replaced by a placeholder in command lines.
+# A longer workload string is replaced by a placeholder in command lines.
 _MAX_SPECIFICATION = 2000
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
@@ -57,9 +57,9 @@ def synthetic_option(
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     """Returns the error bound of the unbiased estimates from all measurements of a plan.
 
-    Accuracy: with probability 1 - beta no cell of any marginal of the workload is wrong by more.
-    Where every marginal is a table with Laplace noise, as published; else the tail of a weighted
-    sum of noises, ``noise.bound.noise_bound``.
+    Accuracy: with probability 1 - beta no cell of any marginal of the workload is off by more than
+    the bound. If every marginal is a table with Laplace noise, the bound is the published one;
+    otherwise it is the tail bound of a weighted sum of noises, ``noise.bound.noise_bound``.
 
     Reference: Dwork and Roth (2014), Theorem 3.8; Chernoff's bound.
     """
@@ -85,10 +85,10 @@ def _variances(plan: MarginalsPlan) -> dict[tuple[int, ...], float]:
 
 
 def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
-    """Returns how many cells of a job's marginals would be too noisy to use, as reports count them.
+    """Returns the number of cells of a job's marginals that would be too noisy to use.
 
-    A cell is too noisy if its 95 % error bar before the fit is longer than half of its count.
-    Records are assumed to be spread evenly over each marginal: their real spread is private.
+    As in reports, a cell is too noisy if its 95 % error bar before the fit exceeds half its count.
+    The real counts are private, so records are assumed to be spread evenly over each marginal.
     """
     domain, variances = job.domain, _variances(plan)
     bar = -normal_quantile(math.log(FAILURE_PROBABILITY / 2))
@@ -104,10 +104,10 @@ def noisy_cells(job: PlanningJob, plan: MarginalsPlan) -> int:
 def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> Theorem:
     """Returns the error bound of the unbiased estimates of the pairs that a selection measures.
 
-    Accuracy: with probability 1 - beta no cell of any pair that is measured, nor of an attribute,
-    is wrong by more, whichever pairs the data and noise choose: ``chosen_noise_bound``, with the
-    noise there would be if all were chosen. Nothing is known beforehand about the other pairs:
-    their noisy scores bound them.
+    Accuracy: with probability 1 - beta no cell of any measured pair or of any attribute is off by
+    more than the bound, whichever pairs the data and noise select: ``chosen_noise_bound``, with the
+    noise for the case that all pairs are selected. In advance no bound is known for the remaining
+    pairs; their noisy scores bound their errors.
 
     Reference: Scheffe (1959), section 3.5; Chernoff's bound.
     """
@@ -138,7 +138,7 @@ def _union_bound(
 
 
 def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
-    """Completes an option from the plan of a mechanism that selects what it measures."""
+    """Completes an option from the plan of a mechanism that selects marginals to measure."""
     if isinstance(job.workload, LinearWorkload):
         return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
     return dataclasses.replace(
@@ -233,7 +233,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
 
 
 def covering_marginals(queries: LinearWorkload) -> Workload:
-    """Returns the marginals whose cells the queries sum, weighted by how many queries use them."""
+    """Returns the marginals that the queries sum cells of, weighted by their number of queries."""
     if queries.explicit:
         condition = "must not have explicit values: a release answers sums of cells of marginals"
         raise InputError("workload", "explicit values", condition)
@@ -249,7 +249,7 @@ def covering_marginals(queries: LinearWorkload) -> Workload:
 
 
 def specification(marginals: Workload) -> str:
-    """Returns marginals as ``parse_workload`` reads them, or a placeholder if that is long."""
+    """Returns marginals as a string for ``parse_workload``, or a placeholder for a long string."""
     written = [",".join(names) for names in marginals.marginals]
     is_plain = not any(mark in name for name in marginals.domain.names for mark in ",;")
     found = "marginals:" + ";".join(written)

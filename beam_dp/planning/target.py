@@ -1,4 +1,4 @@
-"""The least epsilon with which each mechanism keeps an error, the least one first."""
+"""Finds the least epsilon with which each mechanism meets an error target."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.ranking import WindowsOption, option_makers
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
-# Every tried epsilon has four digits, so that the printed one is exactly the planned one.
+# Every tried epsilon has four digits, so that the printed epsilon is exactly the planned epsilon.
 _STEPS = 9000
 _FIRST_DECADE = -6
-_LAST = 12 * _STEPS  # of 1e6
-# Guesses find an error that decays like 1 / epsilon at once; later steps halve the interval.
+_LAST = 12 * _STEPS  # the step of epsilon 1e6
+# The first steps guess from an error that decays like 1 / epsilon; later steps use bisection.
 _GUESSES = 8
 
 OptionT = TypeVar("OptionT")
@@ -26,10 +26,10 @@ OptionT = TypeVar("OptionT")
 
 @dataclasses.dataclass(frozen=True)
 class Least(Generic[OptionT]):
-    """The least epsilon with which a mechanism keeps an error.
+    """The least epsilon with which a mechanism meets an error target.
 
-    ``epsilon``: of four digits; None if even 1e6 is not enough.
-    ``option``: planned with that epsilon, or with the epsilon of the least error if it is None.
+    ``epsilon``: a number with four significant digits; None if even 1e6 is not enough.
+    ``option``: the option at this epsilon; if it is None, the option with the least error.
     """
 
     epsilon: float | None
@@ -45,18 +45,19 @@ class Least(Generic[OptionT]):
 def least_epsilon(
     plan: Callable[[float], OptionT], error_of: Callable[[OptionT], float], error: float
 ) -> Least[OptionT]:
-    """Returns the least epsilon of four digits with which a plan is within an error.
+    """Returns the least epsilon with four significant digits that meets an error target.
 
-    The option was planned with exactly that epsilon and keeps the error; the next smaller one was
-    planned too, and does not. It is the least of all if the error never grows with epsilon.
-    ``error_of`` is infinite for an option that is refused or whose error is unknown.
+    The returned option was planned with exactly this epsilon and meets the target; an option with
+    the next smaller epsilon was planned too, and misses the target. If the error never grows with
+    epsilon, this epsilon is the least of all. ``error_of`` returns infinity for an option that is
+    refused or whose error is unknown.
     """
     planned = functools.cache(lambda step: plan(_epsilon(step)))
 
     def reaches(step: int) -> bool:
         return error_of(planned(step)) <= error
 
-    # By powers of ten from 1, then within one of them.
+    # Search by powers of ten, starting from 1, and then within one decade.
     step = -_FIRST_DECADE * _STEPS
     seen = [step]
     if reaches(step):
@@ -80,13 +81,13 @@ def least_epsilon(
 
 
 def _epsilon(step: int) -> float:
-    """Returns the epsilon of a step: the double nearest to its four digits."""
+    """Returns the epsilon of a step, as the double nearest to a number with four digits."""
     decade, digits = divmod(step, _STEPS)
     return float(f"{1000 + digits}e{decade + _FIRST_DECADE - 3}")
 
 
 def _guess(step: int, ratio: float) -> int:
-    """Returns the step at which an error that decays like 1 / epsilon is smaller by a ratio."""
+    """Returns the step at which an error that decays like 1 / epsilon has shrunk by ``ratio``."""
     wanted = _epsilon(step) * min(max(ratio, 1e-3), 1e3)
     decade = math.floor(math.log10(wanted))
     digits = math.ceil(wanted / 10.0 ** (decade - 3) - 1e-9) - 1000
@@ -95,10 +96,10 @@ def _guess(step: int, ratio: float) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """An error that must be kept, in records, finite and > 0.
+    """The largest acceptable error, in records, finite and > 0.
 
-    With ``of_bound`` it is for the bound of all answers at once, which fails with the job's failure
-    probability; else for the expected error of an answer, root mean squared over the workload.
+    With ``of_bound`` the target is for the bound on all answers at once, which fails with the job's
+    failure probability; otherwise for the root mean squared error of an answer over the workload.
     """
 
     error: float
@@ -109,7 +110,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The flag that asks for it, without dashes."""
+        """The name of the flag for this kind of target, without dashes."""
         return "target_bound" if self.of_bound else "target_error"
 
     def error_of(self, option: Option) -> float:
@@ -122,9 +123,9 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class TargetRanking:
-    """The mechanisms that keep an error, the least epsilon first.
+    """The mechanisms that meet an error target, the least epsilon first.
 
-    ``beyond``: mechanisms that keep it with no epsilon, the least error first.
+    ``beyond``: the mechanisms that miss the target with every epsilon, the least error first.
     """
 
     job: PlanningJob | SparsePlanningJob
@@ -135,11 +136,11 @@ class TargetRanking:
 
     @property
     def best(self) -> Least[Option]:
-        """The first that a program runs, or else the first."""
+        """The first mechanism that a program can run, or else the first mechanism."""
         return next((each for each in self.found if each.option.program), self.found[0])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the ranking as JSON values, without the epsilon of the job."""
+        """Returns the ranking as JSON values, without the job's epsilon."""
         guarantee = self.job.guarantee.to_json()
         del guarantee["epsilon"]
         reached = [{"epsilon": each.epsilon, **each.option.to_json()} for each in self.found]
@@ -154,7 +155,7 @@ class TargetRanking:
 
 
 def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> TargetRanking:
-    """Returns the least epsilon of each mechanism that keeps an error; reads no data.
+    """Returns, per mechanism, the least epsilon that meets an error target; reads no data.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -190,11 +191,11 @@ def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> Tar
 def rank_windows_for_target(
     rank: Callable[[float], list[WindowsOption]], target: Target
 ) -> list[Least[WindowsOption]]:
-    """Returns the least epsilon of each strategy to measure windows, the least one first.
+    """Returns, per strategy to measure windows, the least epsilon that meets an error target.
 
-    The error is the largest of the questions, each asked as soon as it can be, with the noise and
-    blocks that are best for all questions together: those that a release with the strategy has.
-    ``rank`` returns the options of ``rank_window_strategies`` at an epsilon.
+    The error is the largest error of the questions, each asked as early as possible, with the noise
+    and blocks that are best for all questions together, as in a release with the strategy. ``rank``
+    returns the options of ``rank_window_strategies`` at an epsilon; the least epsilon is first.
     """
 
     @functools.cache
@@ -227,9 +228,9 @@ def rank_windows_for_target(
 
 
 def out_of_reach(target: Target, floor: float) -> InputError:
-    """Returns the refusal of an error that no mechanism keeps, with the least one found.
+    """Returns the refusal of an error target that no mechanism meets.
 
-    ``floor`` is the least error of all mechanisms; infinite if none is known beforehand.
+    ``floor`` is the least error of all mechanisms; infinite if no error is known in advance.
     """
     if not math.isfinite(floor):
         what = "bound is proved" if target.of_bound else "error is known before the data"
@@ -241,7 +242,7 @@ def out_of_reach(target: Target, floor: float) -> InputError:
 
 
 def _unknown(option: Option, target: Target) -> Option:
-    """Returns an option without a finite error as a refused one."""
+    """Returns an option without a finite error as a refused option."""
     if option.refusal is not None:
         return option
     refusal = "no bound below the number of records is proved for it"

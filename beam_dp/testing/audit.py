@@ -1,17 +1,17 @@
-"""Audits of differential privacy, for the mechanisms of this package and for yours.
+"""Audits of differential privacy, for the mechanisms of this package and for your own mechanisms.
 
-Three kinds, each of which finds faults that the others cannot:
+There are three audits, and each audit finds faults that the other two cannot find:
 
-* ``audit_law``: the exact output laws on all neighbours over a tiny universe. Refutes a wrong
-  calibration; knows nothing of the code that draws.
-* ``audit_sampler``: draws of the production sampler against the closed form, by chi-square.
-* ``audit_black_box``: whole runs on two neighbouring data sets. Bounds epsilon from below for any
-  code, and also fails if it saw less than it should have.
+* ``audit_law`` compares exact output distributions on all neighbours over a tiny universe. It
+  refutes a wrong calibration, but doesn't test the code that draws.
+* ``audit_sampler`` compares draws of the production sampler with the closed form, by chi-square.
+* ``audit_black_box`` runs a mechanism on two neighbouring data sets. It bounds epsilon from below
+  for any code, and also fails if it saw less than it should have seen.
 
-An audit can refute a guarantee and never proves one. Break your mechanism on purpose, halve its
-noise, and see each audit that should notice fail.
+An audit can refute a guarantee but never proves a guarantee. Break your mechanism on purpose, for
+example halve its noise, and check that the audits fail.
 
-Example: a histogram over a declared universe, and the same with empty cells left out.
+Example: a histogram over a declared universe, and a histogram that leaves out empty cells.
     >>> from beam_dp import Guarantee
     >>> promise = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
     >>> def histogram(data):
@@ -63,19 +63,19 @@ from beam_dp.testing.laws import (
 
 R = TypeVar("R", bound=Hashable)
 
-# Rounding of the laws, as a share of epsilon and of delta, and in probability.
+# Tolerances for rounding in the laws: relative to epsilon and delta, and absolute in probability.
 _RELATIVE = 1e-9
 _ABSOLUTE = 1e-13
 
 
 @dataclasses.dataclass(frozen=True)
 class ExactAudit:
-    """The result of an exact audit: the worst over all neighbours.
+    """The result of an exact audit: the worst case over all neighbours.
 
-    ``epsilon``: the largest log-ratio of two outputs' probabilities on neighbours.
-    ``neighbours``: the two data sets with the larger of what decides: delta where one is
-    promised, else epsilon.
-    ``num_pairs``: how many pairs of neighbours were compared.
+    ``epsilon``: the largest absolute log-ratio of an output's probabilities on two neighbours.
+    ``neighbours``: the two data sets with the largest delta if the guarantee has a delta, otherwise
+    with the largest epsilon.
+    ``num_pairs``: the number of pairs of neighbours that were compared.
     """
 
     guarantee: Guarantee
@@ -86,7 +86,7 @@ class ExactAudit:
 
     @property
     def is_private(self) -> bool:
-        """Whether the guarantee holds on everything that was compared."""
+        """Whether the guarantee is true for all compared neighbours."""
         if self.epsilon <= self.guarantee.epsilon * (1 + _RELATIVE):
             return True
         return self.delta <= self.guarantee.delta * (1 + _RELATIVE) + (
@@ -95,7 +95,7 @@ class ExactAudit:
 
 
 def unit_holdings(records: Sequence[R], most: int) -> list[tuple[R, ...]]:
-    """Returns everything that one privacy unit may hold: from 0 to ``most`` records.
+    """Returns all multisets of records that one privacy unit may have, of size 0 to ``most``.
 
     Example:
         >>> unit_holdings("ab", 2)
@@ -108,12 +108,13 @@ def unit_holdings(records: Sequence[R], most: int) -> list[tuple[R, ...]]:
 def neighbouring_units(
     records: Sequence[R], neighboring: Neighboring | str, most: int = 1
 ) -> Iterator[tuple[tuple[R, ...], tuple[R, ...]]]:
-    """Yields all unordered pairs of what one unit holds in neighbouring data sets.
+    """Yields all unordered pairs of one unit's records in two neighbouring data sets.
 
-    Under add-or-remove-one a unit is there or is not. Under replace-one it holds something else;
-    as a record may be outside the domain, or be missing, either side may hold nothing.
+    Under add-or-remove-one the unit is in exactly one of both data sets. Under replace-one the unit
+    has different records in both data sets. As records may be missing or outside the domain, either
+    side may be empty.
 
-    ``most``: records of a unit, >= 1.
+    ``most``: the largest number of records of a unit, >= 1.
 
     Example:
         >>> list(neighbouring_units("ab", "add_or_remove_one"))
@@ -135,9 +136,9 @@ def audit_law(
     *,
     num_others: int = 2,
 ) -> ExactAudit:
-    """Compares the exact output laws of a mechanism on all neighbours over a tiny universe.
+    """Compares a mechanism's exact output distributions on all neighbours over a tiny universe.
 
-    ``is_private`` of the result is the verdict.
+    The verdict is the ``is_private`` attribute of the result.
 
     Example:
         >>> from beam_dp.testing.laws import discrete_laplace
@@ -168,7 +169,7 @@ def audit_law(
         for one, other in neighbouring_units(records, guarantee.neighboring, most):
             first, second = of(others + one), of(others + other)
             ratio = largest_log_ratio(first, second)
-            # Rounding makes a ratio of exactly epsilon a delta of 1e-16: not one to report.
+            # If the ratio is exactly epsilon, rounding would report a delta of about 1e-16.
             within = ratio <= guarantee.epsilon * (1 + _RELATIVE)
             excess = 0.0 if within else hockey_stick(first, second, guarantee.epsilon)
             epsilon, delta = max(epsilon, ratio), max(delta, excess)
@@ -180,16 +181,16 @@ def audit_law(
     return ExactAudit(guarantee, epsilon, delta, pair, num_pairs)
 
 
-# Rarer outcomes share one cell of the test: Pearson's statistic has a longer tail than its limit
-# where cells are small. The worst law has two outcomes. At 1e-6, by the exact binomial law, it is
-# rejected 2.1 times as often as that if its cells have 200 or more, 5.2 times from 50 on, and 29
-# times from 10 on, which is the best that few draws allow.
+# Outcomes with a smaller expected count share one cell of the test: with small cells, Pearson's
+# statistic has a longer tail than the chi-square distribution. The worst law has two outcomes. By
+# the exact binomial distribution, a test at 1e-6 rejects this law with 2.1 times this probability
+# if all cells have an expected count >= 200, 5.2 times for >= 50, and 29 times for >= 10.
 _LEAST_EXPECTED, _ENOUGH_EXPECTED, _SHARE_EXPECTED = 10.0, 200.0, 0.01
 
 
 @dataclasses.dataclass(frozen=True)
 class SamplerAudit:
-    """A chi-square test against a law; infinite if something impossible happened."""
+    """The result of a chi-square test; infinite if an outcome of probability 0 occurred."""
 
     statistic: float
     critical_value: float
@@ -197,7 +198,7 @@ class SamplerAudit:
 
     @property
     def passes(self) -> bool:
-        """Whether the outcomes may well follow the law."""
+        """Whether the outcomes are consistent with the law."""
         return self.statistic <= self.critical_value
 
 
@@ -206,10 +207,10 @@ def audit_sampler(
 ) -> SamplerAudit:
     """Tests by chi-square whether outcomes follow a law.
 
-    ``law``: probability of every outcome; clip what is unbounded.
-    ``false_alarm``: probability that a true law is rejected, in the limit of many draws. At
-    1e-6 a true law is rejected with at most 2.1 times this probability from 20,000 draws on,
-    with at most 5.2 times from 5,000 on, and with at most 29 times below.
+    ``law``: the probability of every outcome; clip unbounded outcomes to a finite range.
+    ``false_alarm``: the probability that a true law is rejected, in the limit of many draws. At
+    1e-6 a true law is rejected with at most 2.1 times this probability for 20,000 draws or more,
+    5.2 times for 5,000 draws or more, and 29 times for fewer draws.
 
     Example:
         >>> audit_sampler([0, 1] * 50, {0: 0.5, 1: 0.5}).passes
@@ -228,7 +229,7 @@ def audit_sampler(
     if enough < len(known):
         rest = max(enough, 1)
         if expected[rest:].sum() < least:
-            rest -= 1  # outcomes that are rare even together join the rarest of the others
+            rest -= 1  # the shared cell is still too small: add the rarest remaining outcome
         expected = np.append(expected[:rest], expected[rest:].sum())
         observed = np.append(observed[:rest], observed[rest:].sum())
     if len(expected) < 2 and not impossible:

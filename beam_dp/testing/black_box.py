@@ -1,4 +1,4 @@
-"""Black-box audits: a lower bound on epsilon from runs of a mechanism on two neighbours."""
+"""Black-box audits: lower bounds on epsilon from runs of a mechanism on two neighbours."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scipy import stats
 from beam_dp.testing.laws import Law
 
 FALSE_ALARM = 1e-6
-# An audit that sees less than this share of what it should see is blind.
+# An audit is blind if its bound is below this fraction of the predicted bound.
 POWER = 0.8
-# A pilot of a quarter of the runs judges events about as an audit at 1e-6 will.
+# With this level, a pilot with a quarter of the runs ranks events about as an audit at 1e-6 does.
 _PILOT_ALARM = 0.02
 
 Sample = Callable[[int], Iterable[Any]]
@@ -26,22 +26,24 @@ Score = Callable[[Any], float]
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Outcomes that one of two data sets makes likelier: the second, if ``is_reversed``."""
+    """A set of outcomes that is likelier on the first data set, or on the second if reversed."""
 
     is_in: Callable[[Any], bool]
     is_reversed: bool
 
     def count(self, outcomes: Iterable[Any]) -> int:
-        """Returns how many outcomes belong to it."""
+        """Returns the number of outcomes that are in this event."""
         return sum(map(self.is_in, outcomes))
 
 
 @dataclasses.dataclass(frozen=True)
 class ForeseenEvent:
-    """An event that is known before any run, and how likely it should be.
+    """An event that is chosen before any run, with its expected probabilities.
 
-    ``predicted``: a bound to expect that allows for errors of these probabilities, where they
-    are estimates; None where the bound that follows from them is to be expected.
+    ``likelier``: the event's probability on the data set that makes the event likelier.
+    ``other``: the event's probability on the other data set.
+    ``predicted``: the expected bound if the probabilities are only estimates, allowing for their
+    errors; None to compute the expected bound from the probabilities.
     """
 
     event: Event
@@ -52,14 +54,14 @@ class ForeseenEvent:
 
 @dataclasses.dataclass(frozen=True)
 class BlackBoxAudit:
-    """What a black-box audit found.
+    """The result of a black-box audit.
 
     ``lower_bound``: epsilon is at least this, except with the probability of a false alarm.
-    ``predicted``: the expected bound by the exact law, with the same number of runs; None without
-    a prediction, where the power of the audit is unknown.
-    ``limit``: the largest bound that the exact law allows on the used event; None without a law.
-    ``blind_by_chance``: upper bound of the probability that a mechanism that follows its law is
-    called blind; None without a prediction.
+    ``predicted``: the lower bound expected from the exact law for this number of runs; None without
+    a prediction, in which case the power of the audit is unknown.
+    ``limit``: the largest bound that the exact law allows for the used event; None without a law.
+    ``blind_by_chance``: an upper bound on the probability that ``is_blind`` is true for a mechanism
+    that follows its law; None without a prediction.
     """
 
     claimed: float
@@ -76,7 +78,7 @@ class BlackBoxAudit:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the audit saw less than 0.8 of what it should have seen.
+        """Whether the lower bound is at most 0.8 of the predicted bound.
 
         Either the audit could not have found a leak, or the mechanism adds more noise than stated.
         """
@@ -84,12 +86,12 @@ class BlackBoxAudit:
 
     @property
     def is_off_its_law(self) -> bool:
-        """Whether it leaks more than its own law allows, although perhaps less than is claimed."""
+        """Whether the mechanism leaks more than its law allows, even if less than claimed."""
         return self.limit is not None and self.lower_bound > self.limit
 
     @property
     def passes(self) -> bool:
-        """Whether the audit could have found a leak, and found none."""
+        """Whether the audit found no leak although it would have seen one."""
         return not (self.is_refuted or self.is_blind or self.is_off_its_law)
 
 
@@ -100,15 +102,14 @@ def epsilon_lower_bound(
     delta: float = 0.0,
     false_alarm: float = FALSE_ALARM,
 ) -> NDArray[np.float64]:
-    """Returns a lower bound of epsilon, from how often an event happened on each data set.
+    """Returns a lower bound on epsilon, from the number of times an event occurred on each side.
 
-    With probability at least ``1 - false_alarm`` the bound is true: each side's probability is
-    bounded by Clopper and Pearson at half of it.
+    The bound is true with probability at least ``1 - false_alarm``: the event's probability on each
+    data set gets a Clopper-Pearson bound at half of ``false_alarm``. The result is
+    ln((lower bound of P - delta) / upper bound of Q), or 0 if this is negative.
 
-    ``first``: how often it happened on the data that makes it likelier; of an array of events only
-    one may be used, or the bound does not hold.
-
-    It is ln((lower bound of P - delta) / upper bound of Q), or 0 where that is negative.
+    ``first``: the event's count on the data set that makes the event likelier. With an array of
+    events, only one event's bound may be used; choosing the largest would invalidate the bound.
 
     Reference: Clopper and Pearson (1934); Jagielski, Ullman and Oprea (2020).
 
@@ -127,7 +128,7 @@ def epsilon_lower_bound(
 def _enclosed(
     first: NDArray[Any], second: NDArray[Any], runs: float, share: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns Clopper and Pearson's lower bounds of one probability, upper ones of another."""
+    """Returns Clopper-Pearson lower bounds for ``first`` and upper bounds for ``second``."""
     with np.errstate(invalid="ignore"):
         low = np.where(first > 0, stats.beta.ppf(share, first, runs - first + 1), 0.0)
         high = np.where(second < runs, stats.beta.isf(share, second + 1, runs - second), 1.0)
@@ -137,11 +138,11 @@ def _enclosed(
 def choose_event(
     first: Iterable[Any], second: Iterable[Any], delta: float = 0.0, *, score: Score | None = None
 ) -> Event:
-    """Returns the event that promises the largest bound, by a separate pilot sample.
+    """Returns the event with the largest expected bound, from a separate pilot sample.
 
-    ``first``: outcomes on the first data set.
-    ``score``: of an outcome: events are then thresholds of it. Otherwise they are the sets of
-    those outcomes whose frequencies differ most.
+    ``first``: the outcomes on the first data set.
+    ``score``: a function of an outcome; events are then thresholds of the score. By default, events
+    are sets of the outcomes whose frequencies differ most.
     """
     counts = [Counter(first), Counter(second)]
     pilot = sum(counts[0].values())
@@ -165,24 +166,24 @@ def audit_black_box(
 ) -> BlackBoxAudit:
     """Bounds epsilon from below by running a mechanism on two neighbouring data sets.
 
-    One event is chosen on separate pilot runs. Where the law is known, another one is foreseen,
-    whose bound does not depend on the luck of a pilot. The larger of their two bounds counts, each
-    with half of the false alarms. A correct mechanism is refuted with probability at most
-    ``false_alarm``. An audit that finds nothing proves nothing unless it could have found
-    something: give the exact laws, or an event and its probabilities, and ``is_blind`` says whether
-    it saw less than 0.8 of what they predict.
+    One event is chosen from separate pilot runs. If the laws are known, a second event is chosen
+    from the laws, so that its bound does not depend on the luck of a pilot. The result is the
+    larger of both bounds; each event gets half of ``false_alarm``. A correct mechanism is refuted
+    with probability at most ``false_alarm``. An audit without findings proves nothing unless it
+    could have found something: give the exact laws, or an event and its probabilities, and
+    ``is_blind`` shows whether the bound is at most 0.8 of the predicted bound.
 
-    ``first``: runs the mechanism a number of times on the first data set; returns the outcomes,
-    which are hashable, or anything with a score.
-    ``second``: the same on a neighbouring data set.
-    ``epsilon``: that is promised, > 0.
-    ``delta``: that is promised, in [0, 1).
-    ``pilot_runs``: to choose the event; a quarter of ``runs`` where not given.
-    ``score``: of an outcome: events are then thresholds of it. The log-likelihood ratio of the
-    two exact laws is the best one.
+    ``first``: runs the mechanism a number of times on the first data set and returns the outcomes.
+    Outcomes must be hashable unless there is a score.
+    ``second``: runs the mechanism on a neighbouring data set.
+    ``epsilon``: the epsilon of the guarantee, > 0.
+    ``delta``: the delta of the guarantee, in [0, 1).
+    ``pilot_runs``: the number of runs for choosing the event; by default a quarter of ``runs``.
+    ``score``: a function of an outcome; events are then thresholds of the score. The best score is
+    the log-likelihood ratio of the two exact laws.
     ``laws``: the exact laws of the outcome on both data sets.
-    ``foreseen``: an event and its probabilities, where laws are not given or were sampled
-    themselves; the best event of the laws where it is not given.
+    ``foreseen``: an event and its probabilities, if there are no laws or if the laws were sampled;
+    by default the best event under the laws.
 
     Reference: Ding, Wang, Wang, Zhang and Kifer (2018) for the separate choice of events.
 
@@ -223,7 +224,7 @@ def audit_black_box(
 def _bound_by(
     event: Event, outcomes: Sequence[Sequence[Any]], runs: int, delta: float, false_alarm: float
 ) -> float:
-    """Returns the bound that one event gives."""
+    """Returns the lower bound on epsilon from one event."""
     first, second = (event.count(side) for side in outcomes)
     likelier, other = (second, first) if event.is_reversed else (first, second)
     return float(epsilon_lower_bound(likelier, other, runs, delta, false_alarm))
@@ -232,7 +233,7 @@ def _bound_by(
 def _foresee(
     laws: tuple[Law, Law], runs: int, delta: float, score: Score | None, false_alarm: float
 ) -> ForeseenEvent:
-    """Returns the event of the largest bound, were outcomes as frequent as the laws say."""
+    """Returns the event with the largest bound if outcomes are as frequent as the laws say."""
     first, second = ({x: runs * p for x, p in law.items()} for law in laws)
     event = _best(first, second, runs, delta, score, false_alarm)
     return ForeseenEvent(event, *_probabilities(laws, event))
@@ -241,10 +242,10 @@ def _foresee(
 def _probability_of_at_most(
     bound: float, foreseen: ForeseenEvent, runs: int, delta: float, false_alarm: float
 ) -> float:
-    """Returns how likely the bound by a foreseen event is at most this, with an error of 1e-20.
+    """Returns the probability that the bound from a foreseen event is at most ``bound``, to 1e-20.
 
-    Both hits are binomial. For each number of hits on the other side, the bound grows with those
-    on the likelier one, so a least number of these is needed for more.
+    Both numbers of hits are binomial. For each number of hits on the other side, the bound grows
+    with the hits on the likelier side, so exceeding ``bound`` needs some least number of hits.
     """
     first, second = (_likely_hits(runs, p) for p in (foreseen.likelier, foreseen.other))
     low, high = _enclosed(first, second, runs, false_alarm / 2)
@@ -254,15 +255,15 @@ def _probability_of_at_most(
 
 
 def _likely_hits(runs: int, probability: float) -> NDArray[np.int64]:
-    """Returns all numbers of hits, except practically impossible ones."""
+    """Returns all numbers of hits except those with a total probability below 1e-20."""
     mean = runs * probability
-    # By Bernstein's inequality both tails together have less than 1e-20.
+    # By Bernstein's inequality both tails together have a probability below 1e-20.
     reach = 12 * math.sqrt(mean * (1 - min(1.0, probability))) + 40
     return np.arange(max(0, math.floor(mean - reach)), min(runs, math.ceil(mean + reach)) + 1)
 
 
 def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
-    """Returns ln((P - delta) / Q) of one event by two laws, at least 0."""
+    """Returns ln((P - delta) / Q) for one event under two laws, at least 0."""
     first, second = _probabilities(laws, event)
     if first - delta <= second:
         return 0.0
@@ -270,7 +271,7 @@ def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
 
 
 def _probabilities(laws: tuple[Law, Law], event: Event) -> tuple[float, float]:
-    """Returns the probabilities of an event, first on the data set that makes it likelier."""
+    """Returns an event's probabilities, the one on the likelier data set first."""
     first, second = (
         min(1.0, sum(p for outcome, p in law.items() if event.is_in(outcome))) for law in laws
     )
@@ -286,7 +287,7 @@ def _best(
     false_alarm: float,
     prior: float = 0.0,
 ) -> Event:
-    """Returns the event that has the largest bound at some frequencies."""
+    """Returns the event with the largest bound for the given frequencies."""
     outcomes = list({**first, **second})
     weights = np.array([[law.get(x, 0.0) for x in outcomes] for law in (first, second)])
     if score is None:
@@ -296,7 +297,7 @@ def _best(
         ranks = np.array([score(outcome) for outcome in outcomes], np.float64)
     found: list[tuple[float, bool, float]] = []
     for is_reversed in (False, True):
-        # Likely on the first data set to likely on the second, or the other way round.
+        # Ranked from likely on the first data set to likely on the second, or in reverse.
         by_rank, last = _cumulated(ranks if is_reversed else -ranks, weights)
         likelier, other = by_rank[::-1] if is_reversed else by_rank
         bounds = epsilon_lower_bound(
@@ -317,7 +318,7 @@ def _best(
 def _cumulated(
     ranks: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns how often outcomes up to each rank happen on either side, and these ranks."""
+    """Returns the cumulative frequency of outcomes up to each rank on each side, and the ranks."""
     order = np.argsort(ranks, kind="stable")
     summed = np.cumsum(weights[:, order], axis=1)
     ordered = ranks[order]

@@ -1,4 +1,4 @@
-"""Output laws in closed form, and how far apart two of them are."""
+"""Output distributions ("laws") in closed form, and distances between two laws."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Probability of each outcome. Sums to 1, up to rounding.
+# The probability of each outcome; the probabilities sum to 1, up to rounding.
 Law = Mapping[Any, float]
 
-# The rest of a noise law, beyond this many scales, is less than 1e-20 and is left out.
+# Noise beyond this many scales has a probability below 1e-20 and is ignored.
 _REACH = 48.0
-_LARGEST_EXPONENT = 700.0  # whose power of e is a finite double
+_LARGEST_EXPONENT = 700.0  # exp of this is a finite double
 
 
 def largest_log_ratio(first: Law, second: Law) -> float:
     """Returns the least epsilon of pure differential privacy for two output laws.
 
-    It is max |ln(P(outcome) / Q(outcome))|; infinite where only one law has an outcome.
+    The result is max |ln(P(outcome) / Q(outcome))|, infinite if only one law has some outcome.
 
     Example:
         >>> round(largest_log_ratio({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}), 4)
@@ -41,7 +41,7 @@ def largest_log_ratio(first: Law, second: Law) -> float:
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
     """Returns the least delta for two output laws and an epsilon, the larger of both directions.
 
-    It is the maximum over events of P(event) - exp(epsilon) Q(event), in [0, 1].
+    The result is the maximum over events of P(event) - exp(epsilon) Q(event), in [0, 1].
 
     Example:
         >>> hockey_stick({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}, 0.0)
@@ -49,7 +49,7 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
     """
 
     def scaled(probability: float) -> float:
-        # Neither factor alone need be a double: beyond 1 the size does not matter.
+        # exp(epsilon) alone may overflow; products above 1 can be replaced by 1.
         if epsilon < _LARGEST_EXPONENT:
             return math.exp(epsilon) * probability
         return math.exp(min(0.0, epsilon + math.log(probability))) if probability > 0 else 0.0
@@ -65,10 +65,10 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
 def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int, float]:
     """Returns the law of an integer plus discrete Laplace noise, clipped to [low, high].
 
-    Clipping is post-processing; its ends hold the whole tails.
+    Clipping is post-processing; both ends get the probability of the whole tail.
 
-    ``scale``: of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
-    ``high``: upper end, >= low.
+    ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
+    ``high``: the upper end, >= low.
 
     Example:
         >>> [round(each, 4) for each in discrete_laplace(1.0, 0, -1, 1).values()]
@@ -80,14 +80,14 @@ def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int,
 def discrete_gaussian(sigma: float, value: int, low: int, high: int) -> dict[int, float]:
     """Returns the law of an integer plus discrete Gaussian noise, clipped to [low, high].
 
-    ``sigma``: of the noise, > 0; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
-    ``high``: upper end, >= low.
+    ``sigma``: the parameter of the noise, > 0; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
+    ``high``: the upper end, >= low.
     """
     return _clipped(lambda z: -(z**2) / (2 * sigma**2), sigma, value, low, high)
 
 
 def exponential_mechanism(scores: Sequence[float], scale: float) -> dict[int, float]:
-    """Returns the law of a selection, P(index) proportional to exp(score / scale).
+    """Returns the law of a selection with P(index) proportional to exp(score / scale).
 
     Example:
         >>> [round(each, 4) for each in exponential_mechanism([10, 9, 5, 0], 2.0).values()]
@@ -102,16 +102,16 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
     """Returns the law of permute-and-flip with coins exp(-gap / scale).
 
     P(r) = p(r) times the integral over t in [0, 1] of the product over s other than r of
-    1 - t p(s), where p are the coins: t is the share of candidates visited before r.
+    1 - t p(s), where p(s) are the coins' probabilities and t is the time at which r is visited.
 
-    ``scores``: exact scores, a few dozen at most.
+    ``scores``: the exact scores, at most a few dozen.
 
     Example:
         >>> [round(each, 4) for each in permute_and_flip([10, 9, 5, 0], 2.0).values()]
         [0.6704, 0.2943, 0.0327, 0.0026]
     """
     coins = np.exp((np.asarray(scores, np.float64) - max(scores)) / scale)
-    # Gauss-Legendre with this number of nodes integrates polynomials of this degree exactly.
+    # Gauss-Legendre quadrature with this number of nodes is exact for the integrand's degree.
     nodes, weights = np.polynomial.legendre.leggauss(len(coins) // 2 + 1)
     at = (nodes + 1) / 2
     law = [
@@ -124,9 +124,11 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
 
 
 def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
-    """Returns the law of the first largest of integer scores with one-sided geometric noise.
+    """Returns the law of the argmax of integer scores with one-sided geometric noise.
 
-    ``scale``: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
+    Of equal sums the first wins.
+
+    ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
     Example:
         >>> [round(each, 4) for each in geometric_noisy_max([1, 1], 1.0).values()]
@@ -135,7 +137,7 @@ def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]
     exact = np.asarray(scores, np.int64)
     reach = math.ceil(_REACH * scale)
     values = np.arange(exact.max(), exact.max() + reach + 1)
-    # P(score + noise <= value); a candidate before another one wins ties.
+    # P(score + noise <= value), or < value for earlier candidates, which win ties.
     at_most = -np.expm1(-np.maximum(values[:, None] - exact + 1, 0) / scale)
     below = -np.expm1(-np.maximum(values[:, None] - exact, 0) / scale)
     law = {}
@@ -149,7 +151,7 @@ def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]
 def in_rounds(
     law: Callable[[Sequence[int], float], Law], scores: Sequence[int], number: int, scale: float
 ) -> dict[tuple[int, ...], float]:
-    """Returns the law of several selections, each among those that are left, in their order.
+    """Returns the law of several selections in a row, each from the remaining candidates.
 
     Example:
         >>> {k: round(p, 3) for k, p in in_rounds(exponential_mechanism, [1, 0], 2, 1.0).items()}
@@ -169,11 +171,11 @@ def in_rounds(
 def geometric_noisy_top(
     scores: Sequence[int], number: int, scale: float
 ) -> dict[tuple[int, ...], float]:
-    """Returns the law of the largest of integer scores with one-sided geometric noise, in order.
+    """Returns the law of the top integer scores with one-sided geometric noise, largest first.
 
-    ``scores``: exact scores, integers; a handful.
-    ``number``: how many are named, at least 1; of equal sums the first comes first.
-    ``scale``: of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
+    ``scores``: the exact integer scores, at most a handful.
+    ``number``: the number of scores in the result, >= 1; of equal sums the first comes first.
+    ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
     Example:
         >>> {k: round(p, 4) for k, p in geometric_noisy_top([1, 1], 1, 1.0).items()}
@@ -185,7 +187,7 @@ def geometric_noisy_top(
     mass = np.where(gaps >= 0, -np.expm1(-1 / scale) * np.exp(-np.maximum(gaps, 0) / scale), 0.0)
 
     def up_to(weights: NDArray[np.float64], includes: bool) -> NDArray[np.float64]:
-        """The weight of all values below each, or up to it."""
+        """Returns, per value, the total weight of smaller values, or of values up to this one."""
         sums = np.cumsum(weights)
         return sums if includes else sums - weights
 
@@ -202,7 +204,7 @@ def geometric_noisy_top(
 
 
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
-    """Returns the law of independent outcomes together, as tuples."""
+    """Returns the joint law of independent outcomes, as tuples."""
     return {
         tuple(outcome for outcome, _ in parts): math.prod(share for _, share in parts)
         for parts in itertools.product(*(law.items() for law in laws))
