@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.hashing.folding import cell_of, collisions, num_buckets
-from beam_dp.hashing.projections import DenseSigns
+from beam_dp.hashing.projections import DenseSigns, cell_of, collisions, num_buckets
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
 from beam_dp.mechanisms.sketches.plan import (

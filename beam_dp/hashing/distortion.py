@@ -41,7 +41,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from beam_dp.hashing.folding import num_buckets
+from beam_dp.hashing.projections import num_buckets
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_dp.errors import InputError
-from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
+from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
 # Kinds by numpy's letters; objects may have any type.
 _PANDAS_KINDS: dict[str, Kind] = {

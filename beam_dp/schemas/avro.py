@@ -10,7 +10,7 @@ import fastavro
 
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
-from beam_dp.schemas.columns import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
+from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
 
 _KINDS: dict[str, Kind] = {
     "boolean": "boolean",

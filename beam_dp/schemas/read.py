@@ -12,8 +12,7 @@ from beam_dp.checks import check_choice
 from beam_dp.domain.texts import checked_json, json_text, number_of
 from beam_dp.errors import InputError
 from beam_dp.schemas import json_forms
-from beam_dp.schemas.columns import Column
-from beam_dp.schemas.draft import DomainDraft, draft_of
+from beam_dp.schemas.draft import Column, DomainDraft, draft_of
 
 # Sources of schemas, with their file extensions.
 KINDS: dict[str, tuple[str, ...]] = {

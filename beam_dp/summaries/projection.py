@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.errors import InputError, magnitude
-from beam_dp.hashing.folding import cell_of
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of
 from beam_dp.summaries.shards import read_shards, write_shards
 
 Signs = DenseSigns | BlockSigns

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
-from beam_dp.hashing.folding import cell_of, fold
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of, fold
 from beam_dp.releases.sketches.files import HASH_FAMILY
 
 ELEMENTS = ["alice@example.org", "", "é", b"alice@example.org", b"\xff\0", 0, 17, 2**64 - 1]

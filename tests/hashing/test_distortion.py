@@ -14,9 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from beam_dp.hashing.distortion import Distortion, _moments
-from beam_dp.hashing.folding import cell_of, num_buckets
 from beam_dp.hashing.keys import HashKey
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of, num_buckets
 
 Reals = NDArray[np.float64]
 RARE = 1e-60

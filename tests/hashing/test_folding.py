@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.hashing.folding import cell_of, collisions, fold, num_buckets
+from beam_dp.hashing.projections import cell_of, collisions, fold, num_buckets
 
 
 @given(st.integers(1, 300), st.integers(1, 4), st.integers(0, 2**32))

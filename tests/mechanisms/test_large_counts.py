@@ -13,7 +13,7 @@ from noise_sources import NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.folding import fold, num_buckets
+from beam_dp.hashing.projections import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import TextbookTree

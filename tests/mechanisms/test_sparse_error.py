@@ -15,7 +15,7 @@ from sketch_laws import seeded_key
 from tiny import ADD
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.folding import cell_of, num_buckets
+from beam_dp.hashing.projections import cell_of, num_buckets
 from beam_dp.mechanisms.sketches.errors import (
     KeyProfile,
     cell_law,

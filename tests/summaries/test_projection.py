@@ -11,8 +11,7 @@ from sketch_laws import seeded_key
 
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.errors import InputError
-from beam_dp.hashing.folding import fold, num_buckets
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, fold, num_buckets
 from beam_dp.summaries import projection as projection_module
 from beam_dp.summaries.element_counts import MOST, ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator, within_squared_norm

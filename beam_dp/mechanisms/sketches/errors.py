@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, option
-from beam_dp.hashing.folding import collisions
+from beam_dp.hashing.projections import collisions
 from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
 from beam_dp.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import clipped_mean

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.hashing.distortion import Distortion
-from beam_dp.hashing.folding import cell_of
 from beam_dp.hashing.keys import HashKey
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of
 from beam_dp.noise import bound
 
 # In noise scales: nearly optimal for 3 to 5 rows of Laplace noise, with or without collisions.

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
-from beam_dp.hashing.folding import collisions, fold, num_buckets
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, collisions, fold, num_buckets
 from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.sparse import KEY_TYPES, KeyType, SparseQuery
 from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
