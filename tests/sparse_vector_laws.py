@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
-from beam_dp.testing.laws import discrete_gaussian, discrete_laplace
+from beam_dp.testing.audit import discrete_gaussian, discrete_laplace
 
 Transcript = tuple[Any, ...]
 # From the data and the transcript so far: the question, and the value to answer; None ends it.

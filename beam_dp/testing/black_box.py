@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from beam_dp.testing.laws import Law
-
 FALSE_ALARM = 1e-6
 # An audit is blind if its bound is below this fraction of the predicted bound.
 POWER = 0.8
 # With this level, a pilot with a quarter of the runs ranks events about as an audit at 1e-6 does.
 _PILOT_ALARM = 0.02
 
+# The probability of each outcome; the probabilities sum to 1, up to rounding.
+Law = Mapping[Any, float]
 Sample = Callable[[int], Iterable[Any]]
 Score = Callable[[Any], float]
 

@@ -11,7 +11,7 @@ from claim_rows.published import gaussian_error
 
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter, gaussian_mu
-from beam_dp.testing.laws import discrete_gaussian, hockey_stick
+from beam_dp.testing.audit import discrete_gaussian, hockey_stick
 from beam_dp.theorems.noise import laplace_error
 
 _BETA, _QUERIES = 0.05, 100

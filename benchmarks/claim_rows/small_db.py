@@ -23,8 +23,7 @@ from beam_dp.mechanisms.small_db.size import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.testing.audit import audit_law, neighbouring_units
-from beam_dp.testing.laws import Law
+from beam_dp.testing.audit import Law, audit_law, neighbouring_units
 from beam_dp.theorems.synthesis import queries_allowed, small_db_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem
 
