@@ -84,7 +84,7 @@ def test_describe_json_prints_the_card(directory, capfd):
     assert card == json.loads(pathlib.Path(directory, "card.json").read_text())
 
 
-def test_answer_shows_value_error_and_bound(directory, capfd, monkeypatch):
+def test_answer_prints_values_standard_error_and_bound(directory, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
     out = capfd.readouterr().out

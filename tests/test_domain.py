@@ -51,7 +51,7 @@ def test_code_outside_the_attribute_has_no_value(domain, code):
         domain["degree"].label(code)
 
 
-def test_avro_types_are_unions_only_where_needed(domain):
+def test_avro_types_are_unions_only_if_needed(domain):
     assert domain["degree"].avro_type() == ["null", "long", "string"]
     assert domain["hours"].avro_type() == ["long", "string"]
     assert domain["age"].avro_type() == ["null", {"type": "double", "edges": [17.0, 25.0, 35.0]}]
@@ -84,7 +84,7 @@ def test_domains_up_to_2_to_the_62_have_an_index():
         beyond.codes([0])
 
 
-def test_wrong_codes_raise_instead_of_giving_another_cell():
+def test_invalid_codes_raise_instead_of_returning_another_cell():
     domain = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 2)))
     with pytest.raises(IndexError):
         domain.cell_index([[0], [3]])
@@ -127,7 +127,7 @@ def test_rejects_unknown_attribute_naming_the_nearest(domain):
         ([ENTRIES[0], {**ENTRIES[1], "min": -2}, *ENTRIES[2:]], "its 'hours' has min -2, not -3"),
     ],
 )
-def test_workload_of_another_domain_is_refused_with_the_difference(domain, other, difference):
+def test_refusal_of_workload_from_another_domain_states_the_difference(domain, other, difference):
     other = {"attributes": other} if isinstance(other, list) else other
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     workload = marginals(read_domain(other), ways=1)

@@ -109,7 +109,7 @@ def test_rejects_invalid_combination_in_one_line(combinations, condition):
     assert len(message) < 1500
 
 
-def test_short_form_may_have_a_column_of_that_name():
+def test_short_form_may_have_a_column_named_impossible():
     assert parse_domain('{"impossible": 2, "a": 3}').names == ("impossible", "a")
 
 

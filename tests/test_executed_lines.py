@@ -15,17 +15,17 @@ def loop(times: int) -> int:
     return total
 
 
-def test_accepts_fewer_lines():
+def test_line_limit_accepts_fewer_lines():
     with lines_below(100):
         assert loop(10) == 45
 
 
-def test_stops_loop_at_the_limit():
+def test_line_limit_stops_a_long_loop():
     with pytest.raises(AssertionError, match="1,000 lines of Python or more"), lines_below(1000):
         loop(10**12)
 
 
-def test_rejects_block_that_caught_the_error():
+def test_line_limit_fails_even_if_the_block_swallows_the_error():
     def careless() -> None:
         with contextlib.suppress(AssertionError):
             loop(10**12)

@@ -79,7 +79,7 @@ def test_wide_noise_has_the_stated_variance(kind):
     assert np.unique(draws).size > 3990  # no coarse grid
 
 
-def test_wide_noise_takes_every_integer():
+def test_low_bits_of_wide_noise_are_fair():
     """Low bits are fair: 64 outcomes by chi-square."""
     draws = NoiseSource().laplace(np.zeros(DRAWS, np.int64), 2.0**30)
     assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
@@ -111,7 +111,7 @@ def test_selection_among_ties_is_fair():
     assert rejects(counts, np.array([1.6, 1, 1, 1, 1]))
 
 
-def test_selects_correctly_among_extreme_scores_and_scales():
+def test_selection_handles_extreme_scores_and_scales():
     ends = np.array([-(2**63), 2**63 - 1])
     for draw in (NoiseSource().select, NoiseSource().permute_and_flip):
         assert draw(np.array([-7]), 1.0) == 0
@@ -145,14 +145,14 @@ def test_sums_wrap_instead_of_saturating(kind):
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
-def test_keeps_shape_and_type(kind, shape):
+def test_noise_keeps_shape_and_type_of_its_input(kind, shape):
     values = np.zeros(shape, np.int64)
     noisy = getattr(NoiseSource(), kind)(values, 3.0)
     assert noisy.shape == shape and noisy.dtype == np.int64
     assert not values.any()
 
 
-def test_earlier_scale_or_kind_leaves_no_state():
+def test_earlier_scale_or_kind_does_not_affect_later_draws():
     noise, zeros, two = NoiseSource(), np.zeros(40, np.int64), np.array([1, 0])
     for scale in (2.0**-10, 2.0**40, 2.0**-10):
         assert (

@@ -36,7 +36,7 @@ def test_finds_nearest_increasing_numbers(size, drift):
 
 
 @pytest.mark.parametrize("number", [1, 3, 5, 63, 2001])
-def test_probability_of_more_than_half_of_independent_events(number):
+def test_majority_probability_matches_the_binomial_distribution(number):
     probability = np.array([0.0, 1e-9, 0.1, 0.25, 0.5])
     expected = binom.sf(number // 2, number, probability)
     np.testing.assert_allclose(_more_than_half(number, probability), expected, rtol=1e-9)

@@ -134,7 +134,7 @@ MODULES = {name: import_program(name) for name in PROGRAMS}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_flags_listed_at_start_match_those_of_the_program(name):
+def test_flags_listed_at_start_match_the_flags_of_the_program(name):
     assert flags_of_program(name) == tuple(MODULES[name].FLAGS), "run `make generated`"
 
 
@@ -190,7 +190,7 @@ FILE, FILES = Flag("domain", "a domain", form="file"), Flag("input", "records", 
         (FILES, "no/such/[a-z]"),
     ],
 )
-def test_leaves_files_that_may_exist_to_the_program(flag, text):
+def test_files_that_may_exist_are_left_to_the_program(flag, text):
     check_files([flag], {flag.name: text})
     check_files([flag], {flag.name: None})
 

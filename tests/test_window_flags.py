@@ -18,17 +18,17 @@ PEOPLE = {
 }
 
 
-def test_flags_describe_a_horizon():
+def test_reads_horizon_from_required_flags():
     assert read_horizon(WEEK) == Horizon("2026-11-23T00:00Z", 3600, 168, 1800)
     assert {flag.name for flag in windows.HORIZON} == set(WEEK)
     assert all(flag.required for flag in windows.HORIZON)
 
 
-def test_flags_describe_the_protected_unit():
+def test_reads_protected_unit_from_flags():
     assert read_window_unit(PEOPLE) == WindowUnit("person_id", 3, 7, 168)
 
 
-def test_record_is_in_one_window_by_default():
+def test_record_unit_has_one_window_by_default():
     assert read_window_unit({"privacy_unit": "record"}) == WindowUnit("record", 1, 1, 1)
 
 
@@ -63,12 +63,12 @@ def test_refusal_of_a_value_names_its_flag(name, text):
         read({**given, name: text})
 
 
-def test_refuses_record_in_several_windows():
+def test_refuses_protected_windows_when_the_unit_is_a_record():
     with pytest.raises(InputError, match=r"^protected_windows: 168 .* unit is a record$"):
         read_window_unit({"privacy_unit": "record", "protected_windows": "168"})
 
 
-def test_passes_planning_flags_to_the_planner():
+def test_reads_questions_and_block_for_the_planner():
     assert read_measured({}) == {}
     given = {"questions": "one, trailing:24,running", "block": "12"}
     assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}

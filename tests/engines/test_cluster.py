@@ -34,7 +34,7 @@ def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
 
 
-def test_runs_with_the_flags_of_a_user(tmp_path, cluster, job_server_jar):
+def test_cluster_job_runs_with_ordinary_flags(tmp_path, cluster, job_server_jar):
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
     program = PROGRAMS["release_intervals"]
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]

@@ -58,7 +58,7 @@ def test_fault_publishes_one_whole_draw_or_nothing_in_a_bucket(
 
 
 @pytest.mark.engines
-def test_careless_writers_are_caught(tmp_path, cluster, waiting):
+def test_fault_checks_detect_a_careless_writer(tmp_path, cluster, waiting):
     """A writer that publishes file by file, as ordinary ones do: the checks must detect it."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
     program = PROGRAMS["release_synthetic_database"]

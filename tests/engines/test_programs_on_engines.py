@@ -41,7 +41,7 @@ def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_keeps_its_contract(name, tmp_path, engine):
+def test_program_meets_its_contract_on_each_engine(name, tmp_path, engine):
     check_contract(name, tmp_path, engine)
 
 

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
 
 
-def test_kernel_is_built_where_it_is_required():
+def test_kernel_is_built_if_the_environment_requires_it():
     """Continuous integration sets the variable: a wheel's name does not tell a slow one."""
     if not os.environ.get("BEAM_DP_REQUIRE_KERNEL"):
         pytest.skip("BEAM_DP_REQUIRE_KERNEL is not set")
@@ -42,7 +42,7 @@ def test_unknown_backend_is_refused(monkeypatch):
         active_backend()
 
 
-def test_without_the_kernel_numpy_works_and_says_so_once():
+def test_missing_kernel_falls_back_to_numpy_with_one_warning():
     code = """
 import sys
 sys.modules["beam_dp.hashing._kernel"] = None
@@ -126,7 +126,7 @@ OF_ANOTHER_TYPE = [
         *({"keys": keys} for keys in OF_ANOTHER_TYPE),
     ],
 )
-def test_kernel_refuses_arrays_that_do_not_fit(changes):
+def test_kernel_refuses_arrays_of_wrong_shape_or_type(changes):
     assert kernel is not None
     kernel.run(*arguments())
     is_of_another_type = any(changes.get("keys") is each for each in OF_ANOTHER_TYPE)
@@ -136,7 +136,7 @@ def test_kernel_refuses_arrays_that_do_not_fit(changes):
 
 @pytest.mark.slow
 @needs_kernel
-def test_other_threads_run_meanwhile():
+def test_other_threads_run_while_the_kernel_works():
     """They see sums that are begun and not done, which a thread that is shut out never does."""
     assert kernel is not None
     num_keys, num_polynomials = 30_000, 1024
@@ -185,7 +185,7 @@ def run_setup(checkout: pathlib.Path, *command: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_source_distribution_holds_the_kernel(checkout):
+def test_source_distribution_contains_the_kernel(checkout):
     run_setup(checkout, "sdist", "--formats=gztar")
     (archive,) = (checkout / "dist").iterdir()
     with tarfile.open(archive) as opened:

@@ -59,7 +59,7 @@ def tails_of(case: str, independence: int) -> tuple[Distortion, Reals, float, fl
 
 @pytest.mark.parametrize("order", [2, 4, 6])
 @pytest.mark.parametrize("case", CASES)
-def test_no_moment_is_larger_than_what_a_bound_follows_from(case, order):
+def test_moments_are_at_most_those_behind_the_bound(case, order):
     tails, found, norm, largest = tails_of(case, 2 * order)
     moment = tails.bound(norm, largest, RARE) ** order * RARE
     assert (found**order).mean() <= moment * (1 + 1e-12)
@@ -68,13 +68,13 @@ def test_no_moment_is_larger_than_what_a_bound_follows_from(case, order):
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("probability", [0.9, 0.5, 0.25, 0.1, 0.01])
-def test_bounds_are_exceeded_no_more_often_than_they_may(case, probability):
+def test_bounds_are_exceeded_no_more_often_than_stated(case, probability):
     tails, found, norm, largest = tails_of(case, 48)
     assert (np.abs(found) > tails.bound(norm, largest, probability)).mean() <= probability
     assert (np.abs(found) > norm * tails.coefficient(probability)).mean() <= probability
 
 
-def test_moments_are_close_where_the_data_are_the_query():
+def test_fourth_moment_is_about_half_of_its_bound_if_data_equal_the_query():
     # Of W^2 - 8 for eight signs, against 8 times that of a chi-squared variable less its mean.
     tails, found, norm, largest = tails_of("dense, eight keys", 8)
     moment = tails.bound(norm, largest, RARE) ** 4 * RARE
@@ -82,7 +82,7 @@ def test_moments_are_close_where_the_data_are_the_query():
     assert moment == pytest.approx(60 * (8 * 5) ** 4)
 
 
-def test_variance_is_exact_where_query_and_data_share_no_key():
+def test_variance_is_exact_if_query_and_data_share_no_key():
     for rows, width in ((2, 1), (2, 2)):
         found = distortions(rows, width, [1.0, 1.0, 0.0], [0.0, 0.0, 5.0])
         assert found.var() == pytest.approx(2 * 25 / (rows * width))
@@ -91,7 +91,7 @@ def test_variance_is_exact_where_query_and_data_share_no_key():
     assert found.var() <= squares <= 2 * found.var() * (1 + 1e-12)
 
 
-def test_more_queries_need_a_larger_bound_and_more_rows_a_smaller_one():
+def test_bound_grows_with_queries_and_shrinks_with_rows():
     bounds = [
         Distortion(width, 8, 48, 100, number).bound(1e4, 10, 0.05)
         for width, number in ((2**20, 1), (2**16, 1), (2**16, 1000))
@@ -131,7 +131,7 @@ def test_entries_and_norms_of_projected_queries_are_within_their_bounds():
 
 
 @pytest.mark.slow
-def test_moments_of_both_parts_of_blocks_are_those_of_independent_hashes():
+def test_moments_for_blocks_match_independent_hashes():
     # 64 keys of a query, 128 others of count 1, one block of 64 cells; seeded, 100,000 hashes.
     # The fourth moments are known to about 6 %, and bounds allow for a few more collisions.
     rng = np.random.default_rng(5)

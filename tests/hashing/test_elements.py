@@ -66,7 +66,7 @@ def test_element_is_its_integer_or_fingerprint_in_every_form(kind):
         assert elements.tolist() == MEANT[kind]
 
 
-def test_types_are_kept_apart_also_in_one_list():
+def test_types_are_distinct_even_in_one_list():
     mixed = [5, "5", b"5", np.uint64(7)]
     expected = [5, fingerprint("5"), fingerprint(b"5"), 7]
     assert universe_elements(mixed, KEY).tolist() == expected
@@ -102,6 +102,6 @@ NO_ARRAYS = [
         (b"alice", "not one element"),
     ],
 )
-def test_anything_else_is_refused_in_one_line(values, condition):
+def test_invalid_elements_are_refused_in_one_line(values, condition):
     message = refusal(universe_elements, values, KEY, "support")
     assert message.startswith("support: ") and condition in message

@@ -18,7 +18,7 @@ def pairs(values: list[int]) -> tuple[list[tuple[int, int]], np.ndarray, np.ndar
     return chosen, left, right
 
 
-def test_products_of_64_bits_are_those_of_the_definition():
+def test_64_bit_products_match_the_definition():
     rng = np.random.default_rng(0)
     values = EDGES + rng.integers(0, 2**64, size=20, dtype=np.uint64).tolist()
     chosen, left, right = pairs(values)
@@ -44,7 +44,7 @@ def test_products_agree_with_flint():
     assert factor == (modulus, 1), "the modulus must be irreducible"
 
 
-def test_small_field_is_a_field():
+def test_small_field_satisfies_the_field_axioms():
     chosen, left, right = pairs(list(range(16)))
     products = GF16.multiply(left, right)
     assert products.tolist() == [hash_oracle.multiply(a, b, 4, 3) for a, b in chosen]

@@ -6,7 +6,7 @@ from beam_dp.hashing.projections import cell_of, collisions, fold, num_buckets
 
 
 @given(st.integers(1, 300), st.integers(1, 4), st.integers(0, 2**32))
-def test_fold_adds_each_bucket_to_the_cell_it_is_looked_up_in(row_width, num_rows, seed):
+def test_fold_adds_each_bucket_to_its_cell(row_width, num_rows, seed):
     buckets = num_buckets(row_width)
     sums = np.random.default_rng(seed).integers(-(2**62), 2**62, num_rows * buckets)
     expected = np.zeros((num_rows, row_width), np.int64)
@@ -17,7 +17,7 @@ def test_fold_adds_each_bucket_to_the_cell_it_is_looked_up_in(row_width, num_row
 
 
 @given(st.integers(1, 5000))
-def test_chance_of_a_collision_is_that_of_the_buckets(row_width):
+def test_collision_probability_matches_the_bucket_counts(row_width):
     buckets = num_buckets(row_width)
     loads = np.bincount(cell_of(np.arange(buckets), row_width), minlength=row_width)
     assert loads.min() >= 1

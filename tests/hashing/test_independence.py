@@ -120,9 +120,7 @@ def smallest_dependent_set(forms: list[int]) -> int | None:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("num_polynomials", [2, 4, 16])
 @pytest.mark.parametrize("independence", [2, 3, 4])
-def test_entries_of_many_polynomials_of_the_short_key_are_independent(
-    independence, num_polynomials
-):
+def test_entries_of_many_polynomials_from_one_key_are_independent(independence, num_polynomials):
     forms = linear_forms(production, independence, num_polynomials)
     smallest = smallest_dependent_set(forms)
     assert smallest is None or smallest > independence

@@ -9,7 +9,7 @@ from beam_dp.hashing.evaluation import GF64, PolynomialFamily
 from beam_dp.hashing.keys import HashKey
 
 
-def test_key_survives_its_bytes():
+def test_key_round_trips_through_bytes():
     key = HashKey.draw(48)
     data = key.to_bytes()
     again = HashKey.from_bytes(data)
@@ -20,7 +20,7 @@ def test_key_survives_its_bytes():
     assert 9400 < len(data) < 9500
 
 
-def test_keys_are_drawn_anew():
+def test_every_draw_gives_a_new_key():
     first, second = HashKey.draw(8), HashKey.draw(8)
     assert first != second
     assert first.fingerprint_key != second.fingerprint_key
@@ -63,7 +63,7 @@ def test_invalid_key_bytes_are_refused(data):
         HashKey.from_bytes(data)
 
 
-def test_wrong_parts_are_refused():
+def test_key_with_invalid_words_or_fingerprint_is_refused():
     with pytest.raises(InputError, match=r"^words: .* must be uint64 of shape \(3,\)"):
         HashKey(2, np.zeros(4, dtype=np.uint64), bytes(16))
     with pytest.raises(InputError, match=r"^words: "):
@@ -73,7 +73,7 @@ def test_wrong_parts_are_refused():
 
 
 @pytest.mark.parametrize("independence", [1, 2, 3, 6])
-def test_values_are_those_of_the_definition(independence):
+def test_values_match_the_definition(independence):
     key = hash_oracle.fixed_key(independence)
     family = PolynomialFamily(GF64, independence, key.words, 5)
     points = [0, 1, 2, 2**63, 2**64 - 1, 123456789]

@@ -71,7 +71,7 @@ def exactly(sums: np.ndarray) -> list[int]:
     return [(int(total) + 2**63) % 2**64 - 2**63 for total in sums]
 
 
-def test_sums_are_those_of_the_definition(backend, projection):
+def test_sums_match_the_definition(backend, projection):
     keys = random_keys(12)
     weights = np.array([1, -1, 0, 5, -7, 2**62, -(2**63), 2**63 - 1, 1, 1, 3, 1000])
     expected = (oracle_columns(projection, keys) * weights.astype(object)[:, np.newaxis]).sum(0)
@@ -90,7 +90,7 @@ def columns(projection: Projection, keys: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def test_queries_see_the_matrix_of_the_definition(backend, projection):
+def test_columns_match_the_definition(backend, projection):
     keys = random_keys(9)
     assert columns(projection, keys).tolist() == oracle_columns(projection, keys).tolist()
 
@@ -98,7 +98,7 @@ def test_queries_see_the_matrix_of_the_definition(backend, projection):
 # 128 keys are a tile of the compiled kernel, 255 and 4096 are tiles in numpy.
 @pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 300, 4100])
-def test_sums_are_the_weighted_columns_at_every_size(backend, projection, size):
+def test_sums_equal_weighted_columns_for_every_batch_size(backend, projection, size):
     keys = random_keys(size)
     weights = np.random.default_rng(size).integers(-5, 100, size=size)
     expected = np.zeros(projection.projection_width, dtype=np.int64)
@@ -123,7 +123,7 @@ def test_order_and_split_do_not_change_the_sums(backend, projection):
     assert not accumulators.any()
 
 
-def test_counts_hold_when_every_key_has_the_same_bits(backend, projection):
+def test_byte_counters_do_not_overflow_if_all_keys_are_equal(backend, projection):
     """The counters of a tile are bytes, and each of them is filled to its limit here."""
     keys = np.full(1000, 123, dtype=np.uint64)
     weights = np.full(1000, -7)
@@ -146,7 +146,7 @@ def test_backends_agree_at_every_independence(monkeypatch, independence):
         assert all(np.array_equal(result, results[-1]) for result in results)
 
 
-def test_pickle_holds_the_key_and_no_tables(backend, projection):
+def test_pickle_contains_the_key_but_no_tables(backend, projection):
     keys, weights = random_keys(10), np.ones(10, dtype=np.int64)
     before = projection.project(keys, weights)
     data = pickle.dumps(projection)
@@ -172,7 +172,7 @@ def test_sums_are_the_same_on_every_machine(backend, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda k: DenseSigns(k, 64), lambda k: BlockSigns(k, 64, 4)])
-def test_answers_have_the_mean_and_the_variance_of_theory(make):
+def test_answers_have_the_theoretical_mean_and_variance(make):
     """Both matrices: Var <AQ, AD> = (|Q|^2 |D|^2 + <Q, D>^2 - 2 sum Q^2 D^2) / T, for r >= 4.
 
     3,000 keys of a fixed seed; 7 standard errors: a false alarm of about 5e-12 were it drawn anew.
@@ -195,7 +195,7 @@ def test_answers_have_the_mean_and_the_variance_of_theory(make):
     assert squares.std() / np.sqrt(len(squares)) < variance / 14, "too weak to see a factor of 1.5"
 
 
-def test_tiles_of_signs_are_the_signs(monkeypatch):
+def test_sign_tiles_together_equal_all_signs(monkeypatch):
     monkeypatch.setattr("beam_dp.hashing.projections._SIGN_TILE_BYTES", 1000)
     projection = DenseSigns(KEY, 192)
     keys = random_keys(23)
@@ -221,7 +221,7 @@ def test_invalid_projection_shape_is_refused(make, message):
         make()
 
 
-def test_wrong_arrays_are_refused_by_shape_and_type(projection):
+def test_arrays_of_wrong_shape_or_type_are_refused(projection):
     width = projection.projection_width
     keys, weights = np.arange(3, dtype=np.uint64), np.ones(3, dtype=np.int64)
     sums = np.zeros(width, dtype=np.int64)

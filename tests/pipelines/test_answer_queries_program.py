@@ -41,7 +41,7 @@ def answers(folder: Path) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
-def test_answers_queries_near_the_truth_and_reports_bad_lines(tmp_path, capfd, repeats):
+def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, capfd, repeats):
     argv = flags(tmp_path, direct_runner_bundle_repeat=repeats)
     assert main(argv) == 0
     rows = answers(tmp_path / "out")
@@ -79,7 +79,7 @@ def test_answers_disjunctions_and_negations(tmp_path, mechanism):
 
 
 @pytest.mark.slow
-def test_card_calls_a_useless_bound_vacuous(tmp_path, capfd):
+def test_card_marks_a_useless_bound_as_vacuous(tmp_path, capfd):
     argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
     assert main(argv) == 0
     assert "no better than the number of records" in capfd.readouterr().err

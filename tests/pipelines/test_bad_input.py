@@ -146,7 +146,7 @@ def test_refuses_workload_that_the_mechanism_cannot_join(tmp_path, capfd):
         refused(capfd, tmp_path, argv, r"--workload: 'a junction tree of 10\^16.0 cells'", "mwem")
 
 
-def test_names_attribute_that_is_too_large_by_itself(tmp_path, capfd):
+def test_error_names_a_single_attribute_that_is_too_large(tmp_path, capfd):
     argv = job_flags(tmp_path, domain={"age": 10**8, "sex": 2})
     refused(capfd, tmp_path, argv, r"--domain: 'age of 100,000,000 codes'", "use fewer")
 

@@ -231,7 +231,7 @@ def test_check_agrees_with_release(options):
 
 
 @pytest.mark.slow
-def test_every_suggestion_keeps_its_stated_number_of_rows():
+def test_every_suggestion_saves_its_stated_number_of_rows():
     for options, column in itertools.product(OPTIONS, COLUMNS):
         domain = domain_from_json({"attributes": [{"name": "a", **options}]})
         batch = pa.record_batch({"a": column})

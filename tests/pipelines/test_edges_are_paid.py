@@ -118,7 +118,7 @@ def test_in_memory_release_uses_released_edges(tmp_path):
     assert dp.parse_domain(release.domain.to_json()) == release.domain
 
 
-def test_in_memory_release_rejects_another_budget(tmp_path):
+def test_in_memory_release_must_use_the_ledger_and_dataset_of_its_edges(tmp_path):
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee

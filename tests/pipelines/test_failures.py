@@ -78,7 +78,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_shows_fault_by_its_fields():
+def test_fault_is_described_without_quoting_the_message():
     assert public_fault(no_module()) == "the module 'opendp.missing' is not installed"
     renamed = ImportError(SECRET, name="scipy.sparse")
     assert public_fault(renamed) == "the module 'scipy.sparse' is not of a version that fits"
@@ -262,7 +262,7 @@ class Result:
         self.state = "CANCELLED"
 
 
-def test_does_not_cancel_on_a_runner_that_cannot(monkeypatch):
+def test_cancel_ignores_runners_that_cannot_cancel(monkeypatch):
     result = Result()
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"

@@ -112,7 +112,7 @@ def test_refuses_lone_double_dash():
         ("age.edges", "must hold two\nor more", "age.edges: 7 is refused; must hold two or more"),
     ],
 )
-def test_only_values_of_flags_are_named_with_dashes(name, condition, line):
+def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
     error = InputError(name, 7, condition)
     assert flags.one_line(error, shared.COMMON) == f"error: {line}"
 

@@ -89,7 +89,7 @@ def problems(given: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_metadata_has_the_published_form(name):
+def test_metadata_is_valid_and_its_parameter_names_are_unique(name):
     given = metadata(name)
     assert problems(given) == []
     assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
@@ -108,7 +108,7 @@ def test_metadata_has_the_published_form(name):
         {"parameters": [{"name": "a", "label": "A", "helpText": "a", "regexes": "^a$"}]},
     ],
 )
-def test_finds_problems_in_other_metadata(broken):
+def test_finds_problems_in_invalid_metadata(broken):
     assert problems({"name": "x", **broken})
 
 

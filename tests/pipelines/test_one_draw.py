@@ -189,7 +189,7 @@ def test_writer_that_keeps_failing_leaves_no_draft(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_job_killed_before_the_card_leaves_drafts_that_the_next_must_keep(
+def test_job_refuses_to_run_over_drafts_of_a_job_killed_before_its_card(
     tmp_path, monkeypatch, capfd
 ):
     with monkeypatch.context() as patch:

@@ -194,7 +194,7 @@ def test_card_names_the_entry_of_the_token(tmp_path, is_paid_later):
         (1.0, Loss.pure(1.0), "gaussian"),
     ],
 )
-def test_refuses_token_for_something_else(epsilon, loss, mechanism):
+def test_refuses_token_for_another_release(epsilon, loss, mechanism):
     token = Token("visits", 1, mechanism, promise(epsilon), loss)
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         transform(promise(1.0), token)
@@ -212,7 +212,7 @@ def test_unpaid_job_writes_no_release(tmp_path):
     assert not (tmp_path / "out" / "card.json").exists()
 
 
-def test_steps_contain_the_entry_after_the_token_is_paid_for():
+def test_later_token_contains_its_entry_once_it_is_paid_for():
     token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
     assert pickle.loads(pickle.dumps(token)) is token
     with pytest.raises(RuntimeError, match="was not paid for"):

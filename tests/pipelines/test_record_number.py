@@ -99,7 +99,7 @@ def test_public_number_gives_no_warning(mechanism):
 
 
 @pytest.mark.parametrize("strategy", ["windows", "textbook_tree", "histogram"])
-def test_interval_counts_have_a_noisy_number_too(strategy):
+def test_interval_release_has_a_noisy_number_and_warns_about_it(strategy):
     plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
     for total, warns in ((0, True), (4000, False)):
         counts = np.zeros(8, np.int64)

@@ -202,7 +202,7 @@ def test_restores_column_names_that_avro_does_not_allow(tmp_path):
 
 
 @pytest.mark.slow
-def test_malformed_records_do_not_affect_others(tmp_path, capfd):
+def test_malformed_records_do_not_affect_other_records(tmp_path, capfd):
     good = b"30,Female,true\n" * 100
     bad = [
         b'30,"Female,true\n',  # an open quote
@@ -291,7 +291,7 @@ def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_pa
 
 @needs_data
 @pytest.mark.slow
-def test_error_on_nltcs_at_epsilon_1(tmp_path):
+def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
     source = Path(DATA)

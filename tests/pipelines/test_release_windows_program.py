@@ -122,7 +122,7 @@ def test_replay_may_take_arrival_times_from_a_column(tmp_path):
 
 
 @pytest.mark.slow
-def test_units_are_limited(tmp_path):
+def test_each_unit_counts_at_most_its_allowed_records_and_windows(tmp_path):
     assert main(window_flags(tmp_path, **PERSONS)) == 0
     assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
 
@@ -150,7 +150,7 @@ def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.slow
-def test_released_window_is_not_drawn_again(tmp_path, capsys):
+def test_job_refuses_to_redraw_a_deleted_window(tmp_path, capsys):
     _, argv = paid_job(tmp_path)
     assert main(argv) == 0
     shutil.rmtree(window_directory(tmp_path / "out", 1))
@@ -249,7 +249,7 @@ def test_rejects_another_private_folder_after_windows_are_released(tmp_path, cap
     assert "--private_folder: " in line and "must be that which knows the files of the win" in line
 
 
-def test_completes_release_of_a_killed_writer(tmp_path):
+def test_completes_release_of_a_killed_writer_unless_its_files_are_lost(tmp_path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
     assert main(argv) == 0

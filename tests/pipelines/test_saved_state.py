@@ -152,7 +152,7 @@ def test_raises_if_a_state_cannot_be_renamed(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_refuses_to_resume_in_one_line_and_keeps_the_state(tmp_path, capfd):
+def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
     state, known = str(tmp_path / "state"), paid(tmp_path)

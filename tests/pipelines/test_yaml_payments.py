@@ -130,7 +130,7 @@ def test_refuses_second_release_in_a_folder_before_paying(tmp_path, ledger):
 
 
 @pytest.mark.parametrize("has_ledger", [True, False])
-def test_dataflow_workers_share_no_folder(tmp_path, ledger, has_ledger):
+def test_refuses_local_output_for_dataflow_workers(tmp_path, ledger, has_ledger):
     pipeline = beam.Pipeline("FnApiRunner")
     pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
     fields = of_ledger(ledger, **RELEASE) if has_ledger else RELEASE

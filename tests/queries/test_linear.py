@@ -144,7 +144,7 @@ def test_explicit_queries_are_rounded_to_the_grid():
     check(QUERIES.from_json({"values": values.tolist()}), values)
 
 
-def test_marginal_is_made_of_its_cells():
+def test_marginal_becomes_one_query_per_cell():
     counts = np.random.default_rng(3).integers(0, 50, DOMAIN.num_cells)
     table = counts.reshape(DOMAIN.shape).sum(axis=(0, 3, 4)).ravel()
     cells = list(QUERIES.marginal_cells(["only", "degree"]))
@@ -162,7 +162,7 @@ def test_differently_written_equal_queries_are_equal():
     assert len({QUERIES.from_json(each) for each in same}) == 1
 
 
-def test_one_record_moves_a_count_by_at_most_one():
+def test_one_record_changes_a_count_by_at_most_one():
     for written, _ in WRITTEN.values():
         query = QUERIES.from_json(written)
         moves = {

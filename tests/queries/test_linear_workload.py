@@ -121,11 +121,11 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
-def test_every_form_matches_its_individual_queries(domain, spec):
+def test_every_form_of_workload_matches_its_individual_queries(domain, spec):
     check_against_each(parse_linear_workload(spec, domain), 3)
 
 
-def test_marginals_are_their_cells_in_order():
+def test_marginals_become_one_query_per_cell_in_order():
     counts = np.random.default_rng(5).integers(0, 99, MIXED.num_cells)
     found = parse_linear_workload("marginals:member,degree;age", MIXED).counts(counts) >> 16
     table = counts.reshape(MIXED.shape)
@@ -202,7 +202,7 @@ def test_reads_a_matrix(tmp_path):
     np.testing.assert_allclose(workload.means(weights), matrix @ weights, atol=2**-17)
 
 
-def test_repetitions_are_kept_and_counted():
+def test_repeated_queries_are_kept_and_counted():
     one = LinearQueries(BINARY).conjunction({"a": True})
     workload = LinearWorkload(BINARY, (one, one))
     assert len(workload) == 2 and workload.num_distinct == 1

@@ -37,7 +37,7 @@ def test_family_is_complete_and_each_conjunction_matches_its_rows(d, w, is_monot
 
 
 @pytest.mark.parametrize("form", ["conjunctions", "monotone_conjunctions"])
-def test_family_equals_that_of_a_dense_domain(form):
+def test_family_matches_conjunctions_over_a_dense_domain(form):
     domain = read_domain(json.dumps({f"a{bit}": 2 for bit in range(5)}))
     dense = {tuple(query.values()) for query in parse_linear_workload(f"{form}:3", domain)}
     rows = list(map("".join, product("01", repeat=5)))
@@ -66,7 +66,7 @@ def test_rejects_invalid_arguments(arguments, message):
 
 
 @pytest.mark.parametrize("text", ["", "01x", 7, None, ["0", "1"], "*" * 21])
-def test_rejects_texts_that_are_not_conjunctions(text):
+def test_rejects_strings_that_are_not_conjunctions(text):
     with pytest.raises(InputError):
         conjunction_of_text(text)
 
@@ -82,7 +82,7 @@ def test_file_names_are_not_families():
     assert not any(map(names_row_conjunctions, ("row_conjunctions", "q.jsonl", "C:row.json")))
 
 
-def test_lines_of_files_may_be_row_conjunctions():
+def test_reads_row_conjunctions_from_lines_of_a_file():
     reader = SparseQueries("text", 4, HashKey.draw(1))
     (first, *_) = RowConjunctions(5, 3).to_json()
     assert reader.from_json(first).elements == ("00000", "00001", "00010", "00011")

@@ -143,7 +143,7 @@ def test_marginal_cells_have_known_dimension(sizes):
 
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_bounds_of_short_conjunctions_hold(width, monotone):
+def test_dimension_of_short_conjunctions_is_within_its_bounds(width, monotone):
     domain = domain_of(*[2] * width)
     form = "monotone_conjunctions" if monotone else "conjunctions"
     queries: list[LinearQuery] = [LinearQueries(domain).conjunction({})]
@@ -201,7 +201,7 @@ def test_workload_finds_its_cells_if_some_are_impossible(spec):
     assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
 
 
-def test_states_what_bounded_the_dimension():
+def test_dimension_states_the_source_of_its_bound():
     assert str(matrix_vc_dimension(np.eye(8))) == "1, by a search"
     assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
         "at most 3, by the number of queries; at least 1"

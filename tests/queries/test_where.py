@@ -100,7 +100,7 @@ def test_condition_matches_expected_levels(text, held):
         ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
     ],
 )
-def test_other_conditions_are_rejected_in_one_line(text, message):
+def test_invalid_conditions_are_rejected_in_one_line(text, message):
     line = refusal(read_condition, DOMAIN, text)
     assert line.startswith("where") and message in line and len(line) < 600
 
@@ -113,13 +113,13 @@ def test_other_conditions_are_rejected_in_one_line(text, message):
         ("1 < class", {0: [1, 2]}),
     ],
 )
-def test_python_keywords_are_names(text, held):
+def test_python_keywords_can_be_attribute_names(text, held):
     """The example from an error message."""
     found = read_condition(TICKETS, text)
     assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
 
 
 @pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
-def test_python_keywords_have_no_other_meaning(text):
+def test_python_keywords_are_rejected_as_syntax(text):
     with pytest.raises(InputError, match="where"):
         read_condition(TICKETS, text)

@@ -43,7 +43,7 @@ def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring,
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(workloads())
-def test_sensitivity_is_a_bound_or_marked_exact_with_too_many_pairs(workload):
+def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
     with pytest.MonkeyPatch.context() as patch:
         compare_no_pairs(patch)
         found = workload_sensitivity(workload, REPLACE)
@@ -71,7 +71,7 @@ def test_both_ways_of_comparing_all_pairs_agree(workload):
 
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_every_form_is_exact(domain, spec, neighboring):
+def test_sensitivity_is_exact_for_every_form_of_workload(domain, spec, neighboring):
     workload = parse_linear_workload(spec, domain)
     found = workload_sensitivity(workload, neighboring)
     assert (found.l1, found.l2_squared) == brute_force(workload, neighboring)
@@ -147,7 +147,7 @@ def test_square_root_is_rounded_up():
     ]  # fmt: skip
 
 
-def test_repeated_queries_count():
+def test_repeated_queries_increase_the_sensitivity():
     one = parse_linear_workload("monotone_conjunctions:1", BITS).queries[0]
     found = workload_sensitivity(LinearWorkload(BITS, (one,) * 4), ADD)
     assert (found.l1, found.l2) == (4 * UNIT, 2 * UNIT)

@@ -78,7 +78,7 @@ def test_create_table_gives_types_nulls_and_constraints(tmp_path, column):
         *((name, False) for name in ("paid", "idle", "id_type", "valid", "humidity", "", "age")),
     ],
 )
-def test_column_named_like_a_unit_is_open(name, is_unit):
+def test_type_of_a_column_named_like_a_unit_is_open(name, is_unit):
     properties = {name or "x": {"type": "integer", "minimum": 0, "maximum": 9}}
     ((_, entry),) = entries({"type": "object", "properties": properties}).items()
     assert isinstance(entry["type"], dict) == is_unit
@@ -87,7 +87,7 @@ def test_column_named_like_a_unit_is_open(name, is_unit):
             dp.domain_draft({"type": "object", "properties": properties}).domain()
 
 
-def test_declared_values_are_not_units():
+def test_column_with_declared_values_is_not_taken_for_a_unit():
     properties = {"site_id": {"enum": ["a", "b"]}, "is_id": {"type": "boolean"}}
     found = entries({"type": "object", "properties": properties})
     assert [each["type"] for each in found.values()] == ["categorical", "boolean"]
@@ -124,7 +124,7 @@ def test_table_is_chosen_by_name(tmp_path):
     assert [*entries(path, table="visits")] == [*entries(path, table="a.visits")] == ["x"]
 
 
-def test_sql_names_with_quotes_and_nested_types(tmp_path):
+def test_sql_quoted_names_are_read_and_nested_types_left_out(tmp_path):
     text = """CREATE TABLE "t;--" ("o""dd
         name" BOOL, `x` BOOL, a INT[], j JSON, d TIME, g GEOMETRY)"""
     with pytest.raises(dp.InputError, match=r"must be SQL that can be parsed.*dialect"):
@@ -289,7 +289,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-def test_sizes_by_name_are_a_domain():
+def test_sizes_by_column_name_give_a_domain():
     found = entries(SIZES)
     for name, largest in {"age": 84, "0": 1, "size": 2}.items():
         assert found[name] == {"type": "integer", "min": 0, "max": largest}
@@ -334,7 +334,7 @@ def test_hostile_names_are_kept_and_not_printed(tmp_path, capfd, monkeypatch):
     assert json.loads(draft.text()) == json.loads(pathlib.Path("d.json").read_text("utf-8"))
 
 
-def test_recursive_schemas_end():
+def test_reading_a_recursive_schema_terminates():
     itself = {"$ref": "#/$defs/A"}
     twice = [{"$ref": "#/$defs/B"}] * 2
     parts = {"A": {"anyOf": [itself, *twice]}, "B": {"oneOf": [itself, itself]}}
@@ -367,13 +367,13 @@ def test_recursive_schemas_end():
         (int, None, "must be a pydantic model"),
     ],
 )
-def test_refuses_what_is_not_a_schema_in_one_line(source, kind, condition):
+def test_refuses_invalid_schema_in_one_line(source, kind, condition):
     with pytest.raises(dp.InputError, match=condition) as caught:
         dp.domain_draft(source, kind)
     assert "\n" not in str(caught.value)
 
 
-def test_help_names_every_kind(capsys):
+def test_init_help_lists_every_kind_of_schema(capsys):
     with pytest.raises(SystemExit):
         main(["init", "--help"])
     out = " ".join(capsys.readouterr().out.split())
@@ -387,7 +387,7 @@ def test_help_names_every_kind(capsys):
         (KeyboardInterrupt(), "^$"),
     ],
 )
-def test_incomplete_file_is_removed(error, told, tmp_path, monkeypatch):
+def test_failed_write_leaves_no_file(error, told, tmp_path, monkeypatch):
     class Full(io.FileIO):
         def write(self, data: Any) -> int:
             super().write(data[:1])

@@ -80,7 +80,7 @@ rows = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 90)), 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "avro"])
 @settings(max_examples=10, deadline=None)
 @given(one=rows, other=rows)
-def test_files_of_one_schema_give_same_draft(tmp_path_factory, kind, one, other):
+def test_files_with_the_same_schema_give_the_same_draft(tmp_path_factory, kind, one, other):
     sources = (written_as(kind, tmp_path_factory.mktemp("rows"), rows) for rows in (one, other))
     first, second = (dp.domain_draft(source).text() for source in sources)
     assert first == second
@@ -140,7 +140,7 @@ CASES = [(kind, attribute) for attribute, kinds in TYPES.items() for kind in kin
 
 
 @pytest.mark.parametrize(("kind", "attribute"), CASES, ids=str)
-def test_arrow_type_makes_one_attribute_or_none(kind, attribute):
+def test_arrow_type_gives_an_attribute_or_is_left_out(kind, attribute):
     draft = dp.domain_draft(pa.schema([pa.field("key", pa.bool_()), pa.field("x", kind)]))
     if attribute is None:
         assert [name for name, _ in draft.left_out] == ["x"]
@@ -173,7 +173,7 @@ def test_damaged_file_is_refused_without_quoting_it(tmp_path, name):
     assert json.dumps(caught.value.args[1]) == json.dumps(str(path))
 
 
-def test_parquet_file_with_hostile_names(tmp_path, capfd):
+def test_hostile_parquet_names_are_kept_and_not_printed(tmp_path, capfd):
     names = ["q\"uo'te", "new\nline", "", "\x1b[31mred", "twice", "twice", "nested", "[b]"]
     columns = [pa.array([True])] * 6 + [pa.array([{"a": [1]}]), pa.array([False])]
     pq.write_table(pa.table(columns, names=names), tmp_path / "h.parquet")
@@ -218,7 +218,7 @@ def test_pandas_frame_gives_names_and_types():
     assert nullable == ["town", "floor", "text", "small", "weight", "seen", "seen there", "arrow"]
 
 
-def test_draft_of_a_pandas_frame_depends_on_no_value():
+def test_draft_of_a_pandas_frame_does_not_depend_on_values():
     text = dp.domain_draft(pandas_frame()).text()
     assert text == dp.domain_draft(pandas_frame("Bob", 7)).text()
     assert text == dp.domain_draft(pandas_frame().head(0)).text()
@@ -274,7 +274,7 @@ def test_csv_file_gives_its_names_with_open_types(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "\n1,2\n", f"83,{CANARY}\n", "a,a\n1,2\n", "a,\n1,2\n", "a,1e5\n", "\xff"]
 )
-def test_refuses_a_csv_file_without_a_header_and_shows_nothing_of_it(tmp_path, text, capsys):
+def test_csv_without_header_is_refused_without_quoting_it(tmp_path, text, capsys):
     source = csv_file(tmp_path, text, "latin-1")
     output = tmp_path / "domain.json"
     assert main(["init", source, "--output", str(output)]) == 2
@@ -293,7 +293,7 @@ def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
     assert names == ["age", "sex"]
 
 
-def test_null_none_gives_no_attribute_a_level_for_null(tmp_path, capsys):
+def test_null_none_adds_no_level_for_null(tmp_path, capsys):
     schema = pa.schema({"age": pa.int64(), "alive": pa.bool_()})
     assert all(each["nullable"] for each in dp.domain_draft(schema).attributes)
     bare = dp.domain_draft(schema, null="none")

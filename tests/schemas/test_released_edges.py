@@ -75,7 +75,7 @@ def test_level_above_its_share_is_its_own_bin():
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("strategy", ["textbook_tree", "tree"])
-def test_no_bin_consists_of_noise(strategy, seed):
+def test_no_bin_consists_of_noise_only(strategy, seed):
     counts = np.zeros(128, np.int64)
     counts[[10, 11, 70]] = [400, 600, 800]
     release = released(counts, strategy=strategy, epsilon=0.5, seed=seed)

@@ -75,7 +75,7 @@ def test_keeps_at_most_the_allowed_windows_of_any_run(most, protected):
 
 
 @given(st.lists(st.sampled_from(HELD), min_size=2, max_size=9), st.sampled_from(LIMITS), st.data())
-def test_one_unit_does_not_change_the_windows_of_others(held, limits, data):
+def test_unit_does_not_change_the_windows_of_other_units(held, limits, data):
     units = fingerprints(len(held), data.draw(st.sampled_from([1, 3, len(held)])))
     gone = data.draw(st.integers(0, len(held) - 1))
     others = [place for place in range(len(held)) if place != gone]
