@@ -1,4 +1,4 @@
-"""The Beam layer: thin stages around the folders that know no Beam, loaded at their first use."""
+"""The Beam layer: thin transforms around the Beam-free packages, imported at first use."""
 
 from typing import TYPE_CHECKING, Any
 

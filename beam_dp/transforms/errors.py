@@ -1,4 +1,4 @@
-"""Errors that a job may show, which hold nothing of a record."""
+"""Errors that a job may show, because their messages contain nothing from records."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class ReadError(RuntimeError):
-    """An input file is damaged or gone, or of another schema: its name, and public ones."""
+    """An input file is damaged, missing or has another schema; shows only public names."""
 
 
 class SetupError(RuntimeError):
-    """A worker could not be set up, before it saw any record; the message names what is missing."""
+    """A worker could not be set up, before it received records; the message states the reason."""
 
 
 class FileError(ValueError):
@@ -30,10 +30,10 @@ class FileError(ValueError):
 
 
 def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
-    """Lets ``DoFn.setup`` report what a worker lacks, if ``public_fault`` knows it.
+    """Decorates ``DoFn.setup``: raises errors that ``public_fault`` describes as ``SetupError``.
 
-    Not for other methods: a runner calls ``setup`` before it hands over elements. Other errors
-    pass unchanged, and are withheld where the job is run.
+    Use the decorator only for ``setup``, which a runner calls before it hands over elements. Other
+    errors pass unchanged; the program that runs the job withholds them.
     """
 
     @functools.wraps(setup)
@@ -51,7 +51,7 @@ def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def name_file_only(path: str) -> Iterator[None]:
-    """Replaces any error of reading a file by one that contains only the file's name."""
+    """Replaces any error while reading a file with an error that contains only the file's name."""
     try:
         yield
     except ReadError:
@@ -59,5 +59,5 @@ def name_file_only(path: str) -> Iterator[None]:
     except FileError as error:
         raise ReadError(f"{path}: {error}") from None
     except Exception:
-        # Parsers quote the bytes they stumble on.
+        # Parsers quote invalid bytes in their messages.
         raise ReadError(f"{path}: cannot be read") from None

@@ -1,4 +1,4 @@
-"""Transforms that write a release, or answers: as a release, or a stream by batches."""
+"""Transforms that write a release, or answers: as one release, or in batches from a stream."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from beam_dp.transforms.reading.records import refuse_windows
 class WriteRelease(beam.PTransform):
     """Writes the shards of a release as a directory; the first complete draw wins.
 
-    A bundle that is retried writes the same draw again, which changes nothing. If a runner delivers
-    two draws, one is committed and the other discarded unseen. Nothing is written earlier;
-    ``beam_dp.releases.probe_output`` checks before you pay whether the directory can be written.
+    A retried bundle writes the same draw again, without effect. If a runner delivers two draws, one
+    draw is committed and the other is discarded unseen. Nothing is written before the draw; call
+    ``beam_dp.releases.probe_output`` before you pay to check that the directory is writable.
 
     Args:
-        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER`` or
-            ``s3://BUCKET/FOLDER``; it does not exist yet, or is empty.
+        directory: a local directory that every worker can access, ``gs://BUCKET/FOLDER`` or
+            ``s3://BUCKET/FOLDER``. The directory must be empty or not exist yet.
 
     Raises:
-        InputError: if the directory holds something, also drafts of another job, or can't be
-            written; when applied, if the shards are windowed, or the pipeline writes there already.
+        InputError: if the directory is not empty (even if it contains only drafts of another job)
+            or not writable; when applied, if the shards are windowed, or another transform of the
+            pipeline writes to the directory.
 
     Output: the directory, once a release is in it.
     """
@@ -46,7 +47,7 @@ class WriteRelease(beam.PTransform):
         self.directory = os.fspath(directory)
 
     def expand(self, shards: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:
-        """Joins the shards of each draw, then writes."""
+        """Joins the shards of each draw, then writes the release."""
         refuse_windows(shards)
         take_output(shards.pipeline, self.directory)
         return (
@@ -64,7 +65,7 @@ class _Write(beam.DoFn):
         shards = list(draw[1])
         pieces = {number: piece for number, _, piece in shards}
         num_pieces = shards[0][1]
-        # Otherwise the attempt is incomplete.
+        # An attempt with missing shards is skipped.
         if len(pieces) == num_pieces:
             data = b"".join(pieces[number] for number in range(num_pieces))
             commit_draw(Draw.from_bytes(data), self.directory)
@@ -75,25 +76,25 @@ class WriteAnswers(beam.PTransform):
     """Writes the answers of ``AnswerQueries`` or ``AnswerWorkload``.
 
     Answers to bounded queries become one release, ``answers-*.avro`` and ``card.json``: the first
-    run that is complete wins, as in ``WriteRelease``. Answers to a stream become a file for each
-    batch, which appears complete and once: of two attempts at the same batch the first stays.
-    Files of a stream are numbered within their run, with no gap once it has ended.
+    complete run wins, as in ``WriteRelease``. Answers to a stream become one file per batch. A file
+    appears complete and only once: of two attempts at the same batch, the first is kept. The files
+    of a stream are numbered within their run, without gaps once the run has ended.
 
     Args:
-        directory: a local directory that every worker sees, ``gs://BUCKET/FOLDER``
-            or ``s3://BUCKET/FOLDER``. For bounded queries it does not exist yet or is empty; a
-            stream may find its own files.
+        directory: a local directory that every worker can access, ``gs://BUCKET/FOLDER``
+            or ``s3://BUCKET/FOLDER``. For bounded queries, the directory must be empty or not exist
+            yet. For a stream, it may contain files of the same stream.
         plan: the plan of the answers.
-        ledger_token: the token that paid for them; the card then names its entry.
-        state_number: number of the saved state that the run resumed; the card then names it,
-            because one entry of a ledger then has several cards.
+        ledger_token: the token that paid for the answers; the card then names the ledger entry.
+        state_number: the number of the saved state from which the run was resumed; the card then
+            names the number, because one ledger entry then has several cards.
 
     Raises:
-        InputError: if the directory can't be written, or the token paid for something else; when
-            applied, if the pipeline writes there already, or answers are bounded and it holds
-            something, or they are windowed.
+        InputError: if the directory is not writable, or the token paid for another plan; when
+            applied, if another transform of the pipeline writes to the directory, or if answers are
+            bounded and windowed, or bounded and the directory is not empty.
 
-    Output: the directory, for each thing that was written in it.
+    Output: the directory, once per release or batch file written.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class WriteAnswers(beam.PTransform):
         self.state_number = state_number
 
     def expand(self, batches: beam.PCollection[AnswerBatch]) -> beam.PCollection[str]:
-        """Checks the directory of a release, then writes."""
+        """Checks the directory, then writes the answers."""
         if batches.is_bounded:
             refuse_windows(batches)
         take_output(batches.pipeline, self.directory)
@@ -142,7 +143,7 @@ class _WriteRun(beam.DoFn):
         run_id, batches = run
         by_number = {batch.number: batch for batch in batches}
         first = next(iter(by_number.values()))
-        # Otherwise the run is incomplete.
+        # A run with missing batches is skipped.
         if len(by_number) == first.num_batches:
             card = self.plan.card(first.num_records)
             if self.state_number is not None:
@@ -168,24 +169,24 @@ _TAKEN: WeakKeyDictionary[beam.Pipeline, set[str]] = WeakKeyDictionary()
 
 
 def refuse_taken_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that another writer of the pipeline has taken, under any path."""
+    """Refuses a directory that another transform of the pipeline writes to, under any path."""
     if _place(directory) in _TAKEN.get(pipeline, ()):
         condition = "must be another directory: this pipeline writes there already"
         raise InputError("output", os.fspath(directory), condition)
 
 
 def take_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Remembers that a pipeline writes to a directory."""
+    """Records that a pipeline writes to a directory."""
     refuse_taken_output(pipeline, directory)
     _TAKEN.setdefault(pipeline, set()).add(_place(directory))
 
 
 def outputs_of(pipeline: beam.Pipeline) -> list[str]:
-    """Returns the directories that a pipeline writes to, sorted; local ones as real paths."""
+    """Returns the directories that a pipeline writes to, sorted, with real paths if local."""
     return sorted(_TAKEN.get(pipeline, ()))
 
 
 def _place(directory: str | os.PathLike[str]) -> str:
-    """Returns one text for all paths of a directory; links and ``..`` mean nothing in a bucket."""
+    """Returns the same string for all paths of a directory, resolving links if it is local."""
     text = os.fspath(directory)
     return text.rstrip("/") if is_url(text) else os.path.realpath(text)

@@ -42,7 +42,7 @@ from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
-# Whose steps all see the same folders.
+# Runners on one machine, so that all steps access the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
 
@@ -50,51 +50,50 @@ class AnswerQueries(beam.PTransform):
     """Answers linear queries about records, one at a time: ``mechanisms.PrivateMW``.
 
     Privacy: all answers of one job together satisfy ``plan.guarantee``, for records whose unit
-    is ``plan.guarantee.privacy_unit``, and queries that may depend on earlier answers. That is
-    paid when the job is submitted, however many queries come. The counts are computed as in
-    ``ReleaseSyntheticDatabase``, and are as secret as the records.
+    is ``plan.guarantee.privacy_unit``, and for queries that may depend on earlier answers. The
+    budget is spent when the job is submitted, regardless of the number of queries. The counts are
+    computed as in ``ReleaseSyntheticDatabase``, and are as secret as the records.
 
-    Bounded queries are answered by one step, like a release is drawn: everything it says has one
-    random ``run_id``, and ``WriteAnswers`` commits one run. Unbounded ones are answered under one
-    key, as they come. The state of the run commits together with the answers that follow from
-    it, or neither does, as Beam promises of a bundle; so a bundle that is done again starts from
-    the state before it, and what it said the first time is thrown away. A runner that shows
-    outputs of a bundle and then throws its state away breaks the guarantee.
+    Bounded queries are answered by one step, as a release is drawn: all its answers have one
+    random ``run_id``, and ``WriteAnswers`` commits one run. Unbounded queries are answered under
+    one key, in order of arrival. Beam promises that the state of the run commits together with the
+    answers of a bundle, or not at all. So a retried bundle starts from the state before the bundle,
+    and its first answers are discarded. A runner that shows the outputs of a bundle and then
+    discards its state breaks the guarantee.
 
-    The state of a stream holds the noisy threshold, which is secret: with it the answers tell
-    more than is promised. Checkpoints and snapshots need the access control of the records, and
-    a job that is started twice from one snapshot spends the budget twice.
+    The state of a stream contains the noisy threshold, which is secret: together with the
+    threshold, the answers reveal more than the guarantee allows. Protect checkpoints and snapshots
+    like the records. A job that is started twice from one snapshot spends the budget twice.
 
     Args:
-        plan: from ``plan_private_mw``.
-        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
-        start: the release to start from; given if the plan starts from one, and only then.
-        ledger_token: from ``Ledger.spend``, for just this run.
-        save_in: an existing folder, private, to which each attempt at bounded queries saves its
-            run, as ``save_private_mw`` does, under its ``run_id``. Keep that of the answers that
-            were written, and remove the folder.
-        resume: a folder of a saved run, from which bounded queries go on; nothing is spent. The
-            state is used up before the first of them is answered: an attempt that is done again
-            fails, because a state is used once.
-        ledger: the URL of the ledger that paid for the run to resume, if one did.
+        plan: a plan from ``plan_private_mw``.
+        records: Arrow batches (``ReadRecords``), pandas frames, dicts or rows; bounded.
+        start: the release to start from; required if, and only if, the plan starts from a release.
+        ledger_token: the token from ``Ledger.spend`` that paid for this run.
+        save_in: an existing private folder. Each attempt at bounded queries saves its run there
+            under its ``run_id``, as ``save_private_mw`` does. Keep the saved run whose answers were
+            written, and remove the folder.
+        resume: the folder of a saved run that bounded queries continue, without spending budget.
+            A saved state can be used only once and is used up before the first answer, so a
+            retried attempt fails.
+        ledger: the URL of the ledger that paid for the resumed run, if any.
 
     Raises:
-        InputError: if the start is missing or of another domain, the token paid for something
-            else, or the saved run is refused; when applied, if the records are windowed or
-            unbounded, or lack a column; or if a run is saved or resumed in a stream, or on a runner
-            whose workers are other machines, which have other folders.
+        InputError: if the start is missing or has another domain, the token paid for another run,
+            or the saved run is refused; when applied, if the records are windowed or unbounded, or
+            lack a column; or if a run is saved or resumed in a stream, or on a runner whose workers
+            are other machines with other folders.
 
-    Input: queries, each a line of JSON or a dict as ``LinearQueries.from_json`` reads, with an
-    ``id`` if it likes; or a list of them, which are answered in this order, or pairs of a number
-    and a list, which are answered in the order of the numbers. Any windows: there is one run for
-    all of them.
+    Input: queries, as lines of JSON or dicts that ``LinearQueries.from_json`` reads, optionally
+    with an ``id``. Elements may also be lists of queries, answered in the order of the list, or
+    pairs of a number and a list, answered in the order of the numbers. The input may have any
+    windows; one run answers all queries.
 
-    Output: ``AnswerBatch`` elements of a few MB in the global window. A query that is refused gets
-    a row with an ``error``, spends nothing, and stops nothing.
+    Output: ``AnswerBatch`` elements of a few MB in the global window. A refused query results in a
+    row with an ``error``, spends no budget, and does not stop the run.
 
-    Cost: ``PrivateMW``; in a stream also state for each new query, a few kB, but about 7 bytes a
-    cell for one with explicit values; and after a bundle that was done again the replay of all
-    updates.
+    Cost: as for ``PrivateMW``. A stream also has state of a few kB per new query, or about 7 bytes
+    per cell for a query with explicit values; after a retried bundle it replays all updates.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class AnswerQueries(beam.PTransform):
         if start is not None:
             condition = "must be a release of this domain"
             plan.domain.check_same(start.domain, "start", start.domain.names, condition)
-        plan.paid_by(ledger_token)  # or refuses
+        plan.paid_by(ledger_token)  # raises if the token paid for another plan
         if resume is not None:
             saved_runs.check_private_mw(resume, plan)
         self.records = records
@@ -126,13 +125,13 @@ class AnswerQueries(beam.PTransform):
             start=None if start is None else release_to_bytes(start),
             token=ledger_token,
             resume=None if resume is None else os.fspath(resume),
-            # A URL can hold a password, and graphs are shown. Only a run that resumes needs the
-            # ledger, and that is refused where workers are other machines.
+            # A URL may contain a password, and job graphs are shown. Only a resumed run needs the
+            # ledger, and resuming is refused if workers are other machines.
             ledger=None if resume is None else ledger,
         )
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
-        """Counts the records, then answers."""
+        """Counts the records, then answers the queries."""
         starter, plan = self.starter, self.starter.plan
         if self.save_in is not None or starter.resume is not None:
             _refuse_elsewhere(queries)
@@ -157,7 +156,7 @@ class AnswerQueries(beam.PTransform):
 
 
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
-    """Refuses to save or resume where a folder is not the same one for every step."""
+    """Refuses to save or resume a run if steps may run on machines with different folders."""
     if not queries.is_bounded:
         condition = "must be bounded where a run is saved or resumed: a stream keeps its own state"
         raise InputError("queries", "unbounded", condition)
@@ -170,7 +169,7 @@ def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Starter:
-    """What runs are made from; part of the job graph: public, but for the ledger's password."""
+    """Creates runs. Part of the job graph: everything except the ledger's password is public."""
 
     plan: PrivateMWPlan
     start: bytes | None
@@ -210,13 +209,13 @@ def _answer_all(
     rows = [saved_runs.answer_line(run, queries, line)[0] for line in one_worker.each_query(lines)]
     run_id, total = noise.draw_id(), run.settings.total
     if save_in is not None:
-        # The secret goes from this step to the disk, and into no collection.
+        # This step writes the secret state to disk, and never to a collection.
         saved_runs.save_private_mw(run, os.path.join(save_in, run_id))
     return one_worker.answer_batches(run_id, total, rows)
 
 
 class _Batch(beam.DoFn):
-    """Collects the queries of a bundle under the one key: a state transaction for all of them."""
+    """Collects the queries of a bundle under one key, so that they share a state transaction."""
 
     def start_bundle(self) -> None:
         self._lines: list[Any] = []
@@ -233,17 +232,17 @@ class _Batch(beam.DoFn):
             )
 
 
-# Version, run, number of the next batch, and the checkpoint of the run, which is secret.
+# The version, the run id, the number of the next batch, and the secret checkpoint of the run.
 _HEAD = beam.DoFn.StateParam(ReadModifyWriteStateSpec("head", beam.coders.FastPrimitivesCoder()))
 _LOG = beam.DoFn.StateParam(BagStateSpec("log", beam.coders.StrUtf8Coder()))
 
 
 class _AnswerStream(beam.DoFn):
-    """Answers batches under one key; the state of the run commits with their answers.
+    """Answers batches under one key; the state of the run commits together with the answers.
 
-    The run itself, with its dense tables, is kept on this object and used again only while the
-    state holds the random version that this object wrote last: after a bundle that failed, or on
-    another worker, it is made anew from the state.
+    This object caches the run with its dense tables. The cached run is used only while the state
+    contains the random version that this object wrote last. After a failed bundle, or on another
+    worker, the run is rebuilt from the state.
     """
 
     def __init__(self, starter: _Starter) -> None:
@@ -251,7 +250,7 @@ class _AnswerStream(beam.DoFn):
 
     @show_setup
     def setup(self) -> None:
-        # Never pickled: copies of a generator would draw the same noise.
+        # The source is never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
         self._queries = LinearQueries(self.starter.plan.domain)
         self._kept: tuple[str, PrivateMW] | None = None
@@ -265,7 +264,7 @@ class _AnswerStream(beam.DoFn):
         log: Any = _LOG,
     ) -> Iterator[one_worker.AnswerBatch]:
         known = head.read()
-        # Not kept while it answers: a failure must not leave a run ahead of its state.
+        # Not cached while answering: after a failure, the cached run would be ahead of the state.
         kept, self._kept = self._kept, None
         if known is None:
             run_id, number = self._noise.draw_id(), 0
@@ -293,23 +292,24 @@ class _AnswerStream(beam.DoFn):
 
 
 class AnswerWorkload(beam.PTransform):
-    """Answers a workload of linear queries at once, or those of them with the largest answers.
+    """Answers a workload of linear queries at once, or only the queries with the largest answers.
 
-    Privacy: ``plan.guarantee``, as ``draw_workload_answers`` and ``draw_top_queries`` say. Noise
-    is drawn once, by one step behind which a ``Reshuffle`` stands; a draw that is done again has
-    another ``run_id``, and ``WriteAnswers`` commits one.
+    Privacy: the output satisfies ``plan.guarantee``, as described in ``draw_workload_answers`` and
+    ``draw_top_queries``. Noise is drawn once, by one step before a ``Reshuffle``. A repeated draw
+    has another ``run_id``, and ``WriteAnswers`` commits only one draw.
 
     Args:
-        plan: from ``plan_workload_answers`` or ``plan_top_queries``.
-        lines: what was asked; every query is in the plan's workload, refused ones get an error.
-        ledger_token: from ``Ledger.spend``, for just this.
+        plan: a plan from ``plan_workload_answers`` or ``plan_top_queries``.
+        lines: the lines of the query file. Valid queries must be in the plan's workload; refused
+            lines result in rows with an error.
+        ledger_token: the token from ``Ledger.spend`` that paid for these answers.
 
     Raises:
-        InputError: if a query is not in the workload, or the token paid for something else; when
+        InputError: if a query is not in the workload, or the token paid for another plan; when
             applied, if the records are windowed or unbounded, or lack a column.
 
-    Output: ``AnswerBatch`` elements of a few MB, by their numbers in the order of the lines; the
-    largest answers in the order in which they were chosen, and then refused lines.
+    Output: numbered ``AnswerBatch`` elements of a few MB, in the order of the lines. The largest
+    answers are in the order in which they were chosen, followed by refused lines.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class AnswerWorkload(beam.PTransform):
                 self.rows.append((row | stated, places[line.query]))
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
-        """Counts, draws."""
+        """Counts records, then draws the answers."""
         plan, domain = self.plan, self.plan.workload.domain
         count = summarise.CountCells(domain, plan.guarantee, unit_costs=plan.unit_costs)
         shards = records | "Count" >> count
@@ -362,7 +362,7 @@ def _workload_answers(
     values = plan.answered(histogram.counts, noise)
     told = [each for each in asked if each[1] is None or each[1] in values]
     if isinstance(plan, TopQueriesPlan):
-        # By rank; others stay as they were asked.
+        # Chosen queries by rank, then refused lines in their order.
         ranks: dict[int | None, int] = {place: rank for rank, place in enumerate(values)}
         told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
     rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
@@ -370,37 +370,37 @@ def _workload_answers(
     return one_worker.answer_batches(noise.draw_id(), public, rows)
 
 
-# Fingerprints need no more of their key than its sixteen bytes.
+# Fingerprints only need the sixteen bytes of the hash key, not more independence.
 _INDEPENDENCE = 1
 
 
 class AnswerSparseQueries(beam.PTransform):
     """Answers sparse queries about the keys of records, one at a time: ``mechanisms.SparseMW``.
 
-    Privacy: all answers of one job together satisfy ``plan.guarantee``, as those of
-    ``AnswerQueries``, for records whose unit is ``plan.guarantee.privacy_unit``. Each record counts
-    for one key. The counts of keys are computed as in ``ReleaseProjection``, and are as secret as
-    the records; the one step that answers gets them as a side input. Everything it says has one
-    random ``run_id``, and ``WriteAnswers`` commits one run.
+    Privacy: all answers of one job together satisfy ``plan.guarantee``, as in ``AnswerQueries``,
+    for records whose unit is ``plan.guarantee.privacy_unit``. A record counts for one key. The
+    counts of keys are computed as in ``ReleaseProjection``, and are as secret as the records. One
+    step, with the counts as a side input, answers all queries. All its answers have one random
+    ``run_id``, and ``WriteAnswers`` commits one run.
 
     Args:
-        plan: from ``plan_sparse_mw``.
-        columns: the column of keys; without weights.
-        records: Arrow batches (``ReadRecords``), frames of pandas, dicts, rows; bounded.
-        ledger_token: from ``Ledger.spend``, for just this run.
+        plan: a plan from ``plan_sparse_mw``.
+        columns: the column of keys, without weights.
+        records: Arrow batches (``ReadRecords``), pandas frames, dicts or rows; bounded.
+        ledger_token: the token from ``Ledger.spend`` that paid for this run.
 
     Raises:
-        InputError: if there are weights, or the token paid for something else; when applied, if
+        InputError: if there are weights, or the token paid for another run; when applied, if
             the records are windowed or unbounded or lack a column, or the queries are unbounded.
 
-    Input: queries, each a line of JSON or a dict ``{"sparse": {...}}``, with an ``id`` if it likes;
-    or lists of them, as of ``AnswerQueries``.
+    Input: queries, as lines of JSON or dicts ``{"sparse": {...}}``, optionally with an ``id``, or
+    lists of queries as for ``AnswerQueries``.
 
-    Output: ``AnswerBatch`` elements of a few MB. A query that is refused gets a row with an
-    ``error``, spends nothing, and stops nothing.
+    Output: ``AnswerBatch`` elements of a few MB. A refused query results in a row with an
+    ``error``, spends no budget, and does not stop the run.
 
-    Cost: 16 bytes a distinct key of the records in the memory of one worker; about 5 microseconds
-    an element of a query.
+    Cost: 16 bytes per distinct key in the memory of one worker; about 5 microseconds per element
+    of a query.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ class AnswerSparseQueries(beam.PTransform):
         self.hash_key = HashKey.draw(_INDEPENDENCE)
 
     def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
-        """Counts the keys, then answers."""
+        """Counts the keys, then answers the queries."""
         if not queries.is_bounded:
             raise InputError("queries", "an unbounded collection", "must be bounded for sparse_mw")
         refuse_windows(self.records)
@@ -453,7 +453,7 @@ def _sparse_answers(
 
 
 class _CountsByFingerprint(Mapping[Element, int]):
-    """Counts of elements, looked up by their fingerprints; an integer is its own. Secret."""
+    """Counts of elements, looked up by fingerprint; integers are their own fingerprints. Secret."""
 
     def __init__(self, counts: ElementCounts, hash_key: HashKey) -> None:
         self._elements = counts.elements

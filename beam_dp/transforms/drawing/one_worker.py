@@ -1,6 +1,6 @@
-"""The step that draws noise, on one worker with enough memory, and what it sends on.
+"""The step that draws noise, on one worker with enough memory, and the elements that it outputs.
 
-All that it sends is public, in elements of a few MB that any runner carries.
+All outputs of the step are public, in elements of a few MB that any runner supports.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from beam_dp.releases.release import Release
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.errors import show_setup, withhold_messages
 
-ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, how many, bytes)
+ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, number of shards, bytes)
 Row = dict[str, Any]
 
 
 class AnswerBatch(NamedTuple):
-    """Answers that were committed together; public.
+    """Answers that were committed together. Public.
 
-    ``number``: of the batch in its run, from 0.
-    ``num_records``: N of the run, public or noisy; None where it is private and not needed.
-    ``num_batches``: of the run; None for a stream, which is not counted before it ends.
+    ``number``: the number of the batch in its run, from 0.
+    ``num_records``: the public or noisy number of records; None if it is private and not needed.
+    ``num_batches``: the number of batches in the run; None for a stream, where it is not known yet.
     """
 
     run_id: str
@@ -37,13 +37,13 @@ class AnswerBatch(NamedTuple):
     num_batches: int | None = None
 
 
-# Characters of an element; of a row besides its texts.
+# The largest number of characters in an element, and the characters per row beyond the query.
 ELEMENT_TEXT = 2**21
 _ROW_TEXT = 512
 
 
 def answer_batches(run_id: str, num_records: int | None, rows: list[Row]) -> list[AnswerBatch]:
-    """Returns all answers of a run, in batches of a few MB; one if there are no answers."""
+    """Returns all answers of a run, in batches of a few MB; one empty batch without answers."""
     parts = _parts(rows, lambda row: len(row["query"] or "") + _ROW_TEXT) or [[]]
     return [
         AnswerBatch(run_id, number, num_records, part, len(parts))
@@ -52,12 +52,12 @@ def answer_batches(run_id: str, num_records: int | None, rows: list[Row]) -> lis
 
 
 def numbered_queries(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Returns queries in numbered lists of a few MB: a collection keeps no order."""
+    """Returns queries in numbered lists of a few MB, because a collection has no order."""
     return list(enumerate(_parts(lines, len)))
 
 
 def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
-    """Splits items into lists of at most ``ELEMENT_TEXT`` characters, but at least one item."""
+    """Splits items into lists of at least one item and at most ``ELEMENT_TEXT`` characters."""
     parts: list[list[Any]] = []
     held = ELEMENT_TEXT
     for item in items:
@@ -70,7 +70,7 @@ def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
 
 
 def each_query(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yields the single queries of queries and lists; numbered lists first, by number."""
+    """Yields the queries in single queries and lists; numbered lists come first, by number."""
     others: list[Any] = []
     numbered: list[tuple[int, list[Any]]] = []
     for element in elements:
@@ -97,20 +97,20 @@ RELEASE_SHARD_BYTES = 2**23
 
 
 class Draw(beam.DoFn):
-    """The only step that draws noise; ``drawing`` returns public values from it and side inputs."""
+    """The only step that draws noise; ``drawing`` maps noise and side inputs to public values."""
 
     def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
         self.drawing = drawing
 
     @show_setup
     def setup(self) -> None:
-        """Opens the source of noise, on the worker."""
-        # Never pickled: copies of a generator would draw the same noise.
+        """Opens the source of noise on the worker."""
+        # The source is never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
 
     @withhold_messages
     def process(self, _: None, *sides: Any) -> Iterator[Any]:
-        """Finishes the draw before it yields anything."""
+        """Finishes the draw before yielding any output."""
         return iter(list(self.drawing(self._noise, *sides)))
 
 
@@ -121,15 +121,15 @@ def draw_once(
     min_ram: int,
     output_type: Any,
 ) -> beam.PCollection[Any]:
-    """Returns what one step draws, which takes one public element, from behind a barrier.
+    """Returns the values that one step draws from one public element, after a ``Reshuffle``.
 
-    ``sides``: its side inputs; None is passed on as it is. Counts are side inputs, so that an
-    empty collection of records makes a release, too.
-    ``min_ram``: bytes of memory that the runner is asked for, so they must be public.
+    ``sides``: the side inputs of the step; None is passed on unchanged. Counts are side inputs, so
+    that even an empty collection of records results in a release.
+    ``min_ram``: the bytes of memory requested from the runner, a public number.
 
-    A hint makes an environment of its own, and a runner fuses only steps of one environment. The
-    element before the step and the barrier behind it have the same hint, so that stages end where
-    they would end without it.
+    Steps with a resource hint run in a separate environment, and a runner fuses only steps in the
+    same environment. The input element and the ``Reshuffle`` have the same hint as the step, so
+    that stages are the same as without the hint.
     """
     given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
     draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)
@@ -149,7 +149,7 @@ def draw_release(
     plan: LeftOutPlan | None = None,
     left_out: beam.PCollection[tuple[int, bytes]] | None = None,
 ) -> beam.PCollection[ReleaseShard]:
-    """Returns the shards of one draw, with counts of left-out records if ``plan`` is given."""
+    """Returns the shards of one drawn release; ``plan`` adds noisy counts of left-out records."""
     drawing = functools.partial(_drawn, release, plan)
     return draw_once(pipeline, drawing, (left_out, *sides), min_ram, ReleaseShard)
 
@@ -161,7 +161,7 @@ def _drawn(
     left_out: Iterable[tuple[int, bytes]] | None,
     *sides: Any,
 ) -> Iterator[ReleaseShard]:
-    """Yields the shards of a release, with noisy counts of records left out if there is a plan."""
+    """Yields the shards of a release; ``plan`` adds noisy counts of left-out records."""
     drawn = release(noise, *sides)
     if plan is not None and left_out is not None:
         counts = HistogramAccumulator(plan.domain).from_shards(left_out).counts
@@ -170,7 +170,7 @@ def _drawn(
 
 
 def release_shards(release: Release) -> Iterator[ReleaseShard]:
-    """Yields a serialised release in pieces that a runner can carry."""
+    """Yields a serialised release in shards that are small enough for a runner."""
     data = release_to_bytes(release)
     num_pieces = -(-len(data) // RELEASE_SHARD_BYTES)
     for number in range(num_pieces):

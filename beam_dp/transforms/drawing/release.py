@@ -1,4 +1,4 @@
-"""The transforms from records to a synthetic database, to interval counts, or to a sketch."""
+"""The transforms that release a synthetic database, interval counts, or a sketch of records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ReleasePlanned(beam.PTransform):
-    """``ReleaseSyntheticDatabase`` of what was planned before: a plan takes seconds."""
+    """``ReleaseSyntheticDatabase`` with an existing plan, because planning takes seconds."""
 
     def __init__(
         self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
@@ -60,7 +60,7 @@ class ReleasePlanned(beam.PTransform):
         self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, limits contributions, counts, draws."""
+        """Encodes records, limits contributions, counts, and draws the release."""
         encoded, left_out = summarise.limited_records(
             records,
             self.plan.domain,
@@ -81,39 +81,38 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
     """Releases a synthetic database that answers a workload.
 
     Privacy: the output satisfies ``guarantee`` for records whose unit is
-    ``guarantee.privacy_unit``. The distributed part computes exact integer tables and is as
-    secret as the records. Noise is drawn once, by one step after the last combine; a
-    ``Reshuffle`` keeps that step apart from whatever reads its output, so that a reader that is
-    retried sees the same draw. Beam may still redo the drawing step, where a runner does not
-    keep what passed the ``Reshuffle``: each draw has an id of its own, and ``WriteRelease``
-    commits one of them.
+    ``guarantee.privacy_unit``. The distributed part computes exact integer tables, which are as
+    secret as the records. Noise is drawn once, by one step after the last combine. A ``Reshuffle``
+    separates the drawing step from the steps that read its output, so that a retried reader sees
+    the same draw. Beam may still repeat the drawing step if a runner does not keep the elements
+    after the ``Reshuffle``. Each draw has a unique id, and ``WriteRelease`` commits only one draw.
 
-    Everything that can be refused is refused here or when this is applied, from public
-    parameters. No record makes it fail, and no log or metric tells of records.
+    The constructor and the application to records refuse all invalid arguments, based on public
+    parameters alone. No record makes the transform fail, and no log or metric depends on records.
 
     Args:
-        domain: the universe; records outside it are left out, silently.
-        workload: the marginals that the release must answer; for ``SmallDB`` any linear
+        domain: the universe; records outside the domain are silently left out.
+        workload: the marginals that the release must answer; for ``SmallDB``, any linear
             queries.
-        guarantee: what is promised.
-        mechanism: how it is kept.
-        num_records: the number of records, where it is public; ``"noisy"`` to estimate it from
+        guarantee: the promised guarantee.
+        mechanism: the mechanism that draws the release.
+        num_records: the number of records if it is public; ``"noisy"`` to estimate it from
             the budget.
-        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
-            Without one nothing is recorded.
-        count_left_out: whether the records outside the domain are counted, with noise, from 5 %
-            of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
-        within_bins: whether released values of attributes with bins are drawn, ``"uniform"`` in
-            the bin, or are its ``"midpoint"``. Of more than 2^25 such values it is the midpoint.
-        records_format: of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
-        start_from: a ``SyntheticDatabase`` of the same domain that was released before, or a table
-            of public records, whose distribution the hypothesis starts from if that seems to lower
-            its error: see ``StartingRecords``. What is measured and promised stays as it is.
+        ledger_token: the token from ``Ledger.spend`` that paid for this release; the card then
+            names the ledger entry. Without a token, nothing is recorded.
+        count_left_out: whether to count records outside the domain, with noise, from 5 % of the
+            budget (see ``plan_left_out``). The release contains the counts as ``left_out``.
+        within_bins: ``"uniform"`` to draw released values uniformly in their bins, ``"midpoint"``
+            for the midpoints of bins. More than 2^25 values are always midpoints.
+        records_format: the format of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
+        start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
+            records. The hypothesis starts from its distribution if that seems to lower the error
+            (see ``StartingRecords``). Measurements and guarantee stay the same.
 
     Raises:
-        InputError: if the mechanism refuses these parameters, the token paid for something else, or
-            edges of the domain came from a release and no token of its budget pays; when applied,
-            if the records are windowed or unbounded, or lack a column.
+        InputError: if the mechanism refuses these parameters, the token paid for another release,
+            or edges of the domain came from a release and the token is not of the same budget;
+            when applied, if the records are windowed or unbounded, or lack a column.
 
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
@@ -153,19 +152,19 @@ def _released_database(
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
 ) -> SyntheticDatabase:
-    """Runs the mechanism on the summary."""
+    """Runs the mechanism on the counts."""
     summary = accumulator.from_shards(shards)
     return draw_database(mechanism, plan, summary, noise, _log_progress)
 
 
 def _log_progress(step: str, done: int, total: int) -> None:
-    """Logs a public quantity where programs listen for it; of a step that is one, its name."""
+    """Logs the public progress of a step, for programs to display; one-part steps by name only."""
     text = step if total == 1 else f"{step}: {done} of {total}"
     logging.getLogger("beam_dp.progress").info("%s", text)
 
 
 class ReleasePlannedIntervals(beam.PTransform):
-    """``ReleaseIntervals`` with a plan from ``plan_attribute``, which takes seconds to make."""
+    """``ReleaseIntervals`` with a plan from ``plan_attribute``, because planning takes seconds."""
 
     def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
@@ -175,7 +174,7 @@ class ReleasePlannedIntervals(beam.PTransform):
         self.plan = plan.paid_by(ledger_token)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Counts, draws."""
+        """Counts records, then draws the release."""
         encoded, left_out = summarise.limited_records(
             records,
             self.domain,
@@ -195,28 +194,30 @@ class ReleasePlannedIntervals(beam.PTransform):
 class ReleaseIntervals(ReleasePlannedIntervals):
     """Releases counts of all intervals of one ordered attribute: integers, or bins.
 
-    Privacy: the output satisfies ``guarantee``, as ``plan_intervals`` says. The distributed part
-    is the exact histogram of the attribute, as secret as the records. Noise is drawn once, by one
-    step behind which a ``Reshuffle`` stands; see ``ReleaseSyntheticDatabase``.
+    Privacy: the output satisfies ``guarantee``, as described in ``plan_intervals``. The distributed
+    part computes the exact histogram of the attribute, which is as secret as the records. Noise is
+    drawn once, by one step before a ``Reshuffle``; see ``ReleaseSyntheticDatabase``.
 
-    Only the attribute's column and the unit's are read: other columns, and combinations of
-    levels that the domain declares impossible, leave no record out. The levels "other" and null
-    have no place in the order: such records are limited like others, and are not counted.
+    The transform reads only the columns of the attribute and of the privacy unit: other columns,
+    and impossible combinations of the domain, leave no record out. Records whose level is "other"
+    or null have no place in the order: they count towards a unit's limit, but in no interval.
 
     Args:
-        domain: the universe, or any that has the attribute; values outside are left out, silently.
-        attribute: name of an ordered attribute of 2 to 2^20 levels.
-        guarantee: what is promised.
-        strategy: by name, see ``plan_intervals``; by default the one with the least mean squared
-            error over all intervals.
-        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
-        count_left_out: whether the records whose value has no level are counted, with noise, from
-            5 % of the budget: see ``plan_left_out``. The release then has them as ``left_out``.
+        domain: a domain that has the attribute; values outside are silently left out.
+        attribute: the name of an ordered attribute with 2 to 2^20 levels.
+        guarantee: the promised guarantee.
+        strategy: the name of a strategy (see ``plan_intervals``); the default is the strategy with
+            the smallest mean squared error over all intervals.
+        ledger_token: the token from ``Ledger.spend`` that paid for this release; the card then
+            names the ledger entry.
+        count_left_out: whether to count records whose value has no level, with noise, from 5 % of
+            the budget (see ``plan_left_out``). The release contains the counts as ``left_out``.
 
     Raises:
         InputError: if the attribute is not ordered, the strategy can't keep the guarantee, the
-            token paid for something else, or the edges came from a release and no token of its
-            budget pays; when applied, if the records are windowed or unbounded, or lack a column.
+            token paid for another release, or the edges came from a release and the token is not of
+            the same budget; when applied, if the records are windowed or unbounded, or lack a
+            column.
 
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
@@ -245,7 +246,7 @@ def plan_attribute(
     strategy: StrategyChoice = "best",
     count_left_out: bool = False,
 ) -> IntervalPlan:
-    """Plans the measurement of all intervals of one attribute; arguments as for the transform."""
+    """Plans the measurement of all intervals of one attribute, as for ``ReleaseIntervals``."""
     ordered = ordered_domain(domain, attribute)
     main = share_guarantee(guarantee) if count_left_out else guarantee
     (column,) = ordered.attributes
@@ -261,7 +262,7 @@ def _released_intervals(
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
 ) -> IntervalRelease:
-    """Measures the histogram."""
+    """Runs the mechanism on the histogram."""
     histogram = HistogramAccumulator(domain).from_shards(shards)
     counts = np.ascontiguousarray(histogram.counts[: plan.num_leaves])
     (attribute,) = domain.attributes
@@ -272,21 +273,23 @@ class ReleaseProjection(beam.PTransform):
     """Releases one artifact that answers any sparse query over a huge universe.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
-    ``plan.guarantee.privacy_unit``. The distributed part limits what a unit contributes, and
+    ``plan.guarantee.privacy_unit``. The distributed part limits the contributions of each unit, and
     computes exact sums: of the columns of a public projection, of the weights of each element, or
-    both. They are as secret as the records. Noise is drawn once, by one step after the last
-    combine, and a draw is committed, as in ``ReleaseSyntheticDatabase``.
+    both. The sums are as secret as the records. Noise is drawn once, by one step after the last
+    combine, and one draw is committed, as in ``ReleaseSyntheticDatabase``.
 
-    No record makes it fail, and no log or metric tells of records.
+    No record makes the transform fail, and no log or metric depends on records.
 
     Args:
-        plan: from the ``plan`` of ``SparseProject``, ``CountSketch``, ``StabilityHistogram`` or
-            ``HybridSketch``; its hash key is drawn with it, before any record is read.
-        columns: which columns of the records to read.
-        ledger_token: from ``Ledger.spend``, for just this release; the card then names its entry.
+        plan: a plan from the method ``plan`` of ``SparseProject``, ``CountSketch``,
+            ``StabilityHistogram`` or ``HybridSketch``. The hash key is part of the plan and is
+            drawn before any record is read.
+        columns: the columns of the records to read.
+        ledger_token: the token from ``Ledger.spend`` that paid for this release; the card then
+            names the ledger entry.
 
     Raises:
-        InputError: if the token paid for something else; when applied, if the records are windowed
+        InputError: if the token paid for another release; when applied, if the records are windowed
             or unbounded, or lack a column.
 
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
@@ -305,7 +308,7 @@ class ReleaseProjection(beam.PTransform):
         self.columns = columns
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Encodes, limits contributions, projects and counts, draws."""
+        """Encodes records, limits contributions, projects and counts, and draws the release."""
         refuse_windows(records)
         plan = self.plan
         encode = summarise.EncodeKeys(

@@ -1,4 +1,4 @@
-"""The transform from records of a stream to a release of each window, committed in its folder."""
+"""The transform that releases each window of a stream of records, in one folder per window."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DrawRelease = Callable[[int, Marginals, NoiseSource, str], Any]
 def horizon_card(
     plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
 ) -> horizon_files.HorizonCard:
-    """Returns what ``horizon.json`` promises; ``source`` must be the same after a restart."""
+    """Returns the content of ``horizon.json``; ``source`` must be the same after a restart."""
     return horizon_files.HorizonCard(
         horizon=plan.horizon,
         unit=plan.unit,
@@ -56,24 +56,24 @@ def begin_windows(
     arrival: str,
     replayable: bool,
 ) -> str:
-    """Begins a horizon in a directory, or goes on with the same one there: ``begin_horizon``.
+    """Begins a horizon in a directory, or continues the same horizon (see ``begin_horizon``).
 
     Args:
-        plan: of the windows.
-        directory: empty, or of this horizon.
-        source: of the records, as JSON values: what must be the same after a restart, such as the
-            pattern of files, or the ``source`` of ``ReadKafka``.
-        event_time: the column with the time of a record's event.
-        arrival: the column with the time at which its source had it.
-        replayable: whether the source can be read again from the start, and then has the same
-            records with the same arrivals. What a job that goes on promises depends on it.
+        plan: the plan for the windows.
+        directory: an empty directory, or the directory of this horizon.
+        source: a description of the source of the records, as JSON values that must be the same
+            after a restart, such as the pattern of files, or the ``source`` of ``ReadKafka``.
+        event_time: the column with the time of the event.
+        arrival: the column with the time of arrival at the source.
+        replayable: whether the source can be read again from the start, with the same records and
+            arrivals. The guarantee of a continued job depends on this.
 
     Returns:
-        The id of the horizon, for ``ReleaseWindows``, and for the entry of a ledger that pays.
+        The id of the horizon, for ``ReleaseWindows`` and for the ledger entry that pays.
 
     Raises:
-        InputError: if the directory holds something else, or the same horizon with another promise.
-        ReleaseError: if its ``horizon.json`` is damaged.
+        InputError: if the directory contains something else, or a horizon with another promise.
+        ReleaseError: if the file ``horizon.json`` of the directory is damaged.
     """
     check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
     stated = {**(source or {}), "event_time": event_time, "arrival": arrival}
@@ -82,38 +82,39 @@ def begin_windows(
 
 
 class ReleaseWindows(beam.PTransform):
-    """Releases each window of a horizon once it closes, in a folder of its own.
+    """Releases each window of a horizon once the window closes, in one folder per window.
 
-    Privacy: of any ``protected_windows`` windows, with their blocks, what is committed keeps
-    ``plan.guarantee``, as ``plan_window_tables`` says. The distributed part is the exact histogram
-    of each window (``CountWindows``), as secret as the records: a function of these and of their
-    arrivals, the same in a stream, in batch and after a replay that are given the same files, if no
-    file appeared late. The promise rests on this, so files that were read are compared when a
-    job goes on (``SeenFiles``). A window is drawn by one step, and the first draw that is committed
-    is its release (``commit_draw``): one that a replay draws again is discarded, unseen, and one
-    that is committed is not drawn again. Windows without records are released as well.
-    When a window is released follows the watermark of the source, so that must not depend on
-    records.
+    Privacy: the committed releases of any ``protected_windows`` windows, with their blocks, satisfy
+    ``plan.guarantee``, as described in ``plan_window_tables``. The distributed part computes the
+    exact histogram of each window (``CountWindows``), which is as secret as the records. The
+    histogram is a function of the records and their arrivals. For the same files, it is the same in
+    a stream, in batch and after a replay, if no file appeared late. The promise requires this,
+    so a job that continues a horizon compares the files that were read (``SeenFiles``). A window is
+    drawn by one step, and the first committed draw is its release (``commit_draw``): a draw that a
+    replay repeats is discarded unseen, and a committed window is not drawn again. Windows without
+    records are released, too. The watermark of the source determines when a window is released, so
+    the watermark must not depend on records.
 
     Args:
-        plan: of the tables, or databases, of windows.
-        directory: of the horizon, begun with ``begin_windows``; every worker sees it.
-        horizon_id: that ``begin_windows`` returned.
-        event_time: the column with the time of a record's event.
-        arrival: the column with the time at which its source had it.
-        private_folder: where the path, size and time of each file that was read are kept, so that
-            another job on the horizon reads the same (``SeenFiles``). By default next to a local
-            directory.
+        plan: the plan for tables or databases of windows.
+        directory: the directory of the horizon, begun with ``begin_windows``; every worker must be
+            able to access it.
+        horizon_id: the id returned by ``begin_windows``.
+        event_time: the column with the time of the event.
+        arrival: the column with the time of arrival at the source.
+        private_folder: the folder that stores the path, size and time of each file read, so that
+            other jobs on the horizon read the same files (``SeenFiles``). The default is next to
+            the directory, if that is local.
 
     Raises:
-        InputError: if the plan's domain has more cells than a histogram holds; when applied, if the
-            records are windowed, or lack a column, the directory's horizon promises something else,
-            or names other columns of times or another topic, a file that was read changed, the
-            records are of several readers of files or topics, or Flink is to make checkpoints
-            without ``--finish_bundle_before_checkpointing``.
+        InputError: if the plan's domain has more cells than the limit of histograms. When applied:
+            if the records are windowed, lack a column, or come from several readers; if the horizon
+            of the directory has another promise, other time columns or another topic; if a file
+            that was read has changed; or if Flink makes checkpoints without
+            ``--finish_bundle_before_checkpointing``.
 
-    Input: as for ``CountWindows``. Output: for each window and block its level and number, once its
-    release is in its folder.
+    Input: as for ``CountWindows``. Output: the level ("window" or "block") and number of each
+    window and block, once its release is in its folder.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class ReleaseWindows(beam.PTransform):
     ) -> None:
         super().__init__()
         check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
-        plan.paid_by(None)  # the horizon was paid for when it was begun
+        plan.paid_by(None)  # the horizon was paid for at its beginning
         self.plan = plan
         self.directory = os.fspath(directory)
         self.horizon_id = horizon_id
@@ -142,7 +143,7 @@ class ReleaseWindows(beam.PTransform):
         )
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
-        """Counts windows, and draws each of them, and each block of them."""
+        """Counts windows, then draws each window and each block of windows."""
         _refuse_open_bundles(records.pipeline.options)
         self._check_begun(records)
         windows = records | "Count" >> self.count
@@ -162,7 +163,7 @@ class ReleaseWindows(beam.PTransform):
         return drawn | beam.Flatten()
 
     def _check_begun(self, records: beam.PCollection[Any]) -> None:
-        """Refuses records, columns or a plan other than those that the horizon was begun with."""
+        """Refuses records, columns or a plan that differ from those at the horizon's beginning."""
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))
@@ -186,7 +187,7 @@ class ReleaseWindows(beam.PTransform):
 
 
 def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
-    """Yields a collection and everything it was made from."""
+    """Yields a collection and all collections from which it was computed."""
     left, met = [records], set()
     while left:
         each = left.pop()
@@ -197,9 +198,10 @@ def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:
-    """Refuses checkpoints that lose the records that a bundle has read and not yet passed on.
+    """Refuses Flink checkpoints that lose records which a bundle has read but not yet output.
 
-    Several such jobs succeeded, with records missing. Only Flink's job server knows the flags.
+    Several jobs with such checkpoints succeeded, with records missing. Only Flink's job server
+    defines these flags.
     """
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     interval, finishes = "checkpointing_interval", "finish_bundle_before_checkpointing"
@@ -214,7 +216,7 @@ def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[in
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _DrawEach(beam.PTransform):
-    """Draws the release of each exact table and commits it."""
+    """Draws and commits a release of each exact table."""
 
     plan: WindowsPlan
     horizon_id: str
@@ -222,7 +224,7 @@ class _DrawEach(beam.PTransform):
     place: _Place
 
     def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
-        """Draws and commits in one stage: what is done again finds what was committed."""
+        """Draws and commits in one stage, so that a retried stage finds committed releases."""
         draw = beam.ParDo(_Draw(self.plan, self.horizon_id, self.draw, self.place))
         commit = beam.ParDo(_Commit(self.place))
         min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)
@@ -238,7 +240,7 @@ class _DrawEach(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """The folders of releases of windows, or of blocks of ``block`` windows."""
+    """The folders for releases of windows, or of blocks of ``block`` windows."""
 
     directory: str
     block: int | None
@@ -255,7 +257,7 @@ class _Place:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Draw(beam.DoFn):
-    """The only step that draws noise; yields no bytes for a release that is committed already."""
+    """The only step that draws noise; yields empty bytes for a window that is already committed."""
 
     plan: WindowsPlan
     horizon_id: str
@@ -264,8 +266,8 @@ class _Draw(beam.DoFn):
 
     @show_setup
     def setup(self) -> None:
-        """Opens the source of noise, on the worker."""
-        # Never pickled: copies of a generator would draw the same noise.
+        """Opens the source of noise on the worker."""
+        # The source is never pickled: copies of a generator would draw the same noise.
         self._noise = NoiseSource()
 
     @withhold_messages
@@ -282,7 +284,7 @@ class _Draw(beam.DoFn):
 
 
 class _Commit(beam.DoFn):
-    """Commits a release, or completes the one that was committed before."""
+    """Commits a release, or completes an earlier commit."""
 
     def __init__(self, place: _Place) -> None:
         self.place = place

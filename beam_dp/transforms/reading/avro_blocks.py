@@ -1,4 +1,4 @@
-"""Avro files by byte ranges: blocks between sync markers, decoded into columns; their schemas."""
+"""Reads schemas and byte ranges of Avro files, compressed with any codec that fastavro supports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from beam_dp.releases.files.avro import HEADER, MAGIC, SYNC_BYTES, decode, encod
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.errors import FileError
 
-# The decoder calls itself for each level of a record, in C: one too deep kills the worker.
+# The C decoder recurses once per nesting level, so a record nested too deeply kills the worker.
 MAX_DEPTH = 64
-_MAX_JSON_DEPTH = 5 * MAX_DEPTH  # a record in a union in a record takes five
+_MAX_JSON_DEPTH = 5 * MAX_DEPTH  # a record in a union in a record takes five JSON levels
 _TOO_DEEP = f"must have a schema whose records are nested at most {MAX_DEPTH} deep"
 
 Schema = Any  # as JSON
@@ -43,9 +43,9 @@ _WITHOUT_LEVELS = ("time-millis", "time-micros", "duration")
 
 
 def parse_schema(text: bytes) -> dict[str, Any]:
-    """Returns the schema of a file of records."""
+    """Parses and checks the schema of a file of records."""
     try:
-        # What fastavro writes into a schema that it has checked would make it check no more.
+        # Removes the marks by which fastavro would take the schema as already checked.
         schema = json.loads(text, object_hook=_without_marks)
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
@@ -57,14 +57,14 @@ def parse_schema(text: bytes) -> dict[str, Any]:
 
 
 def column_types(schema: Schema) -> dict[str, ColumnType]:
-    """Returns what the types of a record's fields mean, by their names."""
+    """Returns the column type of each field of a record, keyed by field name."""
     resolved = fastavro.parse_schema(schema)
     named: dict[str, Schema] = resolved["__named_schemas"]
     return {field["name"]: _column_type(field["type"], named) for field in resolved["fields"]}
 
 
 def time_types(schema: Schema) -> dict[str, pa.DataType]:
-    """Returns the columns whose integers are times, and their types; not if a union has two."""
+    """Returns the types of columns whose integers are times; skips unions of two integer types."""
     found = {}
     for field in schema["fields"]:
         integers = [each for each in _union(field["type"]) if _base(each) in _INTEGERS]
@@ -79,7 +79,7 @@ def _union(kind: Schema) -> list[Schema]:
 
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
     members = [named.get(each, each) if isinstance(each, str) else each for each in _union(kind)]
-    # A null alone is no reason to accept a union.
+    # A null member alone does not make a union readable.
     values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
     is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
     return ColumnType(
@@ -96,7 +96,7 @@ def _name(kind: Schema) -> str:
 
 
 def _stored(kind: Schema) -> Kind:
-    """What is read: dates and times as the integers that they are."""
+    """Returns the kind of the stored values: dates and times are stored as integers."""
     return _KINDS.get(_base(kind), Kind.OTHER)
 
 
@@ -105,7 +105,7 @@ def _base(kind: Schema) -> str:
 
 
 def _meaning(kind: Schema, is_alone: bool) -> Kind:
-    """What values mean; of two types in a union that are stored as integers, none is a time."""
+    """Returns the kind of the values; two integer types in a union are not read as times."""
     stored = _stored(kind)
     if isinstance(kind, str) or stored not in (Kind.TEXT, Kind.NUMBER):
         return stored
@@ -115,13 +115,13 @@ def _meaning(kind: Schema, is_alone: bool) -> Kind:
         return Kind.OTHER if time is None else arrow_kind(time)
     if logical == "uuid":
         return Kind.UUID if kind["type"] == "string" else Kind.BYTES_OF_UUID
-    # On other types the rest says nothing.
+    # On other types these logical types are ignored.
     is_taken = logical in _WITHOUT_LEVELS and kind["type"] in (*_INTEGERS, "fixed")
     return Kind.OTHER if is_taken else stored
 
 
 def _time_type(kind: Schema) -> pa.DataType | None:
-    """Arrow's type for a date or time that is stored in the integer it needs; None for others."""
+    """Returns the Arrow type of a date or time stored in an integer of the right width, or None."""
     time = _TIMES.get(kind.get("logicalType", "")) if isinstance(kind, dict) else None
     is_wide = time is not None and time.bit_width == 64
     return time if _base(kind) == _INTEGERS[is_wide] else None
@@ -132,7 +132,7 @@ def _without_marks(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_json_depth(schema: Schema) -> None:
-    """Without recursion, for what recurses afterwards."""
+    """Checks the depth of the JSON without recursion, before recursive functions read it."""
     level = [schema]
     for _ in range(_MAX_JSON_DEPTH):
         level = [
@@ -178,12 +178,12 @@ _MAX_HEADER_BYTES = 2**26
 
 @dataclass(frozen=True)
 class AvroHeader:
-    """What stands before the first block of an Avro file.
+    """The part of an Avro file before its first block.
 
-    ``schema``: of the records, with dates and times declared as the integers they are (a date
-    that Python cannot hold must not stop the job).
-    ``header``: the header's bytes, with that schema.
-    ``length``: bytes of the header in the file.
+    ``schema``: the schema of the records, with dates and times declared as integers (a date beyond
+    Python's range must not stop the job).
+    ``header``: the bytes of the header, with that schema.
+    ``length``: the length of the header in the file, in bytes.
     """
 
     types: Mapping[str, ColumnType]
@@ -209,7 +209,7 @@ def read_header(file: IO[bytes]) -> AvroHeader:
 
 
 def _read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Returns the header and its length; fastavro's reader would look at the schema first."""
+    """Returns the header and its length, without fastavro's check of the schema."""
     head = file.read(2**16)
     if not head.startswith(MAGIC):
         raise ValueError("is not an Avro container file")
@@ -225,12 +225,12 @@ def _read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
 
 
 def missing_package(header: AvroHeader) -> str | None:
-    """Returns a line about what must be installed to decompress the blocks, if anything."""
+    """Names the package that is missing to decompress the blocks; None if blocks are readable."""
     reader = fastavro.block_reader(io.BytesIO(header.header + b"\x02\x00" + header.marker))
     try:
         list(next(reader))
     except ValueError as error:
-        # fastavro names the package in its message; that of an empty block holds no data.
+        # fastavro names the package in its message; for an empty block, the message has no data.
         return " ".join(str(error).split()) if "install" in str(error) else None
     except Exception:
         return None
@@ -245,7 +245,7 @@ def range_batches(
     columns: Sequence[str],
     times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields records of blocks whose marker starts in a range, each once for any ranges."""
+    """Yields records of the blocks whose sync marker starts in a range, once for any ranges."""
     first = header.length - SYNC_BYTES
     if start <= first:
         start = first
@@ -295,7 +295,7 @@ def _batch(
 
 
 def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Returns values as dates or times; integers that are too long for these stay integers."""
+    """Returns values as dates or times; integers too large for the type stay integers."""
     largest = 2 ** (kind.bit_width - 1)
     is_time = [type(value) is int and -largest <= value < largest for value in values]
     times = pa.array(
@@ -311,7 +311,7 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
-    """Returns what lies between the first marker and the first one at ``length`` or after."""
+    """Returns the bytes between the first marker and the first marker at ``length`` or later."""
     data = bytearray()
     while True:
         chunk = file.read(_CHUNK_BYTES)

@@ -1,9 +1,10 @@
-"""CSV by physical lines, whatever quotes say.
+"""Parses CSV by physical lines, even if a quote is still open at the end of a line.
 
-pyarrow's parser lets an open quote swallow the lines behind it, so that one malformed record
-could remove or forge its neighbours: the sensitivity of every count would be unbounded. Here
-blocks without any quote are parsed with quoting off; in the others each line whose quotes do
-not close within it is taken out and parsed alone, or dropped.
+In pyarrow's parser an open quote swallows the following lines, so that one malformed record
+could remove or forge its neighbours: the sensitivity of every count would be unbounded. Here,
+blocks without quotes are parsed with quoting off. In other blocks, each line with irregular quotes
+is parsed separately, or dropped if its quotes do not close. The ranges of a file that are read in
+parallel are cut in ``formats``.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from numpy.typing import NDArray
 from beam_dp.transforms.errors import FileError
 
 BLOCK_BYTES = 2**22
-MAX_LINE_BYTES = 2**26  # a line that is longer, its end included, is dropped
+MAX_LINE_BYTES = 2**26  # longer lines, including the line end, are dropped
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
 _FIRST_LINE = "must name its columns in its first line"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
-# Whether a quote opens or closes, by the edges of fields next to it, as bits; and a line end.
+# Bits: an edge of a field before a character, an edge after it, and a line end.
 _OPENS, _CLOSES, _LINE_END = 1, 2, 4
 _PIECE_BYTES = 2**17
 
 
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
-    """Returns the names and where records start; FileError if the first line is no header."""
+    """Returns the column names and the byte position of the records; raises without a header."""
     head = b""
     while len(head) <= MAX_LINE_BYTES:
         chunk = file.read(2**16)
@@ -51,7 +52,7 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
 
 
 def _names(line: bytes) -> list[str]:
-    """Returns the names in the first line; refuses a blank one, which would drop all records."""
+    """Returns the names in the first line; refuses a blank line, which would drop all records."""
     if line.startswith(_UTF16_BOMS) or b"\0" in line:
         raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
     try:
@@ -68,7 +69,7 @@ def _names(line: bytes) -> list[str]:
 
 
 def _line_end(head: bytes) -> int | None:
-    """Returns where the second line starts; a CR at the very end may belong to a CRLF."""
+    """Returns the position of the second line; a final CR may be the first half of a CRLF."""
     ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
     if not ends:
         return None
@@ -77,20 +78,20 @@ def _line_end(head: bytes) -> int | None:
 
 
 def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
-    """Yields blocks of whole lines: all that start in ``[start, stop)``, or from ``start`` on.
+    """Yields blocks with the lines that start in ``[start, stop)``; without stop, to the end.
 
-    Ranges that cover a file yield each of its lines once, wherever they are cut. The file is at
-    byte ``position``: max(start - 1, 0) or, for the range that holds the header, where the first
-    record starts.
+    Ranges that cover a file yield each line once, wherever the ranges are cut. The file must be at
+    byte ``position``: max(start - 1, 0), or the start of the first record for the range that
+    contains the header.
     """
     carry = b""
     dropping = False  # inside a line that is too long
     for chunk in _range_chunks(file, position, start, stop):
         data = carry + chunk
-        # A CR at the very end may belong to a CRLF.
+        # A final CR may be the first half of a CRLF.
         end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
         lines, carry = data[:end], data[end:]
-        # Whether a line is too long must not depend on where the chunks around it end.
+        # Whether a line is too long must not depend on the boundaries of chunks.
         if lines and (dropping or len(data) > MAX_LINE_BYTES):
             first = _line_end(lines) or 0
             if dropping or first > MAX_LINE_BYTES:
@@ -105,7 +106,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
 
 
 def _range_chunks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
-    """Yields what lies behind the first LF or the header, up to the first from ``stop`` - 1 on."""
+    """Yields the bytes after the first LF or the header, up to the first LF at or past stop - 1."""
     skipping = start > 0 and position < start  # inside the last line of the range before
     if not skipping and stop is not None and position >= stop:
         return
@@ -134,14 +135,14 @@ def parse_lines(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of a block of whole lines, as columns of strings. Never raises on data.
 
-    A line with too many or too few fields or an open quote is left out; an empty field that is not
-    quoted is null. Lines that are oddly quoted or not UTF-8 come as columns of bytes. Columns in
-    ``integers`` come as integers where all of the block are plainly written ones, which is faster;
-    such a column must mean the same to its reader either way.
+    A line with too many or too few fields or an open quote is left out; an empty unquoted field is
+    null. Lines with irregular quotes or invalid UTF-8 are returned as columns of bytes. If all
+    values of the block in the columns ``integers`` are plain integers, these columns are returned
+    as integers, which is faster. The reader must treat integers and their strings the same way.
     """
     strays: list[bytes] = []
     if not block.isascii() and not _is_utf8(block):
-        # Arrow would print about such a line, if it has too many fields.
+        # If an invalid line has too many fields, Arrow prints a message about it.
         lines = block.splitlines(keepends=True)
         strays += [line for line in lines if not _is_utf8(line)]
         block = _join([line for line in lines if _is_utf8(line)])
@@ -175,7 +176,7 @@ def _is_utf8(text: bytes) -> bool:
 def _read(
     block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], quote: str | bool
 ) -> pa.Table:
-    # Columns are addressed by position: names of unread columns may repeat.
+    # Columns are addressed by position, because names of unread columns may repeat.
     positions = {column: str(names.index(column)) for column in types}
     table = pyarrow.csv.read_csv(
         pa.BufferReader(block),
@@ -202,10 +203,10 @@ def _read(
 
 
 def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
-    """Splits a block into the lines that any parser reads alike, and those with odd quotes.
+    """Splits a block into lines that all parsers read the same way, and lines with odd quotes.
 
-    A line is regular if its quotes open behind a comma or the line's start, close before a
-    comma or the line's end, and are doubled in between; then no parser state outlives it.
+    A line is regular if its quotes open after a comma or the line's start, close before a
+    comma or the line's end, and are doubled in between. Then no parser state outlives the line.
     """
     if _all_plain(block):
         return block, []
@@ -230,7 +231,7 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
         return block, []
     starts = np.concatenate(([0], ends + 1))[stray]
     stops = ends[stray] + 1
-    # What was a CRLF must not leave its LF behind: an empty line can be a record.
+    # A removed CRLF must not leave its LF behind, because an empty line can be a record.
     stops += (data[stops - 1] == _CR) & (data[np.minimum(stops, len(block) - 1)] == _LF)
     kept = zip(np.concatenate(([0], stops)), np.append(starts, len(block)), strict=True)
     clean = _join([block[start:stop] for start, stop in kept])
@@ -238,10 +239,10 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _all_plain(block: bytes) -> bool:
-    """Returns whether quotes only surround fields in all lines; true of most blocks."""
+    """Returns whether quotes only surround fields in all lines, as in most blocks."""
     start = 0
     while start < len(block):
-        # In pieces that stay in the cache: the masks take several times the memory.
+        # Pieces are small, so that the masks, which are several times larger, stay in the cache.
         stop = block.find(b"\n", start + _PIECE_BYTES) + 1 or len(block)
         if not _only_surrounds(np.frombuffer(block, np.uint8, stop - start, start)):
             return False
@@ -250,10 +251,10 @@ def _all_plain(block: bytes) -> bool:
 
 
 def _only_surrounds(data: NDArray[np.uint8]) -> bool:
-    """Returns whether each quote of some lines has an edge of its field on one side only.
+    """Returns whether quotes in these lines only surround whole fields.
 
-    A quote after an edge opens, one before an edge closes. Opening and closing quotes alternate,
-    with no line end in between.
+    A quote opens if only an edge of a field precedes it, and closes if only an edge follows it.
+    Opening and closing quotes must alternate, with no line end in between.
     """
     is_end = data == _LF
     if (is_return := data == _CR).any():
@@ -271,7 +272,7 @@ def _only_surrounds(data: NDArray[np.uint8]) -> bool:
 
 
 def _join(parts: Sequence[bytes]) -> bytes:
-    """Joins whole lines. A CR must not meet an LF that was another line's: two ends make one."""
+    """Joins whole lines, without merging a final CR and the LF of another line into one end."""
     joined: list[bytes] = []
     for part in parts:
         if joined and part.startswith(b"\n") and joined[-1].endswith(b"\r"):
@@ -288,7 +289,7 @@ def _is_edge(byte: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def _parse_one_by_one(
     lines: Sequence[bytes], names: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Parses each line on its own, to columns of bytes; those that are no record are left out."""
+    """Parses each line separately, to columns of bytes; invalid lines are left out."""
     records = []
     for line in lines:
         try:

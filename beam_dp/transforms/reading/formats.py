@@ -1,7 +1,7 @@
-"""Avro, Parquet and CSV files as splittable sources of Arrow batches; compressed ones read whole.
+"""Reads Avro, Parquet and CSV files as Arrow batches, in ranges unless CSV is compressed.
 
-Beam's own reader accepts a truncated file as a whole one, and Python's readers ignore bytes after
-the last stream, which may be a damaged stream: records would be lost silently.
+Compressed CSV is not read with Beam's reader, which accepts truncated files, nor with Python's
+readers, which ignore bytes after the last stream: records would be lost silently.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dp.encoding.column_types import ColumnType
 from beam_dp.transforms.errors import FileError, ReadError
 
-# Of the file, expanded at once: .zst may grow 30,000-fold, .bz2 a million times, so that one long
-# run of a letter in a record would take a worker's memory.
+# Compressed bytes expanded at once: .zst may grow 30,000-fold and .bz2 a million-fold, so one long
+# run of a letter in a record could exhaust a worker's memory.
 _CHUNK_BYTES = 2**8
-_ZSTANDARD_WINDOW = 2**31  # as Beam has it
+_ZSTANDARD_WINDOW = 2**31  # as in Beam
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     CompressionTypes.GZIP: lambda: zlib.decompressobj(wbits=31),
     CompressionTypes.DEFLATE: zlib.decompressobj,
@@ -42,24 +42,24 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def compression_of(path: str) -> str | None:
-    """Returns the compression of a file by its extension; None if it has none."""
+    """Returns the compression of a file by its extension; None for an uncompressed file."""
     kind: str = CompressionTypes.detect_compression_type(path)
     return None if kind == CompressionTypes.UNCOMPRESSED else kind
 
 
 @contextlib.contextmanager
 def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
-    """Opens a file on any filesystem that Beam knows, decompressed if its extension says so."""
+    """Opens a file on any filesystem that Beam supports, decompressing it by its extension."""
     compression = compression_of(path) if decompress else None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 class Decompressed:
-    """The content of a compressed file: one stream, or several concatenated.
+    """The content of a compressed file: one stream, or several concatenated streams.
 
-    Damage raises as far as the format detects it: every format marks its end; ``.lzma`` has no
-    checksum, ``.zst`` an optional one.
+    Damage raises an error if the format can detect the damage: every format marks its end, but
+    ``.lzma`` has no checksum, and the checksum of ``.zst`` is optional.
     """
 
     def __init__(self, file: IO[bytes], compression: str) -> None:
@@ -70,7 +70,7 @@ class Decompressed:
         self._start()
 
     def read(self, size: int) -> bytes:
-        """Returns the next bytes, fewer than ``size`` only at the end; ``FileError`` on damage."""
+        """Returns the next bytes, fewer than ``size`` only at the end; raises on damage."""
         while len(self._ready) < size and self._advance():
             pass
         found = bytes(self._ready[:size])
@@ -78,7 +78,7 @@ class Decompressed:
         return found
 
     def seek(self, position: int) -> None:
-        """Goes to a position in the content, by reading again from the beginning."""
+        """Moves to a position in the content, by reading again from the beginning."""
         self._file.seek(0)
         self._start()
         while position > 0 and (skipped := self.read(min(position, 2**20))):
@@ -86,11 +86,11 @@ class Decompressed:
 
     def _start(self) -> None:
         self._stream = self._new_stream()
-        self._rest = b""  # read from the file, and behind the end of a stream
+        self._rest = b""  # bytes read from the file after the end of a stream
         self._ready = bytearray()
 
     def _advance(self) -> bool:
-        """Decompresses a little more; False at the end."""
+        """Decompresses the next chunk; returns False at the end."""
         chunk = self._rest or self._file.read(_CHUNK_BYTES)
         if not chunk:
             if not self._stream.eof:
@@ -100,30 +100,30 @@ class Decompressed:
             self._stream = self._new_stream()
         try:
             self._ready += self._stream.decompress(chunk)
-        except Exception:  # each compression has errors of its own
+        except Exception:  # each compression module raises its own errors
             raise FileError("must be whole: its compression is damaged") from None
         self._rest = self._stream.unused_data if self._stream.eof else b""
         return True
 
 
-# Names of columns, each with its type where the file declares one.
+# Names and types of columns; None if the file declares no type.
 Columns = list[tuple[str, ColumnType | None]]
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
-_BATCH_RECORDS = 2**16  # columns of a Parquet batch stay in the cache while they are encoded
+_BATCH_RECORDS = 2**16  # so that columns of a Parquet batch stay in the cache during encoding
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What is read of each record; ``columns`` of None are all."""
+    """The columns to read, None for all, and those with integers (CSV) or times (Avro)."""
 
     columns: Sequence[str] | None = None
     integers: Collection[str] = ()
     times: Collection[str] = ()
 
     def of(self, path: str, known: Sequence[str]) -> list[str]:
-        """Returns the columns to read of a file that has these."""
+        """Returns the columns to read from a file with the columns ``known``."""
         if self.columns is None:
             return list(known)
         for column in self.columns:
@@ -133,14 +133,14 @@ class Wanted:
 
 
 class FileFormat(Protocol):
-    """What ``ReadRecords`` needs of a format; a range is a part of a file that one worker reads."""
+    """The interface of formats for ``ReadRecords``; a range is the part that one worker reads."""
 
     @property
     def name(self) -> str:
-        """The extension."""
+        """The file extension."""
 
     def columns(self, path: str) -> Columns | None:
-        """Returns the columns in their order; None for an empty file that declares none."""
+        """Returns the columns in order; None for an empty CSV file."""
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
@@ -155,7 +155,7 @@ class Avro:
     name = "avro"
 
     def columns(self, path: str) -> Columns:
-        """Returns the record's fields; ``FileError`` if its compression needs a missing package."""
+        """Returns the fields of the records; raises if decompression needs a missing package."""
         from beam_dp.transforms.reading import avro_blocks
 
         with open_file(path, decompress=False) as file:
@@ -165,7 +165,7 @@ class Avro:
         return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of 16 MiB: a range is held in memory, and decoding it takes seconds."""
+        """Returns ranges of 16 MiB: a range is read into memory and takes seconds to decode."""
         return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -190,7 +190,7 @@ class Parquet:
         return [(field.name, ColumnType.of_arrow(field.type)) for field in schema]
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of row groups of together about 64 MiB."""
+        """Returns ranges of row groups, about 64 MiB per range."""
         with open_file(path, decompress=False) as file:
             num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
         return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
@@ -208,7 +208,7 @@ class Parquet:
                 pre_buffer=True,
             )
             groups = list(range(start, stop))
-            # One thread decodes: more of them cost more processor time, and workers share cores.
+            # One thread decodes: more threads cost more processor time, and workers share cores.
             yield from _read_ahead(
                 parquet.iter_batches(
                     _BATCH_RECORDS, row_groups=groups, columns=columns, use_threads=False
@@ -217,19 +217,19 @@ class Parquet:
 
 
 class Csv:
-    """CSV files with a header: ranges of bytes, cut at line ends; compressed ones in one range."""
+    """CSV files with a header: ranges of bytes, cut at line ends; one range if compressed."""
 
     name = "csv"
 
     def columns(self, path: str) -> Columns | None:
-        """Returns the names in the header, without types: a CSV field is a text."""
+        """Returns the names in the header, without types: all CSV fields are text."""
         from beam_dp.transforms.reading import csv_lines
 
         with open_file(path, decompress=True) as file:
             return [(name, None) for name in csv_lines.read_header(file)[0]] or None
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of 64 MiB; one endless range for a compressed file."""
+        """Returns ranges of 64 MiB, or one range without end for a compressed file."""
         if compression_of(path) is not None:
             return [(0, -1)]
         return _byte_ranges(num_bytes, _SPLIT_BYTES)
@@ -253,12 +253,12 @@ class Csv:
             )
 
 
-# What decodes Avro and CSV is imported when such a file is read.
+# The decoders of Avro and CSV are imported when the first such file is read.
 FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": Csv()}
 
 
 def format_of(path: str) -> FileFormat | None:
-    """Returns the format of a file by its extension; None if it is of no known format."""
+    """Returns the format of a file by its extension; None for an unknown extension."""
     parts = path.rsplit("/", 1)[-1].lower().split(".")
     if parts[-1] in FORMATS:
         return FORMATS[parts[-1]]
@@ -277,7 +277,7 @@ def _texts(schema: pa.Schema) -> set[str]:
 
 
 def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
-    """Returns text columns with a short dictionary; a long one is copied into every batch."""
+    """Returns text columns with short dictionaries; long dictionaries slow down every batch."""
     if metadata.num_row_groups == 0:
         return []
     group = metadata.row_group(0)
@@ -290,7 +290,7 @@ def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields batches in turn; a thread reads the next one while the caller has the last."""
+    """Yields batches in order; a thread reads the next batch while the caller uses the last."""
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(next, batches, None)
         while (batch := pending.result()) is not None:
@@ -301,7 +301,7 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _in_threads(
     function: Callable[[bytes], list[pa.RecordBatch]], blocks: Iterator[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the batches of each block in turn, while threads parse the next ones."""
+    """Yields the batches of each block in order, while threads parse the next blocks."""
     num_threads = min(_MAX_THREADS, pa.cpu_count())
     with ThreadPoolExecutor(num_threads) as pool:
         pending = collections.deque(

@@ -1,4 +1,4 @@
-"""The transform from files to Arrow batches, and which files match a pattern."""
+"""The transform that reads files as Arrow batches, and the listing of files by pattern."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from beam_dp.transforms.reading.seen_files import SeenFiles
 _FILE = "file://"
 _WILD = r"[*?\[]"
 _HERE = os.path.join(os.curdir, "")
-# Besides buckets. Of other filesystems, such as Azure's, Beam computes the time by the time zone of
-# the worker, an hour off in summer.
+# Filesystems, in addition to buckets, whose file times are reliable. On other filesystems, such as
+# Azure's, Beam uses the worker's time zone, so that times are an hour off in summer.
 _WITH_TIMES = (None, "hdfs")
 
 
 class FoundFile(NamedTuple):
-    """A file that matches a pattern, its size, and when it was written: seconds since 1970, UTC."""
+    """A file that matches a pattern, its size, and its time in seconds since 1970, UTC."""
 
     path: str
     num_bytes: int
@@ -44,7 +44,7 @@ class FoundFile(NamedTuple):
 
 
 def plain_pattern(pattern: str) -> str:
-    """Returns a pattern as Beam knows it: the path of a ``file:///PATH``. Refuses a folder.
+    """Returns a pattern in the form that Beam reads, with a path for ``file://``; refuses a folder.
 
     Example:
         >>> plain_pattern("file:///landing/*.csv"), plain_pattern("gs://bucket/*.csv")
@@ -60,7 +60,7 @@ def plain_pattern(pattern: str) -> str:
 
 
 def plain_path(argument: str, path: str) -> str:
-    """Returns the path of a ``file:///PATH`` of this machine, and any other path as it is."""
+    """Returns the local path of a ``file:///PATH`` URL; returns other paths unchanged."""
     if not path.lower().startswith(_FILE):
         return path
     found = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
@@ -70,7 +70,7 @@ def plain_path(argument: str, path: str) -> str:
 
 
 def _extension_in(folder: str) -> str:
-    """Returns the format of most files in a folder; csv where it holds none of ours."""
+    """Returns the most common file format in a folder; csv if no file has a supported format."""
     try:
         formats = [found.name for name in os.listdir(folder) if (found := format_of(name))]
     except OSError:
@@ -85,20 +85,20 @@ def list_files(pattern: str) -> Iterator[tuple[str, int]]:
 
 
 def check_folder(pattern: str) -> None:
-    """Refuses local files of a folder that does not exist: none could appear in it."""
+    """Refuses a local pattern whose folder does not exist: files could never appear there."""
     if FileSystems.get_scheme(pattern) is None and not os.path.isdir(_folder(pattern) or os.curdir):
         raise InputError("input", pattern, "must be in a folder that exists")
 
 
 def check_times(pattern: str) -> None:
-    """Refuses files whose time is not known in UTC."""
+    """Refuses files on a filesystem without reliable file times in UTC."""
     if bucket_of(pattern) is None and FileSystems.get_scheme(pattern) not in _WITH_TIMES:
         condition = "must be local, gs://, s3:// or hdfs://: of others no time is known in UTC"
         raise InputError("input", pattern, condition)
 
 
 def timed_files(pattern: str) -> Iterator[FoundFile]:
-    """Yields the files that match a pattern."""
+    """Yields the files that match a pattern, with their sizes and times."""
     bucket = bucket_of(pattern)
     if bucket is None:
         for file in _listed_by_beam(pattern):
@@ -106,7 +106,7 @@ def timed_files(pattern: str) -> Iterator[FoundFile]:
                 raise ReadError(f"{file.path}: its filesystem does not say when it was modified")
             yield file
         return
-    # Not Beam's listing: it takes the time zone of the worker, and the time of metadata.
+    # Beam's listing is not used: it depends on the worker's time zone and on changes of metadata.
     root = "/".join(pattern.split("/")[:3]) + "/"
     wanted = pattern[len(root) :] + ("*" if pattern.endswith("/") else "")
     is_match = re.compile(FileSystem.translate_pattern(wanted)).match
@@ -116,7 +116,7 @@ def timed_files(pattern: str) -> Iterator[FoundFile]:
 
 
 def _listed_by_beam(pattern: str) -> Iterator[FoundFile]:
-    # Without a folder in its name Beam lists none.
+    # Beam does not find files by a pattern without a folder.
     is_here = FileSystems.get_scheme(pattern) is None and not _folder(pattern)
     (match,) = FileSystems.match([_HERE + pattern if is_here else pattern])
     for each in match.metadata_list:
@@ -125,37 +125,37 @@ def _listed_by_beam(pattern: str) -> Iterator[FoundFile]:
 
 
 def _folder(pattern: str) -> str:
-    """Returns the folder that a pattern names before its first wildcard."""
+    """Returns the folder in a pattern before the first wildcard."""
     return os.path.dirname(re.split(_WILD, pattern)[0])
 
 
 _CHECKED_FILES = 64
 _MICROSECONDS = 10**6
-_NAMED_FILES = 1000  # up to here a pipeline holds the files' names; otherwise it lists them itself
+_NAMED_FILES = 1000  # up to this number the job graph contains the file names, else the pattern
 
 
 class ReadRecords(RecordSource):
-    """Reads files of records, in parallel and only the columns that are needed.
+    """Reads files of records in parallel, with only the needed columns.
 
-    Everything public is checked when this is constructed: that files match, that they can be
-    opened, and that they have the columns (of many files, 64 are looked into). Records are not
-    public: a malformed one affects only itself. In CSV a record is one physical line (ended by
-    LF, CRLF or CR), quotes never cross it, every file starts with a header, an empty field is
-    null, and a line with another number of fields than the header or with an open quote is
-    left out. Damage to a container (Avro block, Parquet page, compression) stops the job with
-    the file's name, and so do a column that a file lacks, or has in a type without levels, a
-    CSV file whose first line is blank, and a recursive Avro schema.
+    The constructor checks everything public: that files match the pattern, can be opened and have
+    the columns (at most 64 files are opened). Records are secret: a malformed record affects only
+    itself. In CSV, a record is one physical line (ended by LF, CRLF or CR); quotes never span
+    several lines; every file starts with a header; an empty field is null. A CSV line is left out
+    if its number of fields differs from the header's, or if a quote is open at its end. The job
+    stops, with the name of the file, for damage to a container (Avro block, Parquet page,
+    compression), for a column that is missing or has a type without levels, for a blank first line
+    of a CSV file, and for a recursive Avro schema.
 
     Args:
-        pattern: a path or glob on any filesystem that Beam knows.
-        columns: the columns to read; None for those that releases need, or for all if any other
-            step takes the records. CSV gives texts; if only releases take them, also integers
-            where they need such.
-        file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to go by the extension.
+        pattern: a path or glob on any filesystem that Beam supports.
+        columns: the columns to read. None reads the columns that releases need, or all columns if
+            any other step uses the records. CSV columns are strings, or integers if only releases
+            use the records and need integers.
+        file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to detect it by the extension.
 
     Raises:
-        InputError: if no file matches, one cannot be read or lacks a column, or its format is not
-            known.
+        InputError: if no file matches, a file can't be read or lacks a column, or the format is
+            unknown.
 
     Example:
         >>> ReadRecords("missing/*.parquet")
@@ -163,7 +163,7 @@ class ReadRecords(RecordSource):
         beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
     """
 
-    # The name of an additional column: the seconds at which its file arrived.
+    # The name of an additional column with the arrival of the file in seconds.
     arrival_column: ClassVar[str | None] = None
 
     def __init__(
@@ -177,7 +177,7 @@ class ReadRecords(RecordSource):
         self.files = self._found()
         paths = sorted(path for path, _ in self.files)
         self.file_format = file_format or _common_format(pattern, paths)
-        # What the files declare; an empty CSV file declares nothing.
+        # The columns that the files declare; an empty CSV file declares no columns.
         self.schemas: dict[str, list[str]] = {}
         self._types: dict[str, Mapping[str, ColumnType | None]] = {}
         for path in paths[:: max(1, -(-len(paths) // _CHECKED_FILES))]:
@@ -187,7 +187,7 @@ class ReadRecords(RecordSource):
             self.check_column("column", column)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
-        """Lists files, splits them, reads the ranges."""
+        """Lists files, splits files into ranges, and reads the ranges."""
         split = beam.ParDo(_SplitFile(self.file_format))
         read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
         records = (
@@ -200,7 +200,7 @@ class ReadRecords(RecordSource):
         return records
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not read, that a file lacks or has twice, or of a wrong type."""
+        """Refuses a column that is not read, is missing or repeated in a file, or has a bad type."""
         if self.columns is not None and column not in self.columns:
             near = nearest_known(column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
@@ -219,13 +219,13 @@ class ReadRecords(RecordSource):
                 raise InputError(argument, column, condition)
 
     def reading(self, records: beam.PCollection[Any]) -> Reading:
-        """Returns what workers read for the steps that take the records, or refuses these."""
+        """Returns the columns that workers read for the steps that use the records, or raises."""
         takers, others = takers_of(records)
         uses = [
             (name, argument, taker.attributes.get(name))
             for taker in takers
             for name, argument in taker.columns.items()
-            if name != self.arrival_column  # in no file
+            if name != self.arrival_column  # not a column of files
         ]
         times = {
             name
@@ -233,11 +233,11 @@ class ReadRecords(RecordSource):
             if argument in NEED_TIMES or isinstance(attribute, TimeAttribute)
         }
         if clash := times & {name for name, argument, _ in uses if argument in ("key", "weight")}:
-            # Avro's are integers to a reader of keys, but dates to a reader of levels of dates.
+            # In Avro, a key is read as the stored integer, but a date attribute needs the date.
             condition = "must not be both dates or times, and a key or weight; read the files twice"
             raise InputError("input", min(clash), condition)
         if others or not takers:
-            # Any column may be wanted, each text as it was written.
+            # Other steps may need any column, with strings as written.
             return Reading(Wanted(self.columns, (), times), uses)
         texts = {name for taker in takers for name in taker.columns.keys() - taker.integers}
         integers = {name for taker in takers for name in taker.integers} - texts
@@ -246,10 +246,10 @@ class ReadRecords(RecordSource):
         return Reading(Wanted(columns, integers, times), uses)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads only the files that other jobs on a horizon read, or refuses them.
+        """Checks that the files are the files that other jobs on the horizon read.
 
-        An ``InputError`` names a file that changed, is new, or is gone, unless it
-        ``may_be_removed``.
+        Raises:
+            InputError: for a file that changed, is new, or was removed, unless ``may_be_removed``.
         """
         check_times(self.pattern)
         found = list(timed_files(self.pattern))
@@ -262,7 +262,7 @@ class ReadRecords(RecordSource):
     def batches(
         self, columns: Sequence[str], attributes: Iterable[Attribute]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields columns of the records in this process, as workers read them for attributes.
+        """Yields columns of the records, read in this process as a worker reads them.
 
         Raises:
             ReadError: if a file is damaged, or lacks a column.
@@ -280,10 +280,10 @@ class ReadRecords(RecordSource):
         *,
         may_lack: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the records of one of ``files``; with ``may_lack`` only columns that it has once.
+        """Yields the records of a file; with ``may_lack``, missing or repeated columns are skipped.
 
         Raises:
-            ReadError: where the file is damaged or gone, or lacks a column.
+            ReadError: if the file is damaged or missing, or lacks a column.
         """
         times = [each.name for each in attributes if isinstance(each, TimeAttribute)]
         file_format = FORMATS[self.file_format]
@@ -298,11 +298,11 @@ class ReadRecords(RecordSource):
                 yield from file_format.batches(path, start, stop, wanted)
 
     def _found(self) -> list[tuple[str, int]]:
-        """Returns the files that are there now, with their sizes."""
+        """Returns the existing files with their sizes."""
         return _matching_files(self.pattern)
 
     def _listed(self, pipeline: beam.Pipeline) -> beam.PCollection[tuple[str, int]]:
-        """Returns the files that are read, with their sizes."""
+        """Returns the files to read, with their sizes."""
         if len(self.files) <= _NAMED_FILES:
             return pipeline | "Files" >> beam.Create(self.files)
         return (
@@ -313,7 +313,7 @@ class ReadRecords(RecordSource):
         )
 
     def _refuse_empty_files(self) -> None:
-        """Refuses files if none of them names columns: there would be no record."""
+        """Refuses the files if they are all empty CSV files, without column names."""
         if not self.schemas:
             condition = "must match a file with the names of its columns; those found are empty"
             raise InputError("input", self.pattern, condition)
@@ -324,7 +324,7 @@ class ReadRecords(RecordSource):
         except FileError as error:
             raise InputError("input", path, str(error)) from None
         except Exception:
-            # The parser's own words may quote a record.
+            # The parser's message may quote a record.
             condition = f"must be a readable {self.file_format} file"
             raise InputError("input", path, condition) from None
         if known is not None:
@@ -354,18 +354,18 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """What workers read of each file: columns, and of each the argument and levels it is for."""
+    """The columns that workers read from each file, and the argument and attribute per column."""
 
     wanted: Wanted = dataclasses.field(default_factory=Wanted)
     uses: Sequence[tuple[str, str, Attribute | None]] = ()
 
 
 class _LateReading:
-    """Is pickled as the result of ``reader.reading`` at that moment.
+    """Pickles as the result of ``reader.reading`` at the time of pickling.
 
-    This is the only choice that is made after construction. A pipeline is built from its sources
-    on, so a source learns only then which columns the releases that take its records need: when
-    the graph is complete and its steps are pickled for the workers.
+    This is the only choice that is made after construction. A pipeline is built starting from its
+    sources, so the columns that releases need are known only when the graph is complete and its
+    steps are pickled for the workers.
     """
 
     def __init__(self, reader: ReadRecords, records: beam.PCollection[pa.RecordBatch]) -> None:
@@ -379,8 +379,8 @@ class _LateReading:
 class _SplitFile(beam.DoFn):
     """Splits a file into ranges that workers read independently.
 
-    Of many files only some are opened before: a column of a wrong type in another is an error now.
-    What a file declares is public.
+    The constructor of ``ReadRecords`` opens only some of many files, so column types are checked
+    again for every file. The declared columns of a file are public.
     """
 
     def __init__(self, file_format: str) -> None:

@@ -1,4 +1,4 @@
-"""The transform from files that appear in a folder to Arrow batches, each with its arrival."""
+"""The transform that reads files as they appear in a folder, with arrivals from file times."""
 
 from __future__ import annotations
 
@@ -20,43 +20,44 @@ from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
 try:
     from apache_beam.io.watch import PollFn, PollResult, Watch
-except ImportError:  # of a Beam before 2.76
+except ImportError:  # Beam before 2.76
     Watch, PollFn = None, object
 
 _MICROSECONDS = 10**6
 
 
 class ReadArrivals(read.ReadRecords):
-    """Reads files as they appear in a folder until a horizon is over, or those present at once.
+    """Reads files as they appear in a folder during a horizon, or replays the files present now.
 
-    All records of a file arrive when the file did: at its time of modification, which no record
-    can change. Another column, ``file_time``, holds it, in seconds. The watermark is the clock
-    less ``settle``, never a time of an event. So files must be written elsewhere and moved here
-    whole, within ``settle`` of their time.
+    All records of a file arrive at the file's modification time, which records can't change. The
+    additional column ``file_time`` contains that time in seconds. The watermark is the clock
+    minus ``settle`` and never depends on times of events. So files must be written elsewhere and
+    moved into the folder complete, at most ``settle`` after their modification time.
 
-    Read again from the start, the same files have the same arrivals. A copy or a restore must keep
-    the times of files (``cp -p``).
+    If the folder is read again from the start, files have the same arrivals. A copy or a restored
+    backup must keep the times of files (``cp -p``).
 
-    Privacy: which windows of a unit are used follows from all its records since the start. So
-    ``ReleaseWindows``, applied to what this returns, keeps a list of the files: one that changes
-    stops the job, one that appears later than ``settle`` never counts, and one that is gone is
-    refused when a job goes on, where units are limited over windows.
+    Privacy: all records of a unit since the start determine which windows the unit's records are
+    counted in. So ``ReleaseWindows``, applied to the output, keeps a list of the files. A file that
+    changes stops the job. A file that appears later than ``settle`` never counts. If units are
+    limited over windows, a job can't be continued after a file was removed.
 
     Args:
-        pattern: a path or glob on any filesystem that Beam knows.
-        horizon: reading ends once its last window has closed.
-        file_format: as for ``ReadRecords``; needed if there is no file yet and the pattern has
+        pattern: a path or glob on any filesystem that Beam supports.
+        horizon: the horizon; reading ends when its last window has closed.
+        file_format: as for ``ReadRecords``; required if there is no file yet and the pattern has
             no extension.
-        poll: how often to look for new files: seconds, or a text such as ``30s``.
-        settle: how long after its time of modification a file may appear, written alike; >= 0.
-        replay: whether to read the files present now, as a bounded collection: the same tables.
+        poll: the interval between looks for new files, as seconds or a string such as ``30s``.
+        settle: the longest time between a file's modification and its appearance, as seconds or
+            a string; >= 0.
+        replay: whether to read the files present now, as a bounded collection with the same tables.
             Refused before the horizon is over.
 
     Raises:
-        InputError: if a value is out of range, a present file is refused as by
-            ``ReadRecords``, or Beam is too old to watch a folder.
+        InputError: if a value is out of range, ``ReadRecords`` would refuse a present file, or the
+            version of Beam can't watch a folder.
 
-    Output: Arrow batches, each with the time of its file as its timestamp.
+    Output: Arrow batches, with the time of the file as the timestamp.
     """
 
     arrival_column = FILE_TIME
@@ -93,7 +94,7 @@ class ReadArrivals(read.ReadRecords):
         read.check_folder(pattern)
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column as ``ReadRecords`` does; the time of the file is one more, of times."""
+        """Refuses a column as ``ReadRecords`` does, but accepts ``file_time`` as a time."""
         if argument == "arrival" and column != FILE_TIME and not self.replay:
             condition = f"must be {FILE_TIME}, which the watermark bounds, unless it is a replay"
             raise InputError(argument, column, condition)
@@ -106,7 +107,7 @@ class ReadArrivals(read.ReadRecords):
         return None
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads only the files that count on a horizon that is begun, and notes down new ones."""
+        """Reads only the files that count on a begun horizon, and records new files."""
         seen.counted(list(read.timed_files(self.pattern)), may_be_removed=may_be_removed)
         self.polling.seen = seen
 
@@ -114,7 +115,7 @@ class ReadArrivals(read.ReadRecords):
         return super()._found() if self.replay else list(read.list_files(self.pattern))
 
     def _refuse_empty_files(self) -> None:
-        """A stream may begin with no file at all."""
+        """Refuses empty files only in a replay: a stream may begin without files."""
         if self.replay:
             super()._refuse_empty_files()
 
@@ -126,7 +127,7 @@ class ReadArrivals(read.ReadRecords):
         watch = Watch(
             self.polling,
             poll_interval=self.poll_seconds,
-            output_key_fn=_path_of,  # one that is touched or grows is not read again
+            output_key_fn=_path_of,  # a file that is touched or grows is not read again
             output_key_coder=beam.coders.StrUtf8Coder(),
         )
         return (
@@ -138,16 +139,16 @@ class ReadArrivals(read.ReadRecords):
 
 
 class _Poll(PollFn):
-    """Lists the files; the watermark is the clock minus the time files may take to appear."""
+    """Lists the files; the watermark is the clock minus ``settle``."""
 
-    seen: SeenFiles | None = None  # of a horizon that is begun
+    seen: SeenFiles | None = None  # the files of the horizon, once it is begun
 
     def __init__(self, horizon: Horizon, settle: int) -> None:
         self.ends = horizon.closes(horizon.num_windows - 1)
         self.settle = settle
 
     def __call__(self, pattern: str) -> PollResult[tuple[str, int]]:
-        """Returns all present files, stamped, and the watermark."""
+        """Returns all present files with timestamps, and the watermark."""
         settled = time.time() - self.settle  # read before the files are listed
         found = self._arrived(pattern, settled)
         if settled >= self.ends:
@@ -156,11 +157,11 @@ class _Poll(PollFn):
         return PollResult.incomplete(found).with_watermark(watermark)
 
     def replayed(self, pattern: str) -> list[beam.window.TimestampedValue]:
-        """Returns all present files, stamped."""
+        """Returns all present files with timestamps."""
         return self._arrived(pattern, time.time() - self.settle)
 
     def _arrived(self, pattern: str, settled: float) -> list[beam.window.TimestampedValue]:
-        """Returns files with their sizes, each stamped with its arrival."""
+        """Returns files with their sizes, with the arrival as the timestamp."""
         found = list(read.timed_files(pattern))
         if self.seen is not None:
             try:

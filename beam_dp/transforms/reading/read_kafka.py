@@ -1,4 +1,4 @@
-"""The transform from a Kafka topic to records, each with the arrival that its broker stamped."""
+"""The transform that reads records from a Kafka topic, with arrivals stamped by the broker."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 ARRIVAL = "arrival"
-# An offset beyond every partition: claiming it says that the whole horizon was read.
+# An offset beyond every partition; claiming it marks the whole horizon as read.
 _END = 2**62
-_MESSAGES = 10_000  # in one poll
+_MESSAGES = 10_000  # per poll
 _SECONDS_OF_A_BUNDLE = 1.0
 _SECONDS_BETWEEN_BUNDLES = 0.5
-_PATIENCE = 30.0  # seconds, for an answer of a broker
-_MICROSECONDS = 1000  # of a millisecond, in which Kafka counts
+_PATIENCE = 30.0  # seconds to wait for a broker's response
+_MICROSECONDS = 1000  # microseconds per millisecond, Kafka's unit of time
 Decode = Callable[[bytes], Any]
 
 
 def decode_json(value: bytes) -> Any:
-    """Returns the JSON value of a message; None if it is not JSON, so that it is left out.
+    """Returns the JSON value of a message; None for invalid JSON, so that the message is left out.
 
     Example:
         >>> decode_json(b'{"age": 7}'), decode_json(b"{age")
@@ -48,34 +48,35 @@ def decode_json(value: bytes) -> Any:
 
 
 class ReadKafka(beam.PTransform):
-    """Reads a topic, from the messages that came when a horizon began until it is over.
+    """Reads the messages that arrive in a topic during a horizon.
 
-    A record arrives when its broker appended it to the topic (``LogAppendTime``), which no producer
-    and no record can change. An additional column, ``arrival``, holds it, in seconds. The watermark
-    of a partition is the arrival of the last message read, less ``settle``; at the partition's end,
-    it is the clock less ``settle``. It never follows the times of events. Read again from the
-    start, the same messages have the same arrivals, for as long as the topic keeps them.
+    A record arrives at the time when the broker appends it to the topic (``LogAppendTime``), which
+    producers and records can't change. The additional column ``arrival`` contains that time in
+    seconds. The watermark of a partition is the arrival of the last message read, minus ``settle``;
+    at the partition's end, the watermark is the clock minus ``settle``. The watermark never depends
+    on times of events. If the topic is read again from the start, messages have the same arrivals,
+    as long as the topic keeps the messages.
 
-    Messages of transactions that were aborted count too: they are in the log.
+    Messages of aborted transactions count, too, because they are in the log.
 
     Args:
-        servers: host and port of brokers, separated by commas.
-        topic: its broker must stamp messages (``message.timestamp.type=LogAppendTime``), and keep
-            them for the horizon: ``cleanup.policy=delete``, no ``retention.bytes``, and a
-            ``retention.ms`` as long.
-        horizon: reading ends once its last window has closed.
-        settle: how far the clocks of brokers and workers may be apart, as seconds or a text such as
-            ``10s``; >= 1.
-        decode: from a message's bytes to a mapping; by default it reads JSON objects. Messages
-            for which it raises, or returns something else, are left out.
-        settings: more for the consumer, such as ``security.protocol``. They travel with the job.
+        servers: hosts and ports of brokers, separated by commas.
+        topic: the name of the topic. Its broker must stamp messages
+            (``message.timestamp.type=LogAppendTime``) and keep them for the whole horizon:
+            ``cleanup.policy=delete``, no ``retention.bytes``, and a sufficient ``retention.ms``.
+        horizon: the horizon; reading ends when its last window has closed.
+        settle: the largest difference between the clocks of brokers and workers, as seconds or a
+            string such as ``10s``; >= 1.
+        decode: a function from a message's bytes to a mapping; the default reads JSON objects. A
+            message is left out if the function raises or returns another type.
+        settings: more settings of the consumer, such as ``security.protocol``, stored in the job.
 
     Raises:
-        InputError: if the topic is not there, or as above; when applied, if the runner is Prism,
-            which lost messages of some windows.
-        ModuleNotFoundError: without confluent-kafka, which ``pip install beam_dp[kafka]`` brings.
+        InputError: if ``settle`` is out of range, or the topic is missing or has other settings;
+            when applied, if the runner is Prism, which lost messages of some windows.
+        ModuleNotFoundError: without confluent-kafka (``pip install beam_dp[kafka]``).
 
-    Output: mappings, each with its arrival as its timestamp.
+    Output: mappings, with the arrival as the timestamp.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class ReadKafka(beam.PTransform):
 
     @property
     def source(self) -> dict[str, Any]:
-        """The source for ``begin_windows``, which must be the same after a restart."""
+        """The argument ``source`` of ``begin_windows``, which must not change after a restart."""
         return {"topic": self.topic.name, "num_partitions": self.num_partitions}
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads each partition, in bundles of about a second.
+        """Reads each partition in bundles of about one second.
 
         Raises:
-            InputError: as above.
+            InputError: if the runner is Prism.
         """
         runner = begin.pipeline.options.view_as(StandardOptions).runner or ""
         if "Prism" in runner:
@@ -125,7 +126,7 @@ class ReadKafka(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True)
 class _Topic:
-    """A topic, and the times between which it is read."""
+    """A topic, and the period in which it is read."""
 
     settings: Mapping[str, str]
     name: str
@@ -134,23 +135,23 @@ class _Topic:
 
     @property
     def begins(self) -> int:
-        """The arrival of the first message that may count, in seconds."""
+        """The earliest arrival of a message that may count, in seconds."""
         return self.horizon.start - self.settle
 
     @property
     def ends(self) -> int:
-        """The arrival of the first message that can't count, in seconds."""
+        """The earliest arrival of a message that comes too late, in seconds."""
         return self.horizon.closes(self.horizon.num_windows - 1)
 
 
 def _checked_partitions(source: _Topic) -> int:
-    """Returns the number of partitions of a topic, whose settings are checked."""
+    """Checks the settings of a topic; returns its number of partitions."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
     client = AdminClient(dict(source.settings))
     try:
-        # All of them: a broker may create the one that it is asked for.
+        # Lists all topics, because a broker may create a topic that is requested by name.
         found = client.list_topics(timeout=_PATIENCE).topics.get(source.name)
         if found is None or found.error is not None or not found.partitions:
             raise InputError("topic", source.name, "must be a topic of the brokers")
@@ -165,7 +166,7 @@ def _checked_partitions(source: _Topic) -> int:
     kept = int(settings["retention.ms"])
     age = 1000 * (time.time() - source.begins)
     if settings["message.timestamp.type"] != "LogAppendTime":
-        # A producer's own times would be what its records say: one could close all windows.
+        # A producer chooses its own timestamps, so one record could close all windows.
         condition = "must have message.timestamp.type=LogAppendTime, not CreateTime"
     elif "compact" in settings["cleanup.policy"]:
         condition = "must have cleanup.policy=delete: a compacted topic loses messages"
@@ -184,14 +185,14 @@ def _checked_partitions(source: _Topic) -> int:
 
 
 class _WholeTracker(OffsetRestrictionTracker):
-    """Hands back what is left, and never a part of what has no end."""
+    """Returns the whole remainder to the runner; never splits it, because it has no end."""
 
     def try_split(self, fraction_of_remainder: float) -> Any:
         return super().try_split(0) if fraction_of_remainder == 0 else None
 
 
 class _Partitions(RestrictionProvider):
-    """The offsets of a partition, which has no end."""
+    """Provides the offsets of a partition, which has no end."""
 
     def initial_restriction(self, partition: int) -> OffsetRange:
         return OffsetRange(0, _END)
@@ -212,7 +213,7 @@ _WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _ReadPartition(beam.DoFn):
-    """Reads a partition for about a second, then hands the rest back to the runner."""
+    """Reads a partition for about one second, then returns the remainder to the runner."""
 
     source: _Topic
     num_partitions: int
@@ -220,7 +221,7 @@ class _ReadPartition(beam.DoFn):
 
     @show_setup
     def setup(self) -> None:
-        """Fails early where a worker lacks the client."""
+        """Fails early if the worker lacks the Kafka client."""
         import confluent_kafka  # noqa: F401
 
     @beam.DoFn.unbounded_per_element()
@@ -230,16 +231,16 @@ class _ReadPartition(beam.DoFn):
         tracker: Any = _TRACKER,
         watermark: Any = _WATERMARK,
     ) -> Iterator[beam.window.TimestampedValue]:
-        """Yields messages; moves the watermark where nothing can come before it any more."""
+        """Yields messages and advances the watermark."""
         start = tracker.current_restriction().start
-        # Taken before the log is read: if its end is seen later, everything up to now was read.
+        # The clock is read before the log: at the log's end, all messages up to then were read.
         asked = time.time()
-        # A consumer of its own for each bundle: prefetched offsets of an older one may be stale,
-        # and it would reconnect forever after a cancel.
+        # Each bundle has its own consumer: prefetched offsets of an older consumer may be stale,
+        # and an older consumer would reconnect forever after a cancel.
         with contextlib.closing(self._connected()) as consumer:
             self._assign(consumer, partition, start or self._first_offset(consumer, partition))
             until = time.monotonic() + _SECONDS_OF_A_BUNDLE
-            has_answered = False  # the first answer of a slow broker is waited for
+            has_answered = False  # wait longer for the first response of a slow broker
             while time.monotonic() < until + (0 if has_answered else _PATIENCE):
                 messages, is_at_end = self._polled(consumer)
                 has_answered = has_answered or bool(messages) or is_at_end
@@ -264,7 +265,7 @@ class _ReadPartition(beam.DoFn):
     def _connected(self) -> Consumer:
         from confluent_kafka import Consumer
 
-        # No group is joined: the runner knows how far each partition was read.
+        # The consumer joins no group: the runner keeps the position in each partition.
         return Consumer(
             {
                 **self.source.settings,
@@ -277,11 +278,11 @@ class _ReadPartition(beam.DoFn):
         )
 
     def _is_over(self, seconds: float) -> bool:
-        """Whether nothing that counts can come after this moment of the brokers' clock."""
+        """Returns whether all messages that count arrived before this time of the brokers."""
         return seconds - self.source.settle >= self.source.ends
 
     def _first_offset(self, consumer: Consumer, partition: int) -> int:
-        """Returns that of the first message that may count."""
+        """Returns the offset of the first message that may count."""
         from confluent_kafka import TopicPartition
 
         name = self.source.name
@@ -300,7 +301,7 @@ class _ReadPartition(beam.DoFn):
         consumer.assign([TopicPartition(self.source.name, partition, offset)])
 
     def _polled(self, consumer: Consumer) -> tuple[list[Message], bool]:
-        """Returns the next messages, and whether there were no others behind them."""
+        """Returns the next messages, and whether the end of the partition was reached."""
         from confluent_kafka import KafkaError
 
         messages = consumer.consume(_MESSAGES, timeout=0.1)
@@ -324,7 +325,7 @@ class _ReadPartition(beam.DoFn):
         for message, arrival in zip(messages, arrivals, strict=True):
             try:
                 record = self.decode(message.value() or b"")
-            except Exception:  # a message must not stop the job, which would reveal it
+            except Exception:  # stopping the job would reveal the message
                 continue
             if isinstance(record, Mapping):
                 stamped = {**record, ARRIVAL: arrival // 1000}
@@ -334,7 +335,7 @@ class _ReadPartition(beam.DoFn):
 
 
 def _arrival(topic: str, message: Message) -> int:
-    """Returns when a broker appended a message, in milliseconds."""
+    """Returns the time at which a broker appended a message, in milliseconds."""
     from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
     kind, arrival = message.timestamp()

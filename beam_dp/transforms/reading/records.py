@@ -1,4 +1,4 @@
-"""Elements that the transforms accept as records, as Arrow batches, and the types these declare."""
+"""Converts elements that the transforms accept as records to Arrow batches, and checks types."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _CLASSES: tuple[tuple[tuple[type, ...], tuple[Kind, ...]], ...] = (
     ((datetime.datetime,), (Kind.TIME, Kind.MOMENT)),
     ((Timestamp,), (Kind.MOMENT,)),
     ((datetime.date, np.datetime64), (Kind.TIME,)),
-    ((str, bytes), (Kind.TEXT,)),  # also where they are members of an enumeration
+    ((str, bytes), (Kind.TEXT,)),  # including string enumerations
     ((bool, int, float, decimal.Decimal, np.number, np.bool_), (Kind.NUMBER,)),
     ((enum.Enum,), (Kind.OTHER,)),
 )
 
 
 def declared_fields(element_type: Any) -> dict[str, Any] | None:
-    """Returns the fields of records with their types; None where the type does not say."""
+    """Returns the declared fields of records with their types; None if no fields are declared."""
     if not _may_be_record(element_type):
         raise InputError("records", _name(element_type), _RECORDS)
     if isinstance(element_type, RowTypeConstraint):
@@ -64,7 +64,7 @@ def declared_fields(element_type: Any) -> dict[str, Any] | None:
         return None
     try:
         types = typing.get_type_hints(element_type)
-    except Exception:  # it names a type that is not known here
+    except Exception:  # an annotation names a type that can't be resolved here
         types = {}
     return {name: types.get(name, Any) for name in names}
 
@@ -72,7 +72,7 @@ def declared_fields(element_type: Any) -> dict[str, Any] | None:
 def check_field(
     argument: str, column: str, fields: Mapping[str, Any], attribute: Attribute | None = None
 ) -> None:
-    """Refuses a column that is not a field, or of a type that the argument cannot read."""
+    """Refuses a column that is not a field, or whose type the argument can't use."""
     if column not in fields:
         near = nearest_known(column, fields)
         raise InputError(argument, column, f"must be a field of the records; {near}")
@@ -86,7 +86,7 @@ def check_field(
 
 def _may_be_record(kind: Any) -> bool:
     if isinstance(kind, typehints.UnionConstraint):
-        # Beam declares the union of no types for a collection of no elements.
+        # For an empty collection, Beam declares a union without members.
         return not kind.union_types or any(map(_may_be_record, kind.union_types))
     if isinstance(kind, type):
         # An object may be of a subclass of the declared class.
@@ -103,7 +103,7 @@ def _is_record(kind: type) -> bool:
 
 def _kinds(kind: Any) -> Iterator[Kind]:
     if isinstance(kind, typehints.UnionConstraint):
-        # A null alone is no reason to accept it.
+        # A null member alone does not make a union readable.
         for each in set(kind.union_types) - {type(None)}:
             yield from _kinds(each)
     elif isinstance(kind, type):
@@ -117,7 +117,7 @@ def _kinds_of_class(kind: type) -> tuple[Kind, ...]:
     for classes, meant in _CLASSES:
         if issubclass(kind, classes):
             return meant
-    # Not by the class itself: its module can draw, too.
+    # Compared by name, because importing the module would import a random source.
     is_uuid = (kind.__module__, kind.__name__) == ("uuid", "UUID")
     return (Kind.OTHER if is_uuid or _is_record(kind) else Kind.UNKNOWN,)
 
@@ -139,11 +139,11 @@ _BATCH_RECORDS = 2**14
 
 
 def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = False) -> None:
-    """Refuses collections that would be released once for each pane.
+    """Refuses collections that would be released once per pane.
 
-    Every transform of ``beam_dp.transforms`` starts with it: steps that group would limit a unit's
-    records pane by pane. Accepted are bounded collections in the global window with the default
-    trigger, accumulation mode, lateness and timestamps.
+    Every transform of ``beam_dp.transforms`` calls this function first: grouping steps would limit
+    a unit's records per pane. Accepted are bounded collections in the global window with the
+    default trigger, accumulation mode, lateness and timestamps.
     """
     if not (records.is_bounded or may_be_unbounded):
         raise InputError("records", "an unbounded collection", "must be bounded")
@@ -158,11 +158,11 @@ def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = F
 
 
 class RecordBatches(beam.PTransform):
-    """Turns records of any accepted kind into Arrow batches with the columns that are needed.
+    """Converts records of any accepted type to Arrow batches with the needed columns.
 
     Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
-    (beam.Row, NamedTuple, dataclasses).
-    A record without a column has null there; an element that is not a record is left out.
+    (beam.Row, NamedTuple, dataclasses). A missing column of a record is read as null. Elements
+    that are not records are left out.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class RecordBatches(beam.PTransform):
         self.integers = frozenset(integers)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[pa.RecordBatch]:
-        """Checks the declared types, and buffers rows."""
+        """Checks the declared types, then collects rows in batches."""
         refuse_windows(records, may_be_unbounded=self.may_be_unbounded)
         source = source_of(records)
         if source is not None:
@@ -206,28 +206,28 @@ class RecordBatches(beam.PTransform):
         if not self.unit_is_record:
             return
         warn_of_record_unit(name for name in known if name not in self.columns)
-        # A user who means a column of that name would silently get the weaker promise.
+        # A user who means the column of that name would silently get the weaker guarantee.
         if RECORD in known:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
 
 
 class RecordSource(beam.PTransform, abc.ABC):
-    """A transform that reads records whose columns it knows, and only the needed ones."""
+    """A transform that knows the columns of its records and reads only the needed columns."""
 
-    schemas: Mapping[str, Collection[str]]  # the columns of files
+    schemas: Mapping[str, Collection[str]]  # the columns of each file
 
     @abc.abstractmethod
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not read, or cannot be read as the argument needs it."""
+        """Refuses a column that is not read, or whose type the argument can't use."""
 
     @abc.abstractmethod
     def reading(self, records: beam.PCollection[Any]) -> object:
-        """Returns what is read for the steps that take its output so far, or refuses these."""
+        """Returns the columns to read for the steps that use the output so far, or raises."""
 
 
 def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
-    """Returns the transform whose output a collection is, if it is one that knows its columns."""
+    """Returns the ``RecordSource`` whose output the collection is; None if there is none."""
     step = records.producer
     while step is not None and records in step.outputs.values():
         if isinstance(step.transform, RecordSource):
@@ -237,16 +237,17 @@ def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
 
 
 def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool]:
-    """Returns what releases read of the records of a source, and whether other steps take these."""
+    """Returns the ``RecordBatches`` that read a collection, and whether other steps read it."""
     found = _Takers(records)
     records.pipeline.visit(found)
     return found.takers, found.others
 
 
 class _Takers(PipelineVisitor):
-    """Finds the steps that take a collection, as their main or as a side input.
+    """Finds the steps that use a collection as a main or side input.
 
-    A step belongs to a release if a ``RecordBatches`` of the same collection is next to it.
+    A step belongs to a release if its composite also contains a ``RecordBatches`` that reads the
+    collection.
     """
 
     def __init__(self, collection: beam.PCollection[Any]) -> None:
@@ -267,7 +268,7 @@ class _Takers(PipelineVisitor):
 
 
 class _BatchRows(beam.DoFn):
-    """Collects rows until they make a batch."""
+    """Collects rows in batches."""
 
     def __init__(self, columns: list[str]) -> None:
         self.columns = columns
@@ -300,14 +301,14 @@ class _BatchRows(beam.DoFn):
         )
 
     def _taken(self) -> tuple[pa.RecordBatch, Timestamp]:
-        """Returns the batch of the rows so far, and their least timestamp."""
+        """Returns the rows collected so far as a batch, and their earliest timestamp."""
         rows, least = self._rows, self._least
         self.start_bundle()
         return _batch(rows, self.columns), least
 
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
-    """Returns the columns of some elements, each of which is read independently of the others."""
+    """Returns columns of elements; an element is read independently of other elements."""
     values = _values_of_one_kind(rows, columns)
     if values is None:
         read = [found for row in rows if (found := _values(row, columns)) is not None]
@@ -316,9 +317,9 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
-    """Returns each column's values, quickly; None unless all rows are of one kind and have them."""
+    """Returns each column's values, if all rows have one type and all columns; else None."""
     kind = type(rows[0])
-    # Other mappings may invent values of keys that they lack.
+    # Mappings other than dict may return values for missing keys.
     if any(type(row) is not kind for row in rows):
         return None
     try:
@@ -330,22 +331,22 @@ def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequenc
         elif kind is not dict:
             return None
         return [[row[column] for row in rows] for column in columns]
-    except Exception:  # one of them lacks a column, or fails: only that one may suffer
+    except Exception:  # a row lacks a column or fails, which must affect only that row
         return None
 
 
 def _values(row: Any, columns: Sequence[str]) -> list[Any] | None:
-    """Returns a record's values, null if it lacks a column; None for what is not a record."""
+    """Returns a record's values, null for missing columns; None if the row is not a record."""
     kind: Any = type(row)
     try:
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             row = dict(zip(kind._fields, row, strict=True))
         elif isinstance(row, beam.Row):
-            row = vars(row)  # its method ``as_dict`` gives way to a field of that name
+            row = vars(row)  # not ``as_dict()``: a field named ``as_dict`` would hide the method
         elif dataclasses.is_dataclass(row) and not isinstance(row, type):
             row = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
         if isinstance(row, Mapping):
             return [row.get(column) for column in columns]
-    except Exception:  # a class of the user's own that fails on this record
+    except Exception:  # a user's class that fails on this record
         pass
     return None

@@ -1,4 +1,4 @@
-"""The list of the files that a horizon has read, so that a restart counts the same ones."""
+"""The list of files read for a horizon, so that a restarted job counts the same files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PRIVATE_FOLDER = "private_folder"
 _FILE = "files.sqlite"
-_PATIENCE = 600.0  # seconds, for a look of another job
+_PATIENCE = 600.0  # seconds to wait for the transaction of another job
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS horizon (id TEXT NOT NULL, settled REAL NOT NULL)",
     "CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, num_bytes INTEGER NOT NULL,"
@@ -27,17 +27,18 @@ _TABLES = (
 
 
 class SeenFiles:
-    """The files that jobs on a horizon have seen: path, size, time, and whether each counts.
+    """The files that jobs on a horizon have seen: path, size, time, and whether the file counts.
 
-    Whether a file counts is decided once, when it is first seen: it counts unless an earlier look
-    had settled its time, and so should have found it. A look is one transaction before anything is
-    read, so a job that is restarted, and other jobs on this horizon, decide alike.
+    Whether a file counts is decided once, when the file is first seen. A file counts unless its
+    time was already settled at an earlier look, which should have found the file. A look is one
+    transaction before any file is read, so a restarted job, and other jobs on the horizon, decide
+    the same way.
 
     ``directory``: the directory of the horizon, whose files are public.
-    ``folder``: a local folder that every worker sees; by default the directory and ``.private``.
+    ``folder``: a local folder that every worker can access; by default ``directory + ".private"``.
 
-    Privacy: sizes and times of files depend on records. So the folder is its owner's alone, and
-    of its content only the path of a file that changed is shown.
+    Privacy: sizes and times of files depend on records. So only the owner may access the folder,
+    and only the path of a changed file is shown from its content.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SeenFiles:
             raise self._refused(f"must not be in the output, {output!r}, which is public")
 
     def begin(self, horizon_id: str, *, may_be_new: bool) -> None:
-        """Makes the folder of a horizon, or finds it."""
+        """Creates the folder of a horizon, or opens the existing folder."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.folder.stat().st_mode & 0o077:
@@ -81,7 +82,7 @@ class SeenFiles:
         *,
         may_be_removed: bool = True,
     ) -> list[FoundFile]:
-        """Returns those of the present files that count."""
+        """Returns the present files that count."""
         with self._look() as look:
             known = {path: row for path, *row in look.execute("SELECT * FROM files")}
             (before,) = look.execute("SELECT settled FROM horizon").fetchone()
@@ -102,7 +103,7 @@ class SeenFiles:
 
     @contextlib.contextmanager
     def _look(self) -> Iterator[sqlite3.Connection]:
-        """Opens one transaction, which is rolled back if it fails."""
+        """Opens one transaction, which is rolled back on failure."""
         url = f"{(self.folder / _FILE).as_uri()}?mode=rw"
         try:
             connection = sqlite3.connect(url, _PATIENCE, isolation_level=None, uri=True)

@@ -23,25 +23,27 @@ _ROWS = 2**14
 
 
 class SyntheticRows(beam.PTransform):
-    """Gives the released records of a synthetic database as rows with a schema.
+    """Returns the released records of a synthetic database as rows with a schema.
 
-    They are public, whatever is done with them: no further budget is spent. They come from the
-    release that was committed, so a pipeline that is retried has the rows of that one.
+    The rows are public: using them spends no further budget. The rows come from the committed
+    release, so a retried pipeline gets the same rows.
 
     Args:
-        directory: of a release that is there. None for the releases that a pipeline writes.
-        domain: of these, for the schema; of a directory it is known.
+        directory: the directory of an existing release. None to read the releases that the
+            pipeline writes.
+        domain: the domain of releases that the pipeline writes, for the schema. None if a directory
+            is given.
 
     Raises:
-        InputError: if neither or both are given, or the release is none of synthetic records.
-        ReleaseError: if the directory holds none, or a damaged one.
+        InputError: if neither or both are given, or the release is not a synthetic database.
+        ReleaseError: if the release is missing or damaged.
 
-    Input: none, or the directories that ``WriteRelease`` gives, once their releases are there; each
-    in reach of the workers.
+    Input: the start of a pipeline if a directory is given; otherwise the directories that
+    ``WriteRelease`` returns, which all workers must be able to access.
 
-    Output: ``beam.Row``, one a record; dates and times as ISO 8601 texts, all else as
-    ``SyntheticDatabase.to_arrow`` has it. Fields have the names of the columns, as far as Beam
-    allows them: see ``field_names``.
+    Output: one ``beam.Row`` per record. Dates and times are ISO 8601 strings; other values are as
+    in ``SyntheticDatabase.to_arrow``. Fields have the names of the columns, as far as Beam allows
+    (see ``field_names``).
 
     Example:
         >>> rows = pipeline | SyntheticRows("out/visits")  # doctest: +SKIP
@@ -58,7 +60,7 @@ class SyntheticRows(beam.PTransform):
         self.domain = domain if self.directory is None else _database(self.directory).domain
 
     def expand(self, directories: Any) -> beam.PCollection[Any]:
-        """Reads each release in one step, and spreads its rows."""
+        """Reads each release in one step, then distributes its rows."""
         if self.directory is not None:
             if not isinstance(directories, beam.pvalue.PBegin):
                 raise InputError("directory", self.directory, "must not be given with an input")
@@ -91,7 +93,7 @@ def _rows(directory: str, domain: Domain) -> Iterator[beam.Row]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table with texts for dates and times, which schemas of Beam have no common types for."""
+    """Replaces dates and times with strings, because Beam schemas lack types for them."""
     for place, field in enumerate(table.schema):
         if pa.types.is_temporal(field.type):
             values = [value and value.isoformat() for value in table[place].to_pylist()]
@@ -100,9 +102,9 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def field_names(names: Sequence[str]) -> list[str]:
-    """Returns a distinct name that a row of Beam may have for each; allowed ones stay as they are.
+    """Returns distinct field names that ``beam.Row`` allows; allowed names stay unchanged.
 
-    Beam makes tuples of Python of rows, with names as these have them.
+    Beam converts rows to named tuples, so field names must be valid for named tuples.
 
     Example:
         >>> field_names(["age", "class", "in/out", "2nd", "in_out"])
