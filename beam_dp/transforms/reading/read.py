@@ -200,7 +200,7 @@ class ReadRecords(RecordSource):
         return records
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not read, is missing or repeated in a file, or has a bad type."""
+        """Refuses a column that is not read, is missing or repeated in a file, or doesn't fit."""
         if self.columns is not None and column not in self.columns:
             near = nearest_known(column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
