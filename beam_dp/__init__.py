@@ -133,8 +133,7 @@ if TYPE_CHECKING:
         WriteRelease as WriteRelease,
     )
     from beam_dp.verification.verdict import Verification as Verification
-    from beam_dp.windows.horizon import Horizon as Horizon
-    from beam_dp.windows.unit import WindowUnit as WindowUnit
+    from beam_dp.windows.horizon import Horizon as Horizon, WindowUnit as WindowUnit
 
 
 _HOMES = homes_of(__file__)

@@ -29,8 +29,7 @@ from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.counting.summarise import CountCells
-from beam_dp.windows.horizon import Horizon, counted_windows
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
 from benchmarks.pass_runs import interleaved, run_pipeline
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table

@@ -16,8 +16,7 @@ from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import _CountInOrder, _SendPanes
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
 HORIZON = Horizon(0, 10, 6, 5)

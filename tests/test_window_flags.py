@@ -6,8 +6,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags import windows
 from beam_dp.flags.flag import FlagError
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 WEEK = {"start": "2026-11-23T00:00Z", "window": "1h", "num_windows": "168", "grace": "30m"}
 PEOPLE = {

@@ -14,8 +14,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
 from beam_dp.queries.workload import Workload
 from beam_dp.summaries.histogram import Histogram, Marginals
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
+from beam_dp.windows.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 
 HORIZON_ID = "0123456789abcdef" * 2
 CELL = domain_of(1)

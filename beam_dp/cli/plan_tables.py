@@ -28,7 +28,7 @@ from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short
 from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
-from beam_dp.windows.unit import stated_promise, whole_promise
+from beam_dp.windows.horizon import stated_promise, whole_promise
 
 Texts = Mapping[str, str | None]
 

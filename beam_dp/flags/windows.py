@@ -12,8 +12,7 @@ from beam_dp.flags.flag import Flag, integer
 from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 
 if TYPE_CHECKING:
-    from beam_dp.windows.horizon import Horizon
-    from beam_dp.windows.unit import WindowUnit
+    from beam_dp.windows.horizon import Horizon, WindowUnit
 
 START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
@@ -87,7 +86,7 @@ def read_horizon(given: Mapping[str, str]) -> Horizon:
 
 def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
     """Returns the unit that a release of windows protects."""
-    from beam_dp.windows.unit import WindowUnit
+    from beam_dp.windows.horizon import WindowUnit
 
     return WindowUnit(
         given["privacy_unit"],

@@ -18,8 +18,7 @@ from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import synthetic_option
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.theorem import Calibration
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit, whole_promise
+from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,12 @@
-"""The horizon of a stream: its windows, blocks of windows, and the window of each record.
+"""The horizon of a stream: its windows and blocks, and the unit that its releases protect.
 
 A record has an event time, and an arrival time that its source stamped. Its window depends on these
 two times alone, not on the time when an engine processes the record. So tables are the same in
 batch, in a stream and after any replay.
+
+The kept windows of a unit follow from its own records, in the order of windows, not of processing.
+Windows that were released before a crash remain released. If a replay chose other windows, the unit
+would be in twice as many.
 """
 
 from __future__ import annotations
@@ -11,12 +15,16 @@ import dataclasses
 import datetime
 import re
 from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, is_integer
 from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, Neighboring
+from beam_dp.privacy.rounding import up
 
 MAX_WINDOWS = 2**20
 # Rows are processed in parts that fit into the cache, which is five times as fast.
@@ -207,3 +215,255 @@ def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> fl
     squares estimate, which is the best unbiased estimate (Gauss and Markov).
     """
     return num_summed / (num_windows + variance_ratio)
+
+
+MECHANISM = "windows"
+LEVELS_CONDITION = (
+    "needs a promise for the whole horizon: protected_windows of all its windows, or records"
+)
+
+# The format of an entry: two words of a fingerprint, a window, a number of windows.
+_DTYPES: tuple[np.dtype[Any], ...]
+_DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowUnit:
+    """The unit that a windowed release protects, and for how many windows; without defaults.
+
+    The guarantee: of any ``protected_windows`` consecutive windows, at most
+    ``max_windows_per_unit`` use records of a unit, at most ``max_records_per_unit`` records each.
+    These windows together are (epsilon, delta)-private. If both numbers of windows are 1, each
+    window is protected on its own. If ``protected_windows`` is the number of all windows, the whole
+    horizon is protected. In between, the budget renews in a sliding window.
+
+    Args:
+        privacy_unit: the column whose values are the protected units, or ``"record"``.
+        max_records_per_unit: the limit on records of a unit in a window, from 1 to 2^40.
+        max_windows_per_unit: the limit on windows of a unit, from 1 to ``protected_windows``.
+        protected_windows: the number of windows that are protected together, from 1 to all windows
+            of the horizon. If the unit is a record, both numbers must be 1: a record is in a single
+            window, so the guarantee covers all windows together.
+
+    Raises:
+        InputError: if a value is out of range.
+
+    Reference: Kellaris, Papadopoulos, Xiao and Papadias (2014), for sliding windows.
+    """
+
+    privacy_unit: str
+    max_records_per_unit: int
+    max_windows_per_unit: int
+    protected_windows: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
+            raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
+        checked_integer("max_records_per_unit", self.max_records_per_unit, 1, MAX_RECORDS_PER_UNIT)
+        checked_integer("protected_windows", self.protected_windows, 1, MAX_WINDOWS)
+        most = self.protected_windows
+        checked_integer("max_windows_per_unit", self.max_windows_per_unit, 1, most)
+        if self.privacy_unit == RECORD:
+            for name in ("max_records_per_unit", "protected_windows"):
+                if getattr(self, name) != 1:
+                    condition = "must be 1 where the privacy unit is a record"
+                    raise InputError(name, getattr(self, name), condition)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class KeptWindows:
+    """The kept windows of each unit that still matter for later windows.
+
+    ``units``: fingerprints in ascending order, first word first, shape (2, m), uint64. A unit has
+    one entry per remembered window, or one entry with the number of its windows.
+    ``windows``: the window of each entry, or the last of its windows, shape (m,), int32.
+    ``numbers``: the number of windows of each entry, >= 1, shape (m,), uint32.
+    """
+
+    units: NDArray[np.uint64]
+    windows: NDArray[np.int32]
+    numbers: NDArray[np.uint32]
+
+    @classmethod
+    def nothing(cls) -> KeptWindows:
+        """Returns the state before the first window."""
+        return cls(np.empty((2, 0), np.uint64), np.empty(0, np.int32), np.empty(0, np.uint32))
+
+    def to_bytes(self) -> bytes:
+        """Returns the entries as bytes, 24 bytes per entry."""
+        columns = zip((*self.units, self.windows, self.numbers), _DTYPES, strict=True)
+        return b"".join([column.astype(dtype).tobytes() for column, dtype in columns])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> KeptWindows:
+        """Reads entries that ``to_bytes`` wrote."""
+        entries = len(data) // sum(dtype.itemsize for dtype in _DTYPES)
+        columns, position = [], 0
+        for dtype in _DTYPES:
+            columns.append(np.frombuffer(data, dtype, entries, position))
+            position += entries * dtype.itemsize
+        return cls(np.stack(columns[:2]), *columns[2:])
+
+    def __repr__(self) -> str:
+        return "KeptWindows(secret)"
+
+
+def keep_windows(
+    remembered: KeptWindows,
+    units: NDArray[np.uint64],
+    number: int,
+    limits: WindowUnit,
+    num_windows: int,
+) -> tuple[NDArray[np.bool_], KeptWindows]:
+    """Returns which units are kept in a window, and the kept windows to remember for the next.
+
+    ``units``: distinct fingerprints in ascending order, first word first, shape (2, n).
+
+    Privacy: a window of a unit is kept if and only if fewer than c of the P - 1 windows before it
+    were kept, so of any P consecutive windows at most c are kept. The choice depends only on the
+    unit's own windows. If P is the whole horizon, the unit's first c windows are kept.
+
+    At most P - 1 windows of a unit are remembered, or one number if nothing is ever forgotten.
+    """
+    protected, most = limits.protected_windows, limits.max_windows_per_unit
+    if most == protected:  # every window is kept
+        return np.ones(units.shape[1], np.bool_), remembered
+    forgets = protected < num_windows
+    if forgets:
+        recent = np.flatnonzero(remembered.windows > number - protected)
+        remembered = KeptWindows(
+            remembered.units.take(recent, axis=1),
+            remembered.windows.take(recent),
+            remembered.numbers.take(recent),
+        )
+    first, last = _places(remembered.units, units)
+    before = np.concatenate([[0], np.cumsum(remembered.numbers, dtype=np.int64)])
+    keep = before[last] - before[first] < most
+    numbers = remembered.numbers.copy()
+    added = keep
+    if not forgets:  # one entry per unit
+        known = first < last
+        numbers[first[keep & known]] += 1
+        added = keep & ~known
+    # The places of the new entries among the old entries, found once for all columns.
+    new = last[added] + np.arange(np.count_nonzero(added))
+    is_old = np.ones(numbers.size + new.size, np.bool_)
+    is_old[new] = False
+    old = np.flatnonzero(is_old)
+
+    def merged(before: NDArray[Any], more: Any) -> NDArray[Any]:
+        column = np.empty(is_old.size, before.dtype)
+        column[old], column[new] = before, more
+        return column
+
+    first_words, second_words = map(merged, remembered.units, units[:, added])
+    windows, numbers = merged(remembered.windows, number), merged(numbers, 1)
+    return keep, KeptWindows(np.stack((first_words, second_words)), windows, numbers)
+
+
+def _places(
+    among: NDArray[np.uint64], units: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns where the entries of each unit start and stop in a sorted list of entries."""
+    first = np.searchsorted(among[0], units[0], side="left")
+    last = np.searchsorted(among[0], units[0], side="right")
+    some = np.flatnonzero(first < last)
+    words = units[1][some]
+    is_alone = (among[1][first[some]] == words) & (among[1][last[some] - 1] == words)
+    for place in some[~is_alone].tolist():  # units that share a first word: very rare
+        start, stop = first[place], last[place]
+        group = among[1][start:stop]
+        first[place] = start + np.searchsorted(group, units[1][place], side="left")
+        last[place] = start + np.searchsorted(group, units[1][place], side="right")
+    return first, last
+
+
+def whole_promise(
+    horizon: Horizon,
+    unit: WindowUnit,
+    epsilon: float,
+    delta: float,
+    allow_large_delta: bool = False,
+) -> Guarantee:
+    """Returns the guarantee for all windows that are protected together.
+
+    Neighbours differ by one unit that is added or removed. A replaced unit would move between
+    windows, and the number of records in a window is not public. The ``max_records_per_unit`` of
+    the guarantee is k c, the largest number of records of a unit that any P consecutive windows
+    use. The L1 distance of tables follows from k c alone. At most k of these records are in one
+    window, which makes the L2 distance smaller; the plan states this.
+    """
+    if unit.protected_windows > horizon.num_windows:
+        condition = f"must be at most the {horizon.num_windows:,} windows of the horizon"
+        raise InputError("protected_windows", unit.protected_windows, condition)
+    if unit.max_records_per_unit * unit.max_windows_per_unit > MAX_RECORDS_PER_UNIT:
+        condition = "must be at most 2^40, times max_windows_per_unit"
+        raise InputError("max_records_per_unit", unit.max_records_per_unit, condition)
+    return Guarantee(
+        epsilon,
+        delta,
+        Neighboring.ADD_OR_REMOVE_ONE,
+        _protected(horizon, unit, unit.protected_windows),
+        unit.max_records_per_unit * unit.max_windows_per_unit,
+        allow_large_delta,
+    )
+
+
+def window_promise(horizon: Horizon, unit: WindowUnit, epsilon: float, delta: float) -> Guarantee:
+    """Returns a guarantee for a single window; the whole guarantee is composed of these."""
+    protected = _protected(horizon, unit, 1)
+    relation = Neighboring.ADD_OR_REMOVE_ONE
+    return Guarantee(epsilon, delta, relation, protected, unit.max_records_per_unit, True)
+
+
+def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
+    """Returns whether the guarantee covers the whole horizon, as it does for a record."""
+    return unit.privacy_unit == RECORD or unit.protected_windows == horizon.num_windows
+
+
+def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> dict[str, Any]:
+    """Returns the guarantee as cards state it, and the worst case over the whole horizon.
+
+    Privacy: the horizon is at most ceil(W / P) runs of P windows. Each run is (epsilon,
+    delta)-private for any releases of the other runs; the epsilons and deltas of the runs add up.
+    """
+    periods = 1
+    if not protects_horizon(horizon, unit):
+        periods = -(-horizon.num_windows // unit.protected_windows)
+    epsilon = up(periods * Fraction(guarantee.epsilon))
+    delta = min(up(periods * Fraction(guarantee.delta)), 1.0)
+    protected, most = unit.protected_windows, unit.max_windows_per_unit
+    spent = f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}"
+    together = f"all {horizon.num_windows:,} windows together"
+    if unit.privacy_unit == RECORD:
+        words = f"a record counts in one window; {together} reveal of it at most {spent}"
+    else:
+        among = f"at most {most:,} of any {protected:,} consecutive windows"
+        words = (
+            f"records of one {unit.privacy_unit} are used in {among} of {horizon.window_text},"
+            f" at most {unit.max_records_per_unit:,} in each; so many windows together reveal of"
+            f" them at most {spent}"
+        )
+        if periods > 1:
+            words += f", and {together} at most epsilon {epsilon:g}, delta {delta:g}"
+    return {
+        "horizon": dataclasses.asdict(horizon),
+        "max_records_per_unit": unit.max_records_per_unit,
+        "max_windows_per_unit": most,
+        "protected_windows": protected,
+        "promise": words,
+        "worst_case": {"periods": periods, "epsilon": epsilon, "delta": delta},
+    }
+
+
+def _protected(horizon: Horizon, unit: WindowUnit, num_windows: int) -> str:
+    """Returns the text for a unit in ``num_windows`` windows, which ledgers compare."""
+    if unit.privacy_unit == RECORD:
+        return RECORD
+    windows = f"window of {horizon.window_text}"
+    if num_windows > 1:
+        windows = f"{num_windows} consecutive windows of {horizon.window_text}"
+    # A window of a shifted grid overlaps two windows of this grid, so losses don't just add up.
+    shift = horizon.start % horizon.window
+    shifted = f", {shift} s after multiples of it since 1970" if shift else ""
+    return f"{unit.privacy_unit} in any {windows}{shifted}"

@@ -22,8 +22,7 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
 from beam_dp.transforms.reading.read_kafka import ReadKafka
-from beam_dp.windows.horizon import Horizon, counted_windows
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
 
 pytestmark = pytest.mark.engines
 NUM_CELLS = 8

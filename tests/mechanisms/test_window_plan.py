@@ -31,7 +31,7 @@ from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import WindowUnit
 
 TABLE = domain_of(4, 3)
 

@@ -14,8 +14,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import read_domain
 from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 from pipelines import release_windows
 
 GIVEN = {**WINDOWS, "grace": "30m", "epsilon": "1", "delta": "1e-9"}

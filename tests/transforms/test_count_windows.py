@@ -26,8 +26,7 @@ from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
 HORIZON = Horizon(100, 10, 12, 5)

@@ -24,8 +24,7 @@ from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 pytestmark = since("apache-beam", "2.76")
 DOMAIN = Domain((IntegerAttribute("a", 0, 3),))

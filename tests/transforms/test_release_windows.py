@@ -34,8 +34,7 @@ from beam_dp.transforms.drawing.release_windows import (
     WindowsPlan,
     begin_windows,
 )
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
 HORIZON = Horizon(100, 10, 6, 5)

@@ -29,8 +29,7 @@ from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 pytestmark = since("apache-beam", "2.76")  # streams of files
 HORIZON = Horizon(1000, 10, 3, 5)

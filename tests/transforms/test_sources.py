@@ -62,8 +62,7 @@ from beam_dp.transforms import (
 from beam_dp.transforms.counting.summarise import CountElements
 from beam_dp.transforms.drawing import answer_queries
 from beam_dp.transforms.drawing.answer_queries import _CountsByFingerprint, _Starter
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
 DOMAIN = Domain(

@@ -42,8 +42,7 @@ from beam_dp.transforms import (
 )
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import _Draw, _Place
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import Horizon, WindowUnit
 
 FOLDER = pathlib.Path(beam_dp.transforms.__file__).parent
 # Methods that a runner calls without elements, before a bundle holds any.

@@ -25,8 +25,7 @@ from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.steps import largest_change
 from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
-from beam_dp.verification.conversion import gaussian_delta, gaussian_epsilon, zcdp_epsilon
-from beam_dp.verification.steps import above, number
+from beam_dp.verification.steps import above, gaussian_delta, gaussian_epsilon, number, zcdp_epsilon
 from beam_dp.verification.verdict import Figures
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from beam_dp.errors import InputError
-from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
+from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 NUM_WINDOWS = 6
 LIMITS = [(c, p) for p in range(1, NUM_WINDOWS + 1) for c in range(1, p + 1)]

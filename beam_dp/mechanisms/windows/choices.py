@@ -24,8 +24,14 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon
-from beam_dp.windows.unit import LEVELS_CONDITION, WindowUnit, protects_horizon
+from beam_dp.windows.horizon import (
+    LEVELS_CONDITION,
+    MAX_WINDOWS,
+    Blocks,
+    Horizon,
+    WindowUnit,
+    protects_horizon,
+)
 
 # The time of a question: as soon as the sum's last window is released, or after the horizon ends.
 Moment = Literal["now", "end"]

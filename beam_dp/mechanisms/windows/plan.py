@@ -36,9 +36,10 @@ from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.verification.steps import Step
-from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.unit import (
+from beam_dp.windows.horizon import (
     MECHANISM,
+    Blocks,
+    Horizon,
     WindowUnit,
     stated_promise,
     whole_promise,

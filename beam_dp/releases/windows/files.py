@@ -22,7 +22,7 @@ from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.store import DamagedFileError
-from beam_dp.windows.unit import MECHANISM
+from beam_dp.windows.horizon import MECHANISM
 
 TABLE_SCHEMA: dict[str, Any] = {
     "type": "record",

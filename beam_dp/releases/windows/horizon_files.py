@@ -40,8 +40,14 @@ from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
 from beam_dp.storage.store import Store, store_for
-from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.unit import MECHANISM, WindowUnit, stated_promise, whole_promise
+from beam_dp.windows.horizon import (
+    MECHANISM,
+    Blocks,
+    Horizon,
+    WindowUnit,
+    stated_promise,
+    whole_promise,
+)
 
 KIND = "horizon"
 _HORIZON = ("start", "window", "num_windows", "grace")

@@ -31,8 +31,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.windows.horizon import MAX_WINDOWS, Blocks, Horizon, block_weight
-from beam_dp.windows.unit import MECHANISM
+from beam_dp.windows.horizon import MAX_WINDOWS, MECHANISM, Blocks, Horizon, block_weight
 
 Level = Literal["window", "block"]
 

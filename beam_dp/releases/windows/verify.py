@@ -20,8 +20,14 @@ from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, above, loss_json, number
-from beam_dp.windows.horizon import Blocks, Horizon
-from beam_dp.windows.unit import WindowUnit, protects_horizon, whole_promise, window_promise
+from beam_dp.windows.horizon import (
+    Blocks,
+    Horizon,
+    WindowUnit,
+    protects_horizon,
+    whole_promise,
+    window_promise,
+)
 
 WINDOWS = "Kellaris and others (2014)"
 _PLAN = ("strategy", "window_loss")

@@ -36,8 +36,7 @@ from beam_dp.summaries.shards import CellCounts, num_blocks, write_shard
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.summarise import DomainBatches, add_shards
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.windows.horizon import Horizon
-from beam_dp.windows.unit import KeptWindows, WindowUnit, keep_windows
+from beam_dp.windows.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 
 _MICROSECONDS = 10**6
 _MILLISECOND = 1000

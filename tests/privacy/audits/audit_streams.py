@@ -26,7 +26,7 @@ from beam_dp.encoding import records as encode_module
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows.unit import WindowUnit, whole_promise
+from beam_dp.windows.horizon import WindowUnit, whole_promise
 
 UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)
 # One who has more records than count, in more windows: in time, too late, and of the future.

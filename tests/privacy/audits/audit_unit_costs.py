@@ -32,7 +32,7 @@ from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.summaries.histogram import Histogram, Marginals, choose_accumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
-from beam_dp.windows.unit import WindowUnit
+from beam_dp.windows.horizon import WindowUnit
 
 SIZES, MOST, DELTA = (2, 3), 5, 1e-6
 OTHERS = (0, 3, 3)  # of another unit, which is always there

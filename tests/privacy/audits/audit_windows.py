@@ -24,7 +24,7 @@ from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.windows.release import HorizonRelease
-from beam_dp.windows.unit import WindowUnit, keep_windows, whole_promise
+from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))
