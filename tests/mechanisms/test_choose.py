@@ -37,7 +37,7 @@ LAWS: dict[str, Callable[..., dict[int, float]]] = {
 SCORES = np.array([10, 9, 5, 0])
 
 
-def test_known_answers():
+def test_exact_distributions_match_known_values():
     scale = choose.selection_scale(1, 1.0)
     expected = {
         "exponential_mechanism": ([0.589847, 0.357761, 0.0484176, 0.00397436], 0.639592),
@@ -49,7 +49,7 @@ def test_known_answers():
         assert found @ (10 - SCORES) == pytest.approx(shortfall, rel=1e-5)
 
 
-def test_permute_and_flip_is_continuous_exponential_noisy_max():
+def test_permute_and_flip_distribution_matches_sum_over_subsets():
     """The sum over subsets of McKenna and Sheldon, as a second way to its law."""
     coins = np.exp((SCORES - 10) / 2)
     for index, found in audit.permute_and_flip(SCORES.tolist(), 2.0).items():
@@ -98,7 +98,7 @@ def worst_loss(name: str, relation: str, table: np.ndarray, monotone: bool) -> f
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_laws_on_all_neighbours_keep_the_guarantee(name, relation):
+def test_exact_distributions_on_all_neighbours_are_private(name, relation):
     assert 0.5 < worst_loss(name, relation, SIGNED, False) <= 1 + 1e-9
 
 
@@ -109,14 +109,14 @@ def test_monotone_scores_need_no_factor_two(name):
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_missing_factor_two_is_caught(name, relation, monkeypatch):
+def test_detects_a_missing_factor_two(name, relation, monkeypatch):
     original = choose.selection_scale
     monkeypatch.setattr(choose, "selection_scale", lambda *arguments: original(*arguments) / 2)
     assert worst_loss(name, relation, SIGNED, False) > 1.2
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_monotone_scale_for_scores_that_move_both_ways_is_caught(name):
+def test_detects_monotone_scale_for_scores_that_move_both_ways(name):
     assert worst_loss(name, ADD, SIGNED, True) > 1.2
     assert worst_loss(name, REPLACE, COUNTED, True) > 1.2
 
@@ -130,7 +130,7 @@ def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("base", [0, 2**60, -(2**60)])
-def test_draws_follow_the_law_and_no_other_scale(name, base):
+def test_draws_follow_the_distribution_of_their_scale_only(name, base):
     drawn = draws(name, base + SCORES, 6000)
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes
     for wrong in (1.0, 1.6, 2.5):
@@ -139,7 +139,7 @@ def test_draws_follow_the_law_and_no_other_scale(name, base):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
-def test_draws_from_the_operating_system_and_with_the_monotone_scale(name):
+def test_draws_with_real_randomness_follow_the_monotone_distribution(name):
     pick, noise = getattr(choose, name), NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise, monotone=True) for _ in range(5000)]
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 1.0)).passes
@@ -147,7 +147,7 @@ def test_draws_from_the_operating_system_and_with_the_monotone_scale(name):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_far_scores_and_single_candidates(name):
+def test_extreme_scores_and_single_candidates_are_chosen_correctly(name):
     ends = np.array([-(2**63), 2**63 - 1])
     assert set(draws(name, ends, 20)) == {1}
     assert set(draws(name, np.array([-5]), 3)) == {0}
@@ -214,7 +214,7 @@ def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("method", METHODS)
-def test_exact_laws_cost_what_is_claimed(method, monotone):
+def test_exact_distributions_cost_at_most_the_claimed_epsilon(method, monotone):
     """Of any integer scores; both mutants of the width or of c would cost twice as much."""
     choice = top_choice(promise(ADD), 2, 1, monotone=monotone, method=method)
     laws = {}
@@ -271,7 +271,7 @@ def test_draws_follow_the_exact_law(method):
     assert audit.audit_sampler(drawn, top_law(scores.tolist(), choice)).passes
 
 
-def test_one_shot_of_gumbel_noise_is_rounds_of_the_exponential_mechanism():
+def test_one_shot_of_gumbel_noise_equals_rounds_of_exponential_mechanism():
     """By quadrature over the noisy values of the two that are chosen."""
     scores, scale = np.array([2.0, 1.0, 0.0]), 1.3
     at = np.linspace(-14, 40, 54001)
@@ -286,13 +286,13 @@ def test_one_shot_of_gumbel_noise_is_rounds_of_the_exponential_mechanism():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_noise_the_largest_are_chosen_in_their_order(method):
+def test_without_noise_the_largest_scores_are_chosen_in_order(method):
     scores = np.array([5, 9, 9, -3, 7])
     choice = TopChoice(method, 4, 1, 1.0)
     assert choose_top(scores, choice, NoNoise()) == [1, 2, 4, 0]
 
 
-def test_scales_are_as_derived():
+def test_scales_match_the_derivation():
     for relation, most in ((ADD, 1), (REPLACE, 1), (ADD, 3)):
         monotone = relation == ADD
         width = most * (1 if monotone else 2)
@@ -319,7 +319,7 @@ def test_smaller_margin_is_chosen():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_margin_holds_and_is_not_loose_by_far(method):
+def test_margin_is_exceeded_rarely_but_smaller_margin_is_not(method):
     """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
     choice = TopChoice(method, 3, 1, 20.0)
     scores = np.zeros(100, np.int64)
@@ -340,7 +340,7 @@ def test_margin_holds_and_is_not_loose_by_far(method):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, APPROXIMATE])
 @pytest.mark.parametrize("choice", ["auto", *METHODS])
-def test_plans_keep_and_spend_what_they_promise(workload, relation, delta, choice):
+def test_plans_spend_exactly_their_guarantee(workload, relation, delta, choice):
     for most in (1, 3):
         guarantee = promise(relation, delta, 0.7, most)
         plan = dp.plan_top_queries(workload, guarantee, 50, 4, choice)
@@ -354,7 +354,7 @@ def test_plans_keep_and_spend_what_they_promise(workload, relation, delta, choic
                 check_promise(halved, guarantee)
 
 
-def test_noise_requiring_delta_is_refused_without_delta():
+def test_noise_that_needs_delta_is_refused_without_delta():
     guarantee = promise(ADD, APPROXIMATE)
     plan = dp.plan_top_queries(PAIRS, guarantee, "noisy", 20, "exponential")
     assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"
@@ -385,13 +385,13 @@ def test_without_noise_the_answers_are_exact(workload, choice):
         ({"guarantee": promise(ADD, 0.0, 1e-300)}, "epsilon"),
     ],
 )
-def test_bad_plans_are_refused(named, pattern):
+def test_invalid_plans_are_refused(named, pattern):
     given = {"guarantee": promise(ADD), "num_records": 9, "top": 2, **named}
     with pytest.raises(InputError, match=pattern):
         dp.plan_top_queries(PAIRS, **given)
 
 
-def test_bad_choices_are_refused():
+def test_invalid_choices_are_refused():
     with pytest.raises(InputError, match="monotone"):
         top_choice(promise(REPLACE), 2, 1, monotone=True)
     with pytest.raises(InputError, match="sensitivity"):

@@ -9,7 +9,7 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import growing_tree, tree_cells
 
 
-def test_most_useful_pairs_are_chosen():
+def test_dependent_pairs_are_joined():
     """Two pairs are tied together, all else is independent; the tree has room for no third."""
     domain = domain_of(3, 3, 2, 2)
     tied = np.einsum("ab,cd->abcd", np.eye(3) * 100, np.eye(2)).astype(np.int64).ravel()
@@ -20,7 +20,7 @@ def test_most_useful_pairs_are_chosen():
     assert release.fit["num_joined_pairs"] == 2
 
 
-def test_pairs_beyond_the_size_of_the_tree_are_measured_outside_it():
+def test_pairs_that_exceed_the_tree_limit_are_measured_outside_it():
     """These pairs fit a tree that grows one by one; triangulated at once they need a larger one."""
     domain = domain_of(3, 2, 5, 2, 3)
     pairs = [(0, 2), (2, 3), (1, 4), (3, 4), (1, 2), (0, 4)]

@@ -71,7 +71,7 @@ def test_inexact_sensitivity_is_rounded_up():
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
 
-def test_tables_of_any_shares_spend_no_more_than_was_promised():
+def test_tables_with_any_shares_spend_no_more_than_was_promised():
     rng = random.Random(2)
     for guarantee in PROMISES:
         shares = [10 ** rng.uniform(-9, 9) for _ in range(rng.randint(1, 40))]

@@ -44,7 +44,7 @@ def released(
 
 @pytest.mark.parametrize("most", [1, 4])
 @pytest.mark.parametrize("num_rounds", [1, 10, 500])
-def test_comparisons_get_a_tenth_of_the_budget(num_rounds, most):
+def test_stopping_comparisons_spend_a_tenth_of_the_budget(num_rounds, most):
     pure = round_noise(promise(ADD, PURE, 1.0, most), num_rounds, stops=True)
     assert pure.stop is not None
     assert pure.stop.threshold_scale == pytest.approx(20 * most)
@@ -61,7 +61,7 @@ def test_comparisons_get_a_tenth_of_the_budget(num_rounds, most):
     assert num_rounds * of_round == pytest.approx(0.9 * rho)
 
 
-def test_without_a_stop_no_budget_is_reserved_or_stated():
+def test_mwem_without_a_stop_reserves_no_budget_for_it():
     for delta in (PURE, APPROXIMATE):
         noise = round_noise(promise(ADD, delta), 10)
         assert noise.stop is None
@@ -111,7 +111,7 @@ def test_stop_in_the_first_round_releases_the_uniform_hypothesis():
     assert first.values.tolist() == pytest.approx([50, 50])
 
 
-def test_all_rounds_run_when_errors_stay_large():
+def test_all_rounds_run_if_errors_stay_large():
     # Not even a record: the cells of a row cannot both be right.
     assert released(stopping(3, 0.001)).plan["num_updates"] == 3
 
@@ -131,7 +131,7 @@ def test_comparison_draws_fresh_noise_in_every_round():
     assert not any(draw.exact.any() for draw in compared)
 
 
-def test_bound_holds_for_the_released_hypothesis():
+def test_stopped_run_states_the_derived_bound_of_the_released_hypothesis():
     plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 10**6)
     noise = round_noise(promise(REPLACE), 20, stops=True)
     grid, stated = noise.grid, plan.public["bound_when_stopped"]
@@ -148,7 +148,7 @@ def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float)
     return float(data @ np.log(moved / moved.sum() / weights))
 
 
-def test_update_lowers_the_error_as_the_threshold_assumes():
+def test_update_lowers_the_relative_entropy_as_the_threshold_assumes():
     """Cells and other queries, errors either way, and noise that makes the most of its bound."""
     rng, closest = np.random.default_rng(), math.inf
     for _ in range(3000):
@@ -171,7 +171,7 @@ def test_update_lowers_the_error_as_the_threshold_assumes():
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_threshold_is_the_least_that_the_rounds_surely_meet(delta):
+def test_threshold_solves_the_equation_for_its_number_of_rounds(delta):
     noise = round_noise(promise(REPLACE, delta), 50, stops=True)
     total, beta = 10**5, 0.05
     threshold = noise.stopping_threshold(64, total, beta)
@@ -198,6 +198,6 @@ def test_threshold_is_the_least_that_the_rounds_surely_meet(delta):
         {"stop_below": 0.1, "num_rounds": 3},
     ],
 )
-def test_refuses_impossible_stops(options):
+def test_invalid_stopping_options_are_refused(options):
     with pytest.raises(InputError, match="stop_below"):
         MWEM(**options)

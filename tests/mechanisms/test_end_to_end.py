@@ -78,7 +78,7 @@ def released(
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("neighboring, num_records", [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)])
-def test_releases_are_well_formed(name, shape, neighboring, num_records):
+def test_releases_are_well_formed_for_empty_and_full_data(name, shape, neighboring, num_records):
     domain = domain_of(*SHAPES[shape])
     for delta in (PURE, APPROXIMATE):
         if not supports(name, delta, num_records):
@@ -98,7 +98,7 @@ def test_releases_are_well_formed(name, shape, neighboring, num_records):
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_data_reach_the_release_through_noise_alone(name, delta, num_records):
+def test_release_depends_on_data_only_through_noise(name, delta, num_records):
     """With answers that ignore the data, every byte of the release does, too."""
     if not supports(name, delta, num_records):
         pytest.skip("refused by the mechanism")
@@ -116,7 +116,7 @@ def test_data_reach_the_release_through_noise_alone(name, delta, num_records):
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_structure_is_the_same_for_neighbours_and_for_no_data(name, delta):
+def test_release_structure_is_the_same_for_all_data(name, delta):
     if not supports(name, delta, 20):
         pytest.skip("refused by the mechanism")
     workload = workload_of(domain_of(3, 2, 2), 2)
@@ -151,7 +151,7 @@ def test_huge_epsilon_gives_the_exact_marginals(name, delta, neighboring, epsilo
         assert np.abs(records - truth).max() <= 1
 
 
-def test_noisy_number_of_records_is_near_the_truth_and_at_least_one():
+def test_noisy_number_of_records_is_close_to_the_truth_and_at_least_one():
     workload = workload_of(domain_of(3, 2), 1)
     counts = np.array([400, 30, 70, 110, 250, 140])
     for name in MECHANISMS:
@@ -166,7 +166,7 @@ def test_noisy_number_of_records_is_near_the_truth_and_at_least_one():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_noisy_number_of_records_has_a_public_limit(seed):
+def test_noisy_number_of_records_is_limited_to_two_to_the_40(seed):
     """Noise may be far above any number of records: no such number is ever written out."""
     workload = workload_of(domain_of(3, 2), 1)
     rng = np.random.default_rng(seed)
@@ -186,7 +186,7 @@ def test_noisy_number_of_records_has_a_public_limit(seed):
     [("mwem", PURE), ("mwem", APPROXIMATE)],
 )
 @pytest.mark.parametrize("num_records", [1000, "noisy"])
-def test_stated_bound_holds(name, delta, num_records):
+def test_bound_fails_no_more_often_than_stated(name, delta, num_records):
     """200 runs: each bound fails with probability 5% at most; 24 failures or more have P < 2e-4.
 
     The bound adds the fit's distance to a union bound, so far fewer are expected.
@@ -212,7 +212,7 @@ def test_stated_bound_holds(name, delta, num_records):
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("epsilon", [1e-3, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9])
-def test_extremes_of_budget_and_size(name, epsilon, num_records):
+def test_extreme_budgets_and_sizes_give_well_formed_releases(name, epsilon, num_records):
     domain = domain_of(100, 3, 1)
     workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"]])
     workload = Workload(domain, workload.marginals, (1e-6, 1e6))
@@ -235,7 +235,7 @@ def test_real_noise_source_works(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_exact_tables_are_left_alone(name):
+def test_release_does_not_modify_exact_tables(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(MECHANISMS[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.arange(6))

@@ -24,7 +24,7 @@ SIZES = (2, 3, 1000, 1024, 65536)
 @pytest.mark.mostly_slow(one_in=10, start=1)
 @pytest.mark.parametrize(("num_leaves", "runs"), [(2, 1500), (3, 1500), (200, 400)])
 @pytest.mark.parametrize("choice", ALL)
-def test_predicted_errors_are_those_of_noisy_releases(num_leaves, runs, choice):
+def test_predicted_errors_match_noisy_releases(num_leaves, runs, choice):
     plan = planned(num_leaves, APPROXIMATE, choice)
     errors = squared_errors(plan, runs, seed=1)
     deviation = errors.std() / math.sqrt(runs)
@@ -34,7 +34,7 @@ def test_predicted_errors_are_those_of_noisy_releases(num_leaves, runs, choice):
 @pytest.mark.benchmark
 @pytest.mark.parametrize("num_leaves", SIZES)
 @pytest.mark.parametrize("choice", ALL)
-def test_predicted_errors_are_within_three_percent(num_leaves, choice):
+def test_predicted_errors_are_within_three_percent_of_measured_errors(num_leaves, choice):
     plan = planned(num_leaves, APPROXIMATE, choice)
     errors = squared_errors(plan, 200, seed=0)
     while 3.5 * errors.std() / math.sqrt(len(errors)) > 0.03 * errors.mean():
@@ -46,14 +46,14 @@ def test_predicted_errors_are_within_three_percent(num_leaves, choice):
 @pytest.mark.parametrize(
     ("num_leaves", "pure", "gaussian"), [(1024, 130, 400), (4096, 262, 619), (65536, 560, 1011)]
 )
-def test_best_strategies_reach_the_known_figures(num_leaves, pure, gaussian):
+def test_best_strategies_have_errors_below_known_values(num_leaves, pure, gaussian):
     assert plan_intervals(num_leaves, promise(ADD)).mean_squared_error < pure
     approximate = plan_intervals(num_leaves, APPROXIMATE, distribution="discrete_gaussian")
     assert approximate.choice[0] == "sine"
     assert approximate.mean_squared_error < gaussian
 
 
-def test_known_errors_of_single_strategies():
+def test_errors_of_single_strategies_match_known_values():
     """Of continuous noise; the discrete noise of small trees has a little less variance."""
     for choice, known, slack in [
         (("histogram", "discrete_gaussian"), 10_328, 1e-3),
@@ -91,7 +91,7 @@ def test_default_has_the_least_predicted_error(num_leaves, delta, neighboring, m
     assert plan.loss.kind == ("pure" if plan.choice in PURE else "gaussian")
 
 
-def test_strategies_whose_noise_would_not_fit_are_left_out():
+def test_strategies_with_too_much_noise_are_skipped():
     guarantee = promise(REPLACE, 1e-9, 1e-6, 4)
     for num_leaves in (1, 2, 50):
         assert planned(num_leaves, guarantee, ("sine", "discrete_gaussian")).scale > MAX_SCALE
@@ -127,6 +127,6 @@ def test_noise_grows_with_records_and_replacement():
         ((8, promise(ADD, 0.0, 1e-16)), "epsilon"),
     ],
 )
-def test_bad_requests_are_refused(arguments, message):
+def test_invalid_requests_are_refused(arguments, message):
     with pytest.raises(InputError, match=message.replace("(", "\\(")):
         plan_intervals(*arguments)

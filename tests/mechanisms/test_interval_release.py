@@ -41,7 +41,7 @@ def test_without_noise_answers_are_exact(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", plans())
-def test_standard_errors_and_bounds_are_those_of_many_runs(name):
+def test_standard_errors_and_bounds_match_4000_runs(name):
     """5 standard errors of a variance of 4,000 runs: false alarm below 1e-4 for a seed, fixed."""
     plan, noise = plans()[name], Seeded(8)
     low, high = np.array([0, 3, 5, 0, 11]), np.array([22, 3, 20, 9, 22])
@@ -56,7 +56,7 @@ def test_standard_errors_and_bounds_are_those_of_many_runs(name):
     assert (np.abs(errors) > answers[0].bounds).mean() < 0.05
 
 
-def test_bounds_of_all_intervals_are_wider_and_hold_together():
+def test_simultaneous_bounds_are_wider_and_cover_all_intervals():
     plan = planned(23, GUARANTEE, ("windows", "discrete_laplace"))
     low, high = all_intervals(23)
     exact = np.append(0, np.cumsum(COUNTS))
@@ -73,7 +73,7 @@ def test_bounds_of_all_intervals_are_wider_and_hold_together():
 
 
 @pytest.mark.parametrize("name", plans())
-def test_intervals_add_up(name):
+def test_adjacent_intervals_add_up_except_in_the_textbook_tree(name):
     release = release_intervals(plans()[name], COUNTS, Seeded(1))
     low, middle, high = np.array([0, 2, 7]), np.array([4, 2, 20]), np.array([22, 9, 21])
     whole = release.answer(low, high).values
@@ -84,7 +84,7 @@ def test_intervals_add_up(name):
         np.testing.assert_allclose(whole, parts, atol=1e-8)
 
 
-def test_increasing_prefixes_are_the_nearest_and_quantiles_follow_them():
+def test_increasing_prefixes_are_closest_and_give_quantiles():
     plan = plan_intervals(23, GUARANTEE)
     release = release_intervals(plan, np.ones(23, np.int64), Seeded(3))
     fitted, free = release.increasing_prefixes(), release.prefixes()
@@ -117,7 +117,7 @@ def test_release_has_the_same_shape_for_all_data():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["windows", "sine", "tree"])
-def test_million_answers_run_few_lines(name):
+def test_million_answers_stay_within_the_line_limit(name):
     plan = plan_intervals(65536, GUARANTEE, name)
     counts = np.random.default_rng(1).integers(0, 100, 65536)
     with lines_below(10_000_000):
@@ -139,13 +139,13 @@ def test_million_answers_run_few_lines(name):
         ([0, 1], 4, "shape"),
     ],
 )
-def test_bad_intervals_are_refused(low, high, message):
+def test_invalid_intervals_are_refused(low, high, message):
     release = release_intervals(plan_intervals(23, GUARANTEE), COUNTS, NoNoise())
     with pytest.raises(InputError, match=message):
         release.answer(low, high)
 
 
-def test_bad_counts_probabilities_and_shares_are_refused():
+def test_invalid_counts_probabilities_and_shares_are_refused():
     plan = plan_intervals(23, GUARANTEE)
     for counts in (COUNTS.astype(float), COUNTS[1:]):
         with pytest.raises(InputError, match="must be int64 of shape"):

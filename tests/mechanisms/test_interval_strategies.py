@@ -46,7 +46,7 @@ CONSISTENT = {
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_sensitivities_are_the_largest_columns(name):
+def test_sensitivities_are_the_largest_column_norms(name):
     matrix = dense(CONSISTENT[name])
     assert CONSISTENT[name].l1_sensitivity == np.abs(matrix).sum(axis=0).max()
     assert CONSISTENT[name].l2_sensitivity_squared == (matrix**2).sum(axis=0).max()
@@ -64,7 +64,7 @@ def test_estimates_are_least_squares(name):
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_variances_and_their_mean_are_those_of_the_dense_matrix(name):
+def test_variances_and_their_mean_match_the_dense_matrix(name):
     strategy = CONSISTENT[name]
     rows = interval_matrix(strategy.num_leaves) @ np.linalg.pinv(dense(strategy).astype(float))
     exact = (rows**2).sum(axis=1)
@@ -76,7 +76,7 @@ def test_variances_and_their_mean_are_those_of_the_dense_matrix(name):
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 8, 13])
 @pytest.mark.parametrize("neighboring", Neighboring)
-def test_textbook_tree_answers_by_the_fewest_nodes(num_leaves, neighboring):
+def test_textbook_tree_variances_sum_over_the_nodes_of_an_interval(num_leaves, neighboring):
     strategy = TextbookTree.build(num_leaves, neighboring)
     matrix = dense(strategy)
     assert (np.abs(matrix).sum(axis=0) == strategy.l1_sensitivity).all()
@@ -91,7 +91,7 @@ def test_textbook_tree_answers_by_the_fewest_nodes(num_leaves, neighboring):
     assert strategy.errors.mean() == pytest.approx(variances.mean(), rel=1e-12)
 
 
-def test_known_answers_of_the_textbook_tree():
+def test_textbook_tree_matches_known_values():
     add, replace = Neighboring
     for num_leaves, levels, nodes, most in [(2, 2, 3, 1), (8, 4, 15, 4), (1024, 11, 2047, 18)]:
         strategy = TextbookTree.build(num_leaves, add)
@@ -105,7 +105,7 @@ def test_known_answers_of_the_textbook_tree():
     assert mean == pytest.approx(8.01, abs=0.01)
 
 
-def test_opendp_agrees_on_consistency():
+def test_estimate_equals_that_of_opendp():
     """Its tree holds the root; with a root of weight 1 above, ours is the same estimate."""
     opendp.enable_features("contrib")
     branching, num_leaves = 3, 27
@@ -149,7 +149,7 @@ def test_ordered_convolution_counts_each_pair_once():
         np.testing.assert_allclose(ordered_convolution(first, second), expected, atol=1e-12)
 
 
-def test_interpolated_variances_of_sines_are_close(monkeypatch):
+def test_interpolated_sine_variances_are_within_one_percent_of_exact(monkeypatch):
     strategy = SineStrategy.build(600)
     low, high = all_intervals(600)
     exact = strategy.errors.variances(low, high)

@@ -50,7 +50,7 @@ def workloads() -> list[LinearWorkload]:
 @pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("number", range(4))
-def test_answers_move_by_their_sensitivity_at_any_count(number, neighboring, kind):
+def test_answers_move_by_at_most_their_sensitivity_at_any_count(number, neighboring, kind):
     workload = workloads()[number]
     guarantee = promise(neighboring, 1e-9)
     plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_answers_move_by_their_sensitivity_at_any_count(number, neighboring, kin
         assert sum(each**2 for each in moved) * 2**32 <= plan.sensitivity.l2_squared * plan.grid**2
 
 
-def test_answers_are_exact_as_long_as_they_fit():
+def test_workload_answers_are_exact_within_64_bits():
     for workload in workloads():
         counts = np.arange(workload.domain.num_cells) * 10**12
         expected = [query.values() @ counts for query in workload]
@@ -83,7 +83,7 @@ def test_answers_are_exact_as_long_as_they_fit():
         assert workload.counts(counts).tolist() == each
 
 
-def test_one_query_is_exact_for_all_that_a_histogram_holds():
+def test_single_query_is_exact_for_the_largest_histogram():
     counts = Histogram(DOMAIN, np.full(8, LARGEST)).counts
     for query in workloads()[3]:
         numerators = [round(value * 2**16) for value in query.values()]
@@ -92,7 +92,7 @@ def test_one_query_is_exact_for_all_that_a_histogram_holds():
         )
 
 
-def test_sums_of_a_histogram_never_wrap():
+def test_histogram_sums_never_overflow():
     histogram = Histogram(DOMAIN, np.full(8, LARGEST))
     assert int(histogram.counts.sum()) <= MAX_TOTAL
     assert (histogram.marginal(["a1"]) > 0).all()
@@ -101,7 +101,7 @@ def test_sums_of_a_histogram_never_wrap():
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 2**20])
-def test_clipping_keeps_direction_and_never_increases_change(size):
+def test_clipping_keeps_order_and_never_increases_differences(size):
     most = MAX_TOTAL // size
     places = np.array([most - 2, most - 1, most, most + 1, min(most + 9, LARGEST), 0, 7])
     for step in (0, 1, 3):
@@ -113,7 +113,7 @@ def test_clipping_keeps_direction_and_never_increases_change(size):
     assert int(clipped_counts(np.full(size, LARGEST)).sum()) <= MAX_TOTAL
 
 
-def test_online_runs_take_any_number_of_records():
+def test_online_runs_accept_any_number_of_records():
     guarantee = promise(ADD)
     plan = plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
     full, noise = np.full(8, LARGEST), NoNoise()
@@ -126,7 +126,7 @@ def test_online_runs_take_any_number_of_records():
     assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
 
 
-def test_small_database_takes_any_number_of_records():
+def test_small_database_accepts_any_number_of_records():
     plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
     table = np.full(DOMAIN.shape, LARGEST)
 

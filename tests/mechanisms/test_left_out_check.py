@@ -82,7 +82,7 @@ def test_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_exact_law_of_a_choice_has_the_range_that_is_paid_for(neighboring, most):
+def test_exact_distribution_of_a_choice_has_the_paid_range(neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, 4.0, most), squared_mu)
@@ -152,12 +152,12 @@ def test_checked_selection_spends_the_whole_budget(neighboring, least):
 
 
 @pytest.mark.parametrize("bug", selection_bugs.CHECK)
-def test_audit_detects_the_bug(bug, monkeypatch):
+def test_audit_detects_each_known_bug(bug, monkeypatch):
     selection_bugs.CHECK[bug](monkeypatch)
     assert share_of_a_check() > 1.005
 
 
-def test_range_of_add_remove_suffices_for_replacement_of_a_choice_only(monkeypatch):
+def test_detects_scores_summed_over_cells_under_replacement(monkeypatch):
     selection_bugs.sums_of_cells(monkeypatch)
     assert share_of_a_check(REPLACE) > 1.005
 
@@ -173,7 +173,7 @@ def released_faces() -> set[bytes]:
     return faces
 
 
-def test_same_noisy_outputs_give_the_same_bytes():
+def test_release_depends_on_data_only_through_noise():
     assert len(released_faces()) == 1
 
 
@@ -191,7 +191,7 @@ def tied() -> np.ndarray:
 
 
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_badly_fitted_pair_is_measured_by_its_own_residual(selected_cells):
+def test_badly_fitted_pair_is_measured_in_addition(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
@@ -213,7 +213,7 @@ def test_badly_fitted_pair_is_measured_by_its_own_residual(selected_cells):
     assert far < 200  # independent attributes are 1,000 off
 
 
-def test_check_changes_what_is_measured_but_no_noise_scale():
+def test_check_changes_measured_pairs_but_no_noise_scale():
     """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
@@ -234,7 +234,7 @@ def test_check_changes_what_is_measured_but_no_noise_scale():
 
 
 @pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])
-def test_cell_is_seen_beyond_its_noise(moved, is_seen):
+def test_fit_error_is_detected_only_beyond_the_noise(moved, is_seen):
     (measured,) = residual_measurements(
         workload_of(domain_of(4, 4), 2), [(0, 1)], promise(ADD, APPROXIMATE), 0.02
     )

@@ -51,7 +51,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2)], ids=["impossible", "all possible"])
-def test_exact_law_of_the_counts_keeps_their_epsilon_and_spends_it(relation, domain):
+def test_exact_distribution_of_counts_spends_exactly_their_epsilon(relation, domain):
     """Over all neighbours: a record is good, fails either attribute or both, or is impossible."""
     plan = planned(promise(relation, epsilon=20.0), domain)
     assert plan.epsilon == pytest.approx(1.0)
@@ -82,7 +82,7 @@ def test_replacements_move_one_count_by_at_most_k():
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE, 1e-5, 1e-300])
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
-def test_release_and_counts_together_cost_no_more_than_a_release_without(
+def test_release_with_counts_costs_no_more_than_a_release_alone(
     mechanism, delta, relation, epsilon
 ):
     if isinstance(mechanism, Gaussian) and delta == PURE:
@@ -114,7 +114,7 @@ def test_release_and_counts_together_cost_no_more_than_a_release_without(
         assert Account(epsilon, delta, composition).fits(plan.loss)  # type: ignore[arg-type]
 
 
-def test_loss_of_both_is_that_of_their_noise():
+def test_loss_is_that_of_the_release_plus_the_counts():
     plan = planned(promise(ADD, epsilon=2.0, most=3))
     assert plan.loss.epsilon == 2.0
     assert plan.scale >= 3 / plan.epsilon
@@ -131,7 +131,7 @@ def test_loss_of_both_is_that_of_their_noise():
         (Loss.approximate(0.5, 1e-9), Loss.zcdp(0.1)),
     ],
 )
-def test_losses_add_up_and_round_up(one, other):
+def test_composed_losses_add_up_and_are_rounded_up(one, other):
     both = composed([one, other])
     assert both == composed([other, one])
     assert Fraction(both.rho) >= Fraction(one.rho) + Fraction(other.rho)
@@ -146,7 +146,7 @@ def test_losses_add_up_and_round_up(one, other):
         assert float(value) == pytest.approx(float(exact) ** (1 / square), rel=1e-15)
 
 
-def test_intervals_are_planned_for_what_the_counts_leave():
+def test_intervals_with_counts_fit_the_budget():
     guarantee = promise(REPLACE, APPROXIMATE, 1.0, 2)
     plan = plan_intervals(16, share_guarantee(guarantee), "sine")
     left_out = plan_left_out(domain_of(16), guarantee, plan.loss)
@@ -161,7 +161,7 @@ def test_intervals_are_planned_for_what_the_counts_leave():
     )
 
 
-def test_counts_are_stated_with_the_errors_of_their_noise():
+def test_counts_are_stated_with_their_standard_errors():
     plan = planned(promise(ADD, epsilon=1.0))
     source = NoNoise()
     found = plan.release(np.array([5, 0, 7]), source)
@@ -195,7 +195,7 @@ def test_huge_count_does_not_overflow():
     assert found.total == 2**63
 
 
-def test_epsilon_that_leaves_nothing_for_the_counts_is_refused():
+def test_epsilon_too_small_for_the_counts_is_refused():
     for epsilon in (1e-15, 5e-324):
         with pytest.raises(InputError, match="epsilon"):
             planned(promise(ADD, epsilon=epsilon))

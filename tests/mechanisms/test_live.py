@@ -162,14 +162,14 @@ def test_fork_made_by_c_code_is_refused():
     assert exit_code_in_a_fork(lambda: mechanism.ask(ABOVE), fork) == 3
 
 
-def test_child_may_use_its_own_objects():
+def test_forked_child_may_use_its_own_objects():
     def ask_one_of_its_own() -> None:
         assert sparse_vector().ask(ABOVE) == ABOVE
 
     assert exit_code_in_a_fork(ask_one_of_its_own) == 0
 
 
-def test_forked_child_draws_other_noise():
+def test_forked_child_draws_different_noise():
     """Twenty values of a scale of 10^6 are all equal by chance less often than once in 10^100."""
     noise, zeros = NoiseSource(), np.zeros(20, np.int64)
     noise.laplace(zeros, 1e6)
@@ -194,7 +194,7 @@ def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int = 4) 
 
 @pytest.mark.parametrize("c", [1, 3])
 @pytest.mark.parametrize("threads", [2, 4])
-def test_threads_get_as_many_answers_as_were_paid_for(c, threads, monkeypatch):
+def test_threads_get_no_more_answers_than_were_paid_for(c, threads, monkeypatch):
     found = ask_at_once(monkeypatch, NumericSparse, c, threads)
     assert found == [ABOVE] * min(c, threads)
 
@@ -203,13 +203,13 @@ def test_threads_find_one_question_above_the_threshold(monkeypatch):
     assert ask_at_once(monkeypatch, AboveThreshold, 1) == [True]
 
 
-def test_sparse_vector_without_its_lock_gives_too_many(monkeypatch):
+def test_sparse_vector_without_a_lock_gives_too_many_answers(monkeypatch):
     """So that the tests above can fail."""
     monkeypatch.setattr(live, "Lock", NoLock)
     assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
 
 
-def test_excess_answers_are_an_error():
+def test_asking_after_all_paid_answers_raises_or_is_exhausted():
     mechanism = sparse_vector()
     mechanism._num_above = 2
     assert mechanism.has_halted
@@ -229,12 +229,12 @@ def answer_at_once(patch: pytest.MonkeyPatch, same: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_concurrent_queries_are_measured_as_often_as_paid_for(same, monkeypatch):
+def test_concurrent_queries_are_measured_no_more_often_than_paid_for(same, monkeypatch):
     routes = answer_at_once(monkeypatch, same)
     assert routes == (["update"] * 4 if same else ["exhausted"] * 3 + ["update"])
 
 
-def test_same_query_from_several_threads_is_asked_once(monkeypatch):
+def test_same_query_from_several_threads_is_measured_once(monkeypatch):
     crowd = Crowd(monkeypatch)
     run = small_run(3, crowd.noise())
     query = cells(run.plan.domain, 0)
@@ -242,7 +242,7 @@ def test_same_query_from_several_threads_is_asked_once(monkeypatch):
     assert found[0] == found[1] == found[2] and run.updates_left == 2
 
 
-def test_answer_during_hand_over_is_handed_over(monkeypatch):
+def test_answer_during_hand_over_is_in_the_saved_run(monkeypatch):
     crowd = Crowd(monkeypatch)
     run = small_run(1, crowd.noise())
     query = cells(run.plan.domain, 0)
@@ -257,7 +257,7 @@ def test_answer_during_hand_over_is_handed_over(monkeypatch):
 # Once.
 
 
-def test_run_is_handed_over_once():
+def test_run_can_be_handed_over_only_once():
     run = small_run(1)
     run.hand_over()
     for again in (run.hand_over, lambda: run.answer(cells(run.plan.domain, 0))):
@@ -271,7 +271,7 @@ def continued(run: PrivateMW, saved: Any) -> PrivateMW:
     return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
 
 
-def test_handed_over_state_is_resumed_once():
+def test_handed_over_state_can_be_resumed_only_once():
     run = small_run(1)
     saved = run.hand_over()
     goes_on = continued(run, saved)

@@ -98,7 +98,7 @@ def test_laplace_variance_matches_the_distribution(scale):
     assert on_grid == pytest.approx(expected / 100, rel=1e-9)
 
 
-def test_laplace_variance_known_answers_and_extremes():
+def test_laplace_variance_matches_known_values_and_stays_positive():
     def variance(scale: float) -> float:
         return Measurement(("a",), "table", "discrete_laplace", scale).variance
 
@@ -166,7 +166,7 @@ def information(
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_cell_variance_is_that_of_the_best_unbiased_estimate(case):
+def test_cell_variance_equals_that_of_the_best_unbiased_estimate(case):
     shape, measurements, public = MEASURED[case]
     domain = domain_of(*shape)
     known = information(shape, measurements, public)
@@ -184,7 +184,7 @@ def test_cell_variance_is_that_of_the_best_unbiased_estimate(case):
 
 @pytest.mark.parametrize("case", [name for name in MEASURED if "total alone" not in name])
 @pytest.mark.parametrize("kind", [Product, Disjunction, Parity])
-def test_query_variance_is_that_of_the_best_unbiased_estimate(case, kind):
+def test_query_variance_equals_that_of_the_best_unbiased_estimate(case, kind):
     shape, measurements, public = MEASURED[case]
     domain = domain_of(*shape)
     known = information(shape, measurements, public)
@@ -259,7 +259,7 @@ def test_combined_variances_agree_with_the_prediction(case):
         np.testing.assert_allclose(found.variances[where], predicted[support] / outside)
 
 
-def test_importance_is_the_mean_squared_error_of_a_cell():
+def test_importance_weights_coefficients_by_mean_squared_cell_error():
     domain = domain_of(3, 2, 2)
     basis = ResidualBasis(domain.shape, subsets(3))
     chosen, weights = [("a0", "a1"), ("a2",)], [3.0, 1.0]
@@ -274,7 +274,7 @@ def test_importance_is_the_mean_squared_error_of_a_cell():
 
 @pytest.mark.parametrize("kind", ["table", "residual"])
 @pytest.mark.parametrize("names", [(), ("a1",), ("a0", "a2"), ("a0", "a1", "a2")])
-def test_draw_hands_exact_integers_to_the_noise_and_returns_records(kind, names):
+def test_draw_adds_noise_to_exact_integers_and_returns_records(kind, names):
     domain = domain_of(3, 2, 2)
     counts = np.arange(12)
     grid = 24 if kind == "residual" else 3
@@ -292,7 +292,7 @@ def test_draw_hands_exact_integers_to_the_noise_and_returns_records(kind, names)
         assert measurement.to_json()["scale"] == 5.0
 
 
-def test_counting_helpers():
+def test_numbers_of_noisy_cells_and_freedoms_match_known_values():
     domain = domain_of(3, 2, 1)
     each = [Measurement(("a0", "a1"), "table", "discrete_laplace", 1.0)]
     assert num_noisy_cells(domain, [*each, Measurement((), "table", "discrete_laplace", 1.0)]) == 7

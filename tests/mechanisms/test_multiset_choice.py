@@ -52,7 +52,7 @@ def law_by_hand(mechanism: MultisetChoice, counts: np.ndarray) -> dict[tuple[int
     return {cells: weight / total for cells, weight in weights.items()}
 
 
-def test_law_of_two_cells():
+def test_exact_distribution_over_two_cells_matches_known_values():
     queries = np.array([[0, 1]])
     law = law_by_hand(MultisetChoice(queries, 1.0, 5, 3), np.array([3, 2]))
     ones = [law[(0,) * (3 - k) + (1,) * k] for k in range(4)]
@@ -60,7 +60,7 @@ def test_law_of_two_cells():
     assert ones == pytest.approx(known, rel=1e-9)
 
 
-def test_law_of_four_cells():
+def test_exact_distribution_over_four_cells_matches_known_values():
     mechanism = MultisetChoice(FOUR, 1.0, 5, 4)
     assert mechanism.public["num_multisets"] == 35
     law = law_by_hand(mechanism, np.array([3, 1, 0, 1]))
@@ -85,12 +85,12 @@ def largest_loss(relation: str) -> float:
     )
 
 
-def test_known_losses_of_neighbours():
+def test_losses_of_neighbours_match_known_values():
     assert largest_loss(ADD) == pytest.approx(0.646560, rel=1e-5)
     assert largest_loss(REPLACE) == pytest.approx(0.764042, rel=1e-5)
 
 
-def test_detects_a_forgotten_factor_two(monkeypatch):
+def test_detects_a_missing_factor_two(monkeypatch):
     original = multiset_choice.selection_scale
     monkeypatch.setattr(multiset_choice, "selection_scale", lambda *given: original(*given) / 2)
     assert largest_loss(ADD) == pytest.approx(1.219086, rel=1e-5)
@@ -106,7 +106,7 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_laws_on_all_neighbours_keep_the_guarantee(bug, relation, most, monkeypatch):
+def test_exact_distributions_on_all_neighbours_are_private(bug, relation, most, monkeypatch):
     original = multiset_choice.selection_scale
     size = 3
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_laws_on_all_neighbours_keep_the_guarantee(bug, relation, most, monkeypa
         assert worst > 1.05
 
 
-def test_detects_forgotten_records_of_a_unit():
+def test_detects_noise_for_one_record_with_two_records_per_unit():
     mechanism = MultisetChoice(FOUR, 1.0, 5, 3)  # for one record a unit
 
     def law(data: tuple[int, ...]) -> audit.Law:
@@ -193,7 +193,7 @@ def counts_of(mechanism: MultisetChoice) -> np.ndarray:
 @pytest.mark.mostly_slow(one_in=12, start=5)
 @pytest.mark.parametrize("name, sampler", CASES)
 @pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])
-def test_samplers_follow_the_law_by_hand(name, sampler, epsilon, num_records, size):
+def test_samplers_follow_the_exact_distribution(name, sampler, epsilon, num_records, size):
     mechanism = mechanism_of(name, epsilon, num_records, size, sampler)
     counts = counts_of(mechanism)
     outcomes = drawn(mechanism, counts, 3000)
@@ -203,7 +203,7 @@ def test_samplers_follow_the_law_by_hand(name, sampler, epsilon, num_records, si
 @pytest.mark.audit
 @pytest.mark.usefixtures("weights_once")
 @pytest.mark.parametrize("name, sampler", CASES)
-def test_samplers_follow_the_law_and_no_other_scale(name, sampler):
+def test_samplers_follow_only_the_distribution_of_their_scale(name, sampler):
     runs, others = (100_000, (1.8, 2.2)) if name in AT_LENGTH else (30_000, (1.6, 2.5))
     mechanism = mechanism_of(name, 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)
@@ -218,7 +218,7 @@ def test_samplers_follow_the_law_and_no_other_scale(name, sampler):
 @pytest.mark.slow
 @pytest.mark.parametrize("table_entries", [1, 6, 40, 10**6])
 @pytest.mark.parametrize("name", ["crossed", "equal columns crossed", "nothing asked"])
-def test_blocks_of_any_length_have_the_same_law(name, table_entries, monkeypatch):
+def test_block_length_does_not_change_the_distribution(name, table_entries, monkeypatch):
     monkeypatch.setattr(multisets_enumerated, "_TABLE_ENTRIES", table_entries)
     monkeypatch.setattr(multisets_enumerated, "_CHUNK_ENTRIES", 200)
     mechanism = mechanism_of(name, 2.0, 5, 4, "enumeration")
@@ -263,7 +263,7 @@ def independent_cells(cells: np.ndarray, size: int, noise: NoiseSource) -> list[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_detects_sequences_counted_as_multisets(sampler, monkeypatch):
+def test_detects_cells_drawn_as_sequences_instead_of_multisets(sampler, monkeypatch):
     for module in (multisets_enumerated, multisets_nested, multisets_searched):
         monkeypatch.setattr(module, "draw_cells", independent_cells)
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
@@ -274,7 +274,7 @@ def test_detects_sequences_counted_as_multisets(sampler, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["enumeration", "search"])
-def test_detects_forgotten_numbers_of_cells(sampler, monkeypatch):
+def test_detects_types_weighted_as_single_cells(sampler, monkeypatch):
     """As if each distinct column were one cell."""
     mechanism = mechanism_of("equal columns", 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)
@@ -303,7 +303,7 @@ def test_detects_forgotten_numbers_of_cells(sampler, monkeypatch):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("epsilon", [1e-9, 1.0, 1e3, 3e4, 1e9, 1e300])
 @pytest.mark.parametrize("total", [0, 3, 10**6, 2**62])
-def test_samplers_are_right_at_the_ends(sampler, epsilon, total):
+def test_samplers_handle_extreme_epsilons_and_counts(sampler, epsilon, total):
     """Weights all equal, or all but nothing for all but the best, whatever the exact counts."""
     if sampler == "search" and epsilon > 1e5:
         with pytest.raises(InputError, match="epsilon"):
@@ -319,7 +319,7 @@ def test_samplers_are_right_at_the_ends(sampler, epsilon, total):
         assert law[tuple(found.tolist())] == max(law.values())
 
 
-def test_draw_answers_well_where_the_budget_is_large():
+def test_large_budget_gives_accurate_answers():
     counts = np.random.default_rng(1).multinomial(10**6, np.full(64, 1 / 64))
     mechanism = MultisetChoice(prefix_queries(64), 1.0, 10**6, 20)
     cells = mechanism.draw(counts, NoiseSource())
@@ -327,7 +327,7 @@ def test_draw_answers_well_where_the_budget_is_large():
     assert np.abs(answers - np.cumsum(counts)[:-1] / 10**6).max() < 0.05
 
 
-def test_uniform_multisets():
+def test_multisets_of_cells_are_drawn_uniformly():
     cells = np.array([4, 7, 8])
     for size in (1, 2, 4):
         expected = list(combinations_with_replacement(cells.tolist(), size))
@@ -337,7 +337,7 @@ def test_uniform_multisets():
         assert audit.audit_sampler(outcomes, law).passes
 
 
-def test_nested_queries_are_known():
+def test_nested_queries_are_recognised():
     for table in NESTED.values():
         assert is_nested(table)
     for table in CROSSED.values():
@@ -347,7 +347,7 @@ def test_nested_queries_are_known():
         NestedSampler(mechanism.law(np.zeros(4, np.int64)))
 
 
-def test_sampler_is_chosen_by_public_sizes_and_named():
+def test_public_sizes_determine_the_sampler_on_the_card():
     assert MultisetChoice(prefix_queries(128), 1.0, 1000, 16).public["sampler"] == "nested"
     crossed = MultisetChoice(FOUR, 1.0, 5, 4).public
     assert crossed["sampler"] == "enumeration" and crossed["sampler_arithmetic"] == "exact"
@@ -411,7 +411,7 @@ def test_scale_is_exact_and_rounded_up():
     ],
     ids=["prefixes", "hierarchy", "enumeration"],
 )
-def test_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, lines):
+def test_draw_stays_within_its_line_limit(queries, size, epsilon, lines):
     num_cells = queries.shape[1]
     shares = np.random.default_rng(1).dirichlet(np.full(num_cells, 0.3))
     counts = np.random.default_rng(2).multinomial(1000, shares)
@@ -422,7 +422,7 @@ def test_draw_executes_a_tenth_of_the_lines_allowed(queries, size, epsilon, line
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_search_executes_a_tenth_of_the_lines_allowed(seed):
+def test_search_stays_within_its_line_limit(seed):
     """All one- and two-way marginals of 8 bits, 16 of 256 cells, epsilon n / 2 = 50."""
     bits = np.arange(256) >> np.arange(8)[:, None] & 1
     literals = np.concatenate([bits, 1 - bits])
@@ -443,7 +443,7 @@ def test_search_handles_deep_trees():
 
 
 @pytest.mark.slow
-def test_search_ends_where_weights_are_far_apart():
+def test_search_finds_the_best_multiset_if_weights_are_far_apart():
     """Also for answers that no multiset comes near."""
     queries = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
     mechanism = MultisetChoice(queries, 9e3, 11, 3, sampler="search")

@@ -67,7 +67,7 @@ def slack(law: MultisetLaw, least: int) -> float:
 @pytest.mark.parametrize("name, targets", CASES)
 @pytest.mark.parametrize("scale", [0.5, 3.0, 1e6])
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_no_weight_is_above_a_bound(name, targets, scale, share):
+def test_weights_never_exceed_their_bounds(name, targets, scale, share):
     law = law_of(name, targets, scale)
     # Nothing less than the least loss of all is known at first; at best, that itself.
     most = int(law.answers.max()) * law.size
@@ -82,7 +82,7 @@ def test_detects_shares_with_too_large_a_sum(monkeypatch):
     assert slack(law_of("one query", [4], 3.0), 0) < 0
 
 
-def test_tilt_helps_if_few_multisets_are_good():
+def test_tilt_lowers_the_bound_if_few_multisets_are_good():
     """All records in one of 64 cells: nearly all multisets are far off."""
     answers = 1000 * np.eye(64, dtype=np.int64)
     members = tuple(np.array([kind]) for kind in range(64))
@@ -96,7 +96,7 @@ def test_tilt_helps_if_few_multisets_are_good():
     assert min(logs) < logs[0] - 8
 
 
-def test_sums_over_all_multisets_and_their_mean_numbers():
+def test_log_sum_matches_enumeration_of_all_multisets():
     exponents, ways = np.array([0.3, -1.0, 2.0]), np.array([1.0, 2.0, 1.0])
     cells = [0, 1, 1, 2]
     total, numbers = 0.0, np.zeros(3)
@@ -110,7 +110,7 @@ def test_sums_over_all_multisets_and_their_mean_numbers():
     assert means == pytest.approx(numbers / total)
 
 
-def test_only_the_plain_tilt_without_queries():
+def test_answers_of_zero_give_only_the_plain_tilt():
     law = dataclasses.replace(law_of("one query", [4], 3.0), answers=np.zeros((1, 2), np.int64))
     (plain,) = find_tilts(law, 4)
     assert plain.rest == 1 and set(plain.weights) == {1 << TILT_BITS}

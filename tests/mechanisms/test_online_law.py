@@ -50,7 +50,7 @@ def audited(run, plan, kind=None, num_others=2, promised=None):
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @RUNS
 @pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
-def test_exact_law_keeps_the_promise(neighboring, delta, calibration, named, run):
+def test_exact_output_distribution_is_private(neighboring, delta, calibration, named, run):
     with whole_records():
         found = audited(run, LAWS[run].tiny_plan(neighboring, delta, calibration, **named))
     assert found.is_private, found
@@ -58,7 +58,7 @@ def test_exact_law_keeps_the_promise(neighboring, delta, calibration, named, run
 
 
 @RUNS
-def test_exact_law_with_a_noisy_number_of_records(run):
+def test_exact_distribution_with_noisy_number_of_records_is_private(run):
     with whole_records():
         plan = LAWS[run].tiny_plan(ADD, 0.0, "tight", num_records="noisy")
         found = audited(run, plan, num_others=1)
@@ -139,7 +139,7 @@ def with_bug(bug, run):
 
 @RUNS
 @pytest.mark.parametrize("bug", [ScaledQuestion, ScaledSum])
-def test_question_of_twice_the_sensitivity_is_caught(bug, run):
+def test_detects_questions_with_twice_the_sensitivity(bug, run):
     with whole_records():
         plan = LAWS[run].tiny_plan(ADD, 0.0, "tight", max_updates=1)
         assert audited(run, plan).is_private
@@ -159,7 +159,7 @@ def many_questions(run):
     return run.answer(member("b"))
 
 
-def test_comparison_noise_in_the_answer_is_caught():
+def test_detects_answers_that_reuse_the_comparison_noise():
     with whole_records():
         plan = sparse_mw_laws.tiny_plan(REPLACE, 0.0, "tight", max_updates=1, epsilon=2.0)
         playing = {"probed": sparse_mw_laws.probed, "interact": many_questions}
@@ -213,22 +213,22 @@ def is_post_processing(run, kind) -> bool:
 
 
 @RUNS
-def test_output_is_post_processing_of_the_sparse_vector(run):
+def test_output_depends_on_data_only_through_the_sparse_vector(run):
     assert is_post_processing(run, run)
 
 
 @RUNS
 @pytest.mark.parametrize("bug", [DirectionFromTheData, TellsTheSum, KnowsTheNumberOfRecords])
-def test_runs_that_leak_data_are_caught(bug, run):
+def test_detects_runs_that_leak_data(bug, run):
     assert not is_post_processing(run, with_bug(bug, run))
 
 
 @pytest.mark.parametrize("bug", [SlotsFromTheData, SlotsForTheData, RefusesUnknownKeys])
-def test_sparse_runs_that_leak_keys_are_caught(bug):
+def test_detects_sparse_runs_that_leak_keys(bug):
     assert not is_post_processing(SparseMW, bug)
 
 
-def test_text_never_contains_data_keys():
+def test_representations_and_errors_never_contain_data_keys():
     run = run_of(simple_plan(), KeyCounts({"secret@example.org": 5, b"secret": 1}))
     run.answer(member("ab"))
     shown = [repr(run), repr(run.transcript), repr(run.settings), repr(run.weights)]
@@ -246,7 +246,7 @@ def test_text_never_contains_data_keys():
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("most", [1, 3])
-def test_noise_that_is_drawn_is_that_of_the_plan(neighboring, delta, most, run):
+def test_drawn_noise_has_the_planned_scales(neighboring, delta, most, run):
     guarantee, source = promise(neighboring, delta, 1.0, most), NoNoise()
     num_records = "noisy" if neighboring == ADD else 1000
     plan: Any
@@ -279,7 +279,7 @@ def test_noise_grows_with_the_records_of_a_unit(neighboring, delta, most):
     assert many.settle(1000).noise.question_scale >= least
 
 
-def test_privacy_depends_on_no_accuracy_parameter():
+def test_privacy_does_not_depend_on_accuracy_parameters():
     """The epsilon of the noise is the same, whatever alpha, beta, K and N are."""
     for alpha, beta, questions, total in ((0.1, 0.05, 10, 10**6), (0.3, 0.5, 10**6, 7)):
         plan = plan_private_mw(

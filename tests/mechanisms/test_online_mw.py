@@ -164,7 +164,7 @@ def test_repeated_query_is_free_and_reads_no_data(make, query, repeated, other):
 
 
 @SPARSE
-def test_exhausted_runs_leave_the_data_alone(is_sparse):
+def test_exhausted_runs_do_not_read_the_data(is_sparse):
     run = (sparse_run if is_sparse else small_run)(max_updates=1)
     first, second = (
         member(keys) if is_sparse else cells(run.plan.domain, code)

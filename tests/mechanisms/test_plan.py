@@ -43,7 +43,9 @@ TOO_MANY_CODES = "domain: 'a1 of 1,099,511,627,776 codes' .* fewer"
         (HUGE, ADD, 10, TOO_MANY_CODES),
     ],
 )
-def test_refuses_what_no_mechanism_can_do(mechanism, workload, relation, num_records, message):
+def test_invalid_requests_are_refused_by_every_mechanism(
+    mechanism, workload, relation, num_records, message
+):
     line = refusal(mechanism, workload, promise(relation, APPROXIMATE), num_records)
     assert re.match(message, line)
 
@@ -56,7 +58,7 @@ def test_workload_of_another_domain_is_refused(mechanism):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("sizes", [(2**13, 2**14), (10,) * 400])
-def test_all_but_textbook_accept_domains_too_large_for_an_array(sizes):
+def test_all_mechanisms_except_textbook_accept_huge_domains(sizes):
     workload = workload_of(domain_of(*sizes), 1)
     for mechanism in ALL:
         if mechanism == TEXTBOOK:
@@ -81,14 +83,14 @@ def test_infeasible_workload_is_refused_with_advice(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()])
-def test_workload_that_a_tree_joins_is_for_every_mechanism(mechanism):
+def test_workload_that_fits_a_tree_needs_no_selection(mechanism):
     plan = plan_of(mechanism, CHAIN, promise(ADD, APPROXIMATE), 10)
     assert plan.public["strategy"] != "selection"
 
 
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("mechanism", ALL)
-def test_impossible_combinations_that_nothing_joins_are_refused(mechanism, ways):
+def test_impossible_combinations_that_do_not_fit_a_tree_are_refused(mechanism, ways):
     first = ((0, 1),)
     pairs = tuple(Impossible(pair, (first, first)) for pair in combinations(range(15), 2))
     domain = dataclasses.replace(WIDE, impossible=pairs)
@@ -96,7 +98,7 @@ def test_impossible_combinations_that_nothing_joins_are_refused(mechanism, ways)
 
 
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_attributes_that_leave_a_selection_no_room_are_refused(delta):
+def test_attributes_too_large_for_a_junction_tree_are_refused(delta):
     workload = workload_of(domain_of(2**23, 2**23, 2**23), 1)
     for mechanism in (MWEM(), MWEM(num_rounds=2)):
         line = refusal(mechanism, workload, promise(ADD, delta))
@@ -113,7 +115,7 @@ def test_marginals_with_too_many_smaller_ones_are_refused_at_once(mechanism):
 
 @pytest.mark.parametrize("mechanism", ALL)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_noise_that_would_not_fit_is_refused_before_any_data_are_read(mechanism, delta):
+def test_noise_too_large_for_64_bits_is_refused_before_data_are_read(mechanism, delta):
     if isinstance(mechanism, Gaussian) and delta == PURE:
         pytest.skip("needs a delta")
     workload = workload_of(domain_of(3, 2), 1)
@@ -130,7 +132,7 @@ def test_plans_pickle_and_need_only_the_tables_they_name(mechanism):
         assert any(set(measurement.names) <= set(table) for table in plan.summary_tables)
 
 
-def test_weights_steer_the_measurements():
+def test_larger_weight_gets_less_noise():
     domain = domain_of(4, 4)
     even, skewed = (
         plan_of(Gaussian(), Workload(domain, (("a0",), ("a1",)), w), promise(ADD, 1e-9), 10)

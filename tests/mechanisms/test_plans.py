@@ -72,7 +72,7 @@ def drawn(noise: Recording) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_plan_noise_ignores_changes_to_stated_values(name):
+def test_changing_stated_values_does_not_change_plan_noise(name):
     mechanism, guarantee = TABLES[name]
     domain = domain_of(2, 2, 2)
     counts = np.array([5, 1, 2, 0, 3, 0, 0, 9])
@@ -93,7 +93,7 @@ def test_plan_noise_ignores_changes_to_stated_values(name):
 
 
 @pytest.mark.parametrize("name", SKETCHES)
-def test_sketch_noise_ignores_changes_to_stated_values(name):
+def test_changing_stated_values_does_not_change_sketch_noise(name):
     key = HashKey.draw(8)
 
     def run(tampered: bool) -> tuple[list[Any], Any]:
@@ -110,7 +110,7 @@ def test_sketch_noise_ignores_changes_to_stated_values(name):
     assert run(True) == run(False)
 
 
-def test_workload_noise_ignores_changes_to_stated_values():
+def test_changing_stated_values_does_not_change_workload_noise():
     def run(tampered: bool) -> tuple[list[Any], Any]:
         workload = parse_linear_workload("prefixes:a0", domain_of(4))
         plan = plan_workload_answers(workload, promise(ADD), 10)

@@ -56,7 +56,7 @@ def test_start_from_a_release_saves_updates():
 # Behaviour.
 
 
-def test_given_updates_bound_errors_in_records_whatever_their_number():
+def test_fixed_updates_give_a_bound_independent_of_the_number_of_records():
     # With the updates decided, only noise decides the bound, and noise does not depend on n.
     guarantee = promise(REPLACE, 1e-9, 1.0)
     plans = [
@@ -68,7 +68,7 @@ def test_given_updates_bound_errors_in_records_whatever_their_number():
     assert small.max_error == pytest.approx(small.gap / 10**6)
 
 
-def test_start_is_worsened_by_a_thousandth_only():
+def test_start_mixes_in_a_thousandth_of_the_uniform_distribution():
     domain = domain_of(1000)
     plan = plan_private_mw(
         domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
@@ -114,7 +114,7 @@ def test_bounds_end_after_the_last_question():
     assert run.questions_left == 0
 
 
-def test_one_cell_and_no_records():
+def test_single_cell_and_empty_data_are_answered():
     plan = plan_private_mw(domain_of(1), promise(ADD), "noisy", num_questions=3)
     run = run_of(plan, [0], Seeded(0))
     answer = run.answer(Product((1,), (), ()))
@@ -125,7 +125,7 @@ def test_one_cell_and_no_records():
     assert abs(run.answer(cells(empty.domain, 0)).value) <= run.settings.hypothesis_bound
 
 
-def test_rejects_what_is_of_another_domain():
+def test_rejects_histogram_and_query_of_another_domain():
     domain = domain_of(4)
     with pytest.raises(InputError, match="impossible"):
         impossible = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [1]}])
@@ -141,7 +141,7 @@ def test_rejects_what_is_of_another_domain():
 
 
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
-def test_steps_assume_the_most_records_that_there_may_be(calibration):
+def test_steps_assume_the_largest_possible_number_of_records(calibration):
     """An update is of an error that is a share of the true number, which N may be below."""
     plan = plan_private_mw(
         domain_of(64),
@@ -189,7 +189,9 @@ def settled(num_cells, questions, total, delta=0.0, calibration="tight", **named
         (16, 100, 0.2, 10**5, 0.0, 278, 0.766011),
     ],
 )
-def test_textbook_known_answers(num_cells, questions, alpha, total, delta, updates, threshold):
+def test_textbook_settings_match_known_values(
+    num_cells, questions, alpha, total, delta, updates, threshold
+):
     settings = settled(num_cells, questions, total, delta, "textbook", max_error=alpha)
     assert settings.noise.max_above == updates
     assert settings.threshold / GRID / total == pytest.approx(threshold, rel=1e-5)
@@ -200,7 +202,7 @@ def test_textbook_known_answers(num_cells, questions, alpha, total, delta, updat
 @pytest.mark.parametrize(
     "num_cells, questions, alpha, updates", [(1024, 1000, 0.1, 346), (16, 100, 0.2, 34)]
 )
-def test_tight_known_answers(num_cells, questions, alpha, updates):
+def test_tight_settings_match_known_values(num_cells, questions, alpha, updates):
     settings = settled(num_cells, questions, 10**7, max_error=alpha)
     assert settings.noise.max_above == updates
     assert settings.gap >= alpha * 10**7
@@ -220,7 +222,7 @@ def test_tight_known_answers(num_cells, questions, alpha, updates):
         (16, 100, 10**6, 0.0, 0.117769),
     ],
 )
-def test_fixed_points(num_cells, questions, total, delta, alpha):
+def test_published_error_solves_its_equation(num_cells, questions, total, delta, alpha):
     log_cells = math.log(num_cells)
     found = published_error(promise(REPLACE, delta), lambda _: log_cells, total, questions, 0.05)
     assert found == pytest.approx(alpha, rel=1e-5)
@@ -242,7 +244,7 @@ def test_fixed_points(num_cells, questions, total, delta, alpha):
         (16, 100, 0.117769, 10**6, 0.0, 0.235538),
     ],
 )
-def test_thresholds_before_updates_are_rounded(
+def test_published_threshold_matches_the_printed_formula(
     num_cells, questions, alpha, total, delta, threshold
 ):
     """The printed formula, in which the number of updates is no integer."""
@@ -266,7 +268,7 @@ def test_misprinted_factor_of_the_theorem_is_not_used():
 
 
 @pytest.mark.parametrize("rate, low, high", [(0.25, 0.218912, 0.281088), (2, 0.0596015, 0.440399)])
-def test_known_update(rate, low, high):
+def test_update_matches_known_weights(rate, low, high):
     half = Product((4,), (0,), (((0, 2),),))
     lowered, raised = DenseWeights(np.zeros(4)), DenseWeights(np.zeros(4))
     lowered.update(half, -rate)
@@ -275,7 +277,7 @@ def test_known_update(rate, low, high):
     assert raised.weights == pytest.approx([high, high, low, low], rel=1e-5)
 
 
-def test_tight_beats_the_textbook():
+def test_tight_bound_is_below_a_third_of_the_textbook_bound():
     tight, textbook = (
         settled(1024, 1000, 10**6, 1e-9, calibration).hypothesis_bound
         for calibration in ("tight", "textbook")

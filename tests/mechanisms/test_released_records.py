@@ -36,7 +36,7 @@ def strayed(pairs: list[Pair], asked: list[Pair], seed: int) -> float:
     return float(np.mean(found))
 
 
-def test_requested_pairs_keep_the_values_of_the_tree():
+def test_records_stay_close_to_requested_pairs():
     asked = [pair for pair in combinations(range(5), 2) if pair not in {(0, 4)}]
     seeds = range(4)
     alone = np.mean([strayed([], asked, seed) for seed in seeds])

@@ -40,7 +40,7 @@ def without_the_final_fit(monkeypatch):
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("num_rounds", [1, 7, 100])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 100.0])
-def test_budgets_add_up_to_the_guarantee(neighboring, most, num_rounds, epsilon):
+def test_round_budgets_add_up_to_the_guarantee(neighboring, most, num_rounds, epsilon):
     moved = 1 if neighboring == ADD else 2
     l1, l2 = moved * most, math.sqrt(moved) * most
     for public in (True, False):
@@ -90,7 +90,7 @@ def test_annealed_schedule_keeps_the_guarantee(delta):
 
 
 @pytest.mark.parametrize("delta, growth", [(PURE, 2), (APPROXIMATE, 4)])
-def test_annealed_schedule_spends_more_where_measuring_tells_nothing(delta, growth):
+def test_annealed_schedule_spends_more_after_uninformative_rounds(delta, growth):
     """Empty data answered exactly never moves the hypothesis by as much as the noise would."""
     domain = domain_of(2, 2)
     workload = workload_of(domain, 2)
@@ -126,7 +126,7 @@ def test_scores_change_by_no_more_than_their_sensitivity(neighboring, most):
     assert 0.85 < share <= 1
 
 
-def test_scores_are_integers_of_the_error_less_a_public_number():
+def test_scores_are_integer_errors_minus_a_public_number():
     domain = domain_of(2, 3)
     workload = workload_of(domain, 1, weights=(1.0, 0.25))
     plan = plan_of(MWEM(num_rounds=1), workload, promise(), 12)
@@ -147,7 +147,7 @@ def test_scores_are_integers_of_the_error_less_a_public_number():
 
 
 @pytest.mark.parametrize("guarantee", [promise(), promise(ADD, APPROXIMATE)])
-def test_public_parameters_state_what_is_used(guarantee):
+def test_public_parameters_match_the_drawn_noise(guarantee):
     workload = workload_of(domain_of(2, 3), 1)
     plan = plan_of(MWEM(num_rounds=4), workload, guarantee, "noisy")
     noise = NoNoise()
@@ -168,7 +168,7 @@ def test_public_parameters_state_what_is_used(guarantee):
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9, 2**40])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_rounds_run_or_are_refused_when_planned(epsilon, num_records, neighboring):
+def test_plans_with_rounds_run_on_any_counts_or_are_refused(epsilon, num_records, neighboring):
     """Whatever the public numbers and the data, nothing fails once records have been read."""
     domain = domain_of(40, 3, 1)
     workload = workload_of(domain, 2, weights=(1e6, 1.0, 1e-6))
@@ -184,6 +184,6 @@ def test_rounds_run_or_are_refused_when_planned(epsilon, num_records, neighborin
 
 
 @pytest.mark.parametrize("num_rounds", [0, -1, 1.0, True, "3", 10**6])
-def test_numbers_of_rounds_out_of_range_are_refused(num_rounds):
+def test_invalid_number_of_rounds_is_refused(num_rounds):
     with pytest.raises(InputError, match="num_rounds"):
         MWEM(num_rounds=num_rounds)

@@ -115,7 +115,7 @@ def test_damaged_runs_are_refused(tmp_path, name, change, message):
         resume(tmp_path / "run")
 
 
-def test_run_is_saved_once(tmp_path):
+def test_run_can_be_saved_only_once(tmp_path):
     run = small_run(3)
     with pytest.raises(InputError, match="must not exist"):
         save_private_mw(run, tmp_path)
@@ -149,7 +149,7 @@ def test_run_is_not_saved_again_after_a_failed_save(tmp_path, monkeypatch, step)
     assert run.transcript[0][1].value == value and run.weights[0] > 0.2
 
 
-def test_state_of_other_settings_is_refused_and_stays(tmp_path, monkeypatch):
+def test_state_with_other_settings_is_refused_and_not_used(tmp_path, monkeypatch):
     """Another version of this package may choose other noise for the same plan."""
     run = small_run(None)
     save_private_mw(run, tmp_path / "run")
@@ -186,7 +186,7 @@ def test_transcript_without_its_settings_is_refused(tmp_path, change):
         check_private_mw(tmp_path / "run", run.plan)
 
 
-def test_folder_that_cannot_be_written_is_refused_before_its_state_is_used(tmp_path, monkeypatch):
+def test_read_only_folder_is_refused_before_its_state_is_used(tmp_path, monkeypatch):
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
     with monkeypatch.context() as patched:
@@ -282,7 +282,7 @@ def test_rejects_token_of_another_release():
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", ["transcript.json", "hypothesis.npz", "secret.json"])
-def test_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
+def test_damaged_folder_is_refused_and_keeps_the_state(tmp_path, name):
     """Every byte matters."""
     ledger = saved_run(tmp_path)
     path = tmp_path / "run" / name
@@ -298,7 +298,7 @@ def test_damaged_folder_is_refused_and_uses_no_state(tmp_path, name):
     resume(tmp_path / "run", ledger)
 
 
-def test_wrong_plan_is_named_and_uses_no_state(tmp_path):
+def test_refused_resume_states_the_difference_and_keeps_the_state(tmp_path):
     ledger = saved_run(tmp_path)
     wrong = dataclasses.replace(PLAN, num_questions=5)
     with pytest.raises(InputError, match=r"saved run: num_questions was 4, and is 5$"):
@@ -346,7 +346,7 @@ def test_kill_after_the_ledger_loses_the_state(tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_at_the_secret_leaves_an_unpaid_run_whole_or_gone(tmp_path):
+def test_kill_at_the_secret_keeps_or_loses_an_unpaid_run(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):
         save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
@@ -362,7 +362,7 @@ def test_kill_at_the_secret_leaves_an_unpaid_run_whole_or_gone(tmp_path):
             resume(tmp_path / name, None)
 
 
-def test_secret_read_several_times_is_used_once(tmp_path):
+def test_secret_that_is_read_repeatedly_can_be_used_once(tmp_path):
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     found = (tmp_path / "run" / "secret.json").read_bytes()
     assert saved_runs._use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
@@ -395,7 +395,7 @@ def test_ledger_entries_do_not_depend_on_the_data(tmp_path, counts):
     assert [row[0] for row in rows] == [1, 2, 3]
 
 
-def test_earlier_answers_are_free_in_a_new_run_and_stay_after_it_is_saved(tmp_path):
+def test_earlier_answers_are_free_in_a_new_run_and_after_saving_it(tmp_path):
     run, old, new = PrivateMW(PLAN, HISTOGRAM, NoNoise()), *(cells(PLAN.domain, n) for n in (0, 1))
     answered, noise = run.answer(old), NoNoise()
     plan = ready(dataclasses.replace(PLAN, starts_from_release=True))

@@ -25,7 +25,7 @@ ODD = (np.nan, np.inf, -np.inf, 1e308, -1e308, 2.0**63, -(2.0**63), 5e-324, -3.5
 
 
 @pytest.mark.parametrize("grid", [1, 2**16, 2**20])
-def test_score_moves_by_a_record_whatever_the_answer_is(grid):
+def test_one_record_moves_the_score_by_at_most_one_record(grid):
     for answers in itertools.product(ODD, repeat=2):
         answer = np.array(answers)
         for count in (0, 1, 2, 10**6, 2**40, 2**62):
@@ -35,7 +35,7 @@ def test_score_moves_by_a_record_whatever_the_answer_is(grid):
 
 
 @pytest.mark.parametrize("grid", [1, 2**16])
-def test_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid):
+def test_one_replacement_moves_the_largest_distance_by_at_most_one_record(grid):
     for answers in itertools.product(ODD, repeat=2):
         answer = np.array(answers)
         for count in (0, 1, 10**6, 2**40, 2**62):
@@ -45,7 +45,7 @@ def test_largest_distance_moves_by_a_record_also_where_one_replaces_another(grid
             assert all(0 <= each <= MAX_SCORE for each in scores)
 
 
-def test_largest_distance_is_found_at_one_cell():
+def test_largest_distance_is_the_largest_cell_error():
     exact, answer = np.array([[5, 0], [2, 9]]), np.array([[4.0, 1.75], [2.0, 12.25]])
     assert largest_cell_score(exact, answer, 4) == 13
 
@@ -100,7 +100,7 @@ def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(monkeypatch, textbo
     assert np.abs(one - other).max() <= 0.5
 
 
-def test_question_must_be_an_integer():
+def test_questions_that_are_not_integers_are_refused():
     noise = sparse_vector_noise(promise(), 1, answers=True)
     mechanism = NumericSparse(10, noise, NoNoise())
     for wrong in (1.5, float("nan"), "7", None):

@@ -104,7 +104,7 @@ def test_releases_are_well_formed(name, shape, neighboring, num_records, most):
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_huge_epsilon_gives_the_exact_tables_of_what_was_joined(name, neighboring):
+def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
     mechanism, delta = SELECTING[name]
     domain = domain_of(3, 2, 2, 4)
     workload = workload_of(domain, 2)
@@ -203,7 +203,7 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
         (REPLACE, 2, 20, 0.95),
     ],
 )
-def test_all_draws_of_a_selection_together_spend_the_promise(
+def test_all_draws_of_a_selection_together_spend_exactly_the_guarantee(
     neighboring, most, total, least, epsilon
 ):
     """The worst record under add-or-remove moves every draw by its sensitivity: all mu is spent."""
@@ -224,7 +224,7 @@ def test_all_draws_of_a_selection_together_spend_the_promise(
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_rounds", [5, "annealed"])
 @pytest.mark.parametrize("total", [20, "noisy"])
-def test_rounds_over_a_tree_spend_exactly_their_units(delta, num_rounds, total):
+def test_rounds_over_a_tree_spend_exactly_their_budget(delta, num_rounds, total):
     domain = domain_of(3, 2, 2)
     guarantee = promise(ADD, delta)
     noise = scripted(4, 20)()
@@ -303,7 +303,7 @@ def faces(
 @pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_same_noisy_outputs_give_the_same_bytes(name, num_records):
+def test_release_depends_on_data_only_through_noise(name, num_records):
     mechanism, delta = SELECTING[name]
     assert len(faces(mechanism, promise(ADD, delta), num_records)) == 1
 
@@ -327,7 +327,7 @@ def test_progress_reports_public_quantities_only(name):
 
 
 @pytest.mark.parametrize("name", SELECTING)
-def test_more_records_than_candidates_are_copies_of_them(name, monkeypatch):
+def test_more_records_than_candidates_are_released_as_copies(name, monkeypatch):
     """Noise may be far above any number of records: no such number is ever listed."""
     mechanism, delta = SELECTING[name]
     monkeypatch.setattr(records_module, "MAX_CANDIDATES", 500)
@@ -344,7 +344,7 @@ def test_more_records_than_candidates_are_copies_of_them(name, monkeypatch):
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_selections_run_or_are_refused_when_planned(epsilon, neighboring):
+def test_selections_run_on_any_counts_or_are_refused(epsilon, neighboring):
     """Whatever the public numbers and the data, nothing fails once records have been read."""
     domain = domain_of(40, 3, 1, 2)
     workload = dataclasses.replace(workload_of(domain, 2), weights=(1e6, 1.0, 1e-6, 1.0, 3.0, 1e3))
@@ -364,7 +364,7 @@ def test_selections_run_or_are_refused_when_planned(epsilon, neighboring):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_records"), [("pairs", "noisy"), ("rounds, delta", 1000)])
-def test_bounds_of_measured_marginals_hold(name, num_records):
+def test_bounds_of_measured_marginals_fail_no_more_often_than_stated(name, num_records):
     """20 runs: the bounds of a run fail together with probability 5 % at most, in fact hardly ever.
 
     The bound adds the fit's distance to a union bound; 6 failures or more have P < 4e-4.
@@ -411,7 +411,7 @@ TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
 @pytest.mark.parametrize("name", TIGHT)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
 @pytest.mark.parametrize("num_records", [300, "noisy"])
-def test_impossible_combinations_get_no_mass(name, epsilon, num_records):
+def test_impossible_combinations_get_no_weight(name, epsilon, num_records):
     mechanism, delta, selected_cells = TIGHT[name]
     domain = dataclasses.replace(domain_of(3, 2, 2, 4), impossible=IMPOSSIBLE)
     workload = workload_of(domain, 2)

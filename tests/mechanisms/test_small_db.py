@@ -57,7 +57,7 @@ def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
     ],
 )
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_whole_releases_follow_the_law_by_hand(
+def test_releases_follow_the_exact_distribution(
     spec, sizes, size, epsilon, sampler, num_draws, relation
 ):
     guarantee = promise(relation, epsilon=epsilon)
@@ -74,7 +74,7 @@ def test_whole_releases_follow_the_law_by_hand(
 
 
 @pytest.mark.slow
-def test_impossible_cells_are_never_released_and_leave_the_law():
+def test_releases_follow_the_distribution_without_impossible_cells():
     domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
     workload = parse_linear_workload("conjunctions:1", domain)
     plan = SmallDB(size=3).plan(domain, workload, promise(ADD), 5)
@@ -117,7 +117,7 @@ def test_noisy_number_of_records_and_the_choice_share_the_budget(most):
 
 
 @pytest.mark.parametrize("drawn", [-(2**62), 0, 2**62])
-def test_any_noisy_number_makes_a_release(drawn):
+def test_extreme_noisy_number_of_records_gives_a_valid_release(drawn):
     plan = planned("prefixes:a0", (4,), "noisy", size=3)
     noise = Seeded(1)
     noise.laplace = lambda values, scale: np.array([drawn])  # type: ignore[method-assign]
@@ -126,7 +126,7 @@ def test_any_noisy_number_makes_a_release(drawn):
 
 
 @pytest.mark.slow
-def test_no_error_exceeds_the_bound_more_often_than_stated():
+def test_errors_exceed_the_bound_no_more_often_than_stated():
     """At a failure probability of 0.3, 200 runs: 90 failures would be 4.6 standard errors more."""
     counts = np.array([30, 2, 9, 0, 1, 5, 3, 10])
     for num_records in (60, "noisy"):
@@ -143,7 +143,7 @@ def test_no_error_exceeds_the_bound_more_often_than_stated():
         assert failures < 90
 
 
-def test_answers_are_scaled_and_survive_the_disk(tmp_path):
+def test_answers_are_scaled_and_unchanged_by_saving(tmp_path):
     plan = planned("prefixes:a0", (4, 2), 1000, size=3)
     release = released(plan, [100, 20, 300, 0, 80, 0, 0, 500], Seeded(4))
     write_release(release, tmp_path / "out")
@@ -168,7 +168,7 @@ def test_answers_are_scaled_and_survive_the_disk(tmp_path):
         assert each.queries == plan.queries.queries
 
 
-def test_releases_with_a_hypothesis_answer_linear_queries_too():
+def test_releases_with_a_hypothesis_also_answer_linear_queries():
     domain = domain_of(3, 2)
     plan = MWEM().plan(domain, marginals(domain, ways=2), promise(ADD, epsilon=100.0), 60)
     counts = np.array([10, 5, 0, 20, 15, 10])
@@ -191,7 +191,7 @@ def test_releases_with_a_hypothesis_answer_linear_queries_too():
     assert found[4].bound is None and found[4].reason
 
 
-def test_disjunctions_are_chosen_for_as_their_negations_are():
+def test_disjunctions_give_the_same_records_as_their_negations():
     """One less every query moves no error, so that both workloads have the same law."""
     shape, counts = (3, 2), [9, 1, 5, 5, 20, 10]
     disjunctions = planned("disjunctions:2", shape, 50, size=2)
@@ -205,7 +205,7 @@ def test_disjunctions_are_chosen_for_as_their_negations_are():
         assert abs(answer.value - truth) <= answer.bound == disjunctions.public["bound"]
 
 
-def test_marginals_whose_every_cell_is_a_query_have_its_bound():
+def test_marginals_with_all_cells_as_queries_have_the_query_bound():
     plan = planned("marginals:1", (3, 2), 50, size=2)
     release = released(plan, [9, 1, 5, 5, 20, 10], Seeded(4))
     assert set(release.errors) == {("a0",), ("a1",)}
@@ -241,7 +241,7 @@ def test_sizes_follow_from_the_workload(spec, named, size, rule):
         ("conjunctions:1", (2, 2), {"vc_dimension": 5}, (5, 2, "given")),
     ],
 )
-def test_card_says_which_vc_dimension_its_queries_have(spec, sizes, named, told):
+def test_card_states_the_vc_dimension_of_the_queries(spec, sizes, named, told):
     public = planned(spec, sizes, size=2, **named).public
     names = ("vc_dimension", "vc_dimension_at_least", "vc_dimension_by")
     assert tuple(public[name] for name in names) == told
@@ -261,7 +261,7 @@ def test_queries_of_other_values_have_no_vc_dimension():
         SmallDB(size=2, vc_dimension=1).plan(domain, workload, promise(ADD), 5)
 
 
-def test_error_of_an_explicit_size_is_that_of_its_least_share():
+def test_bound_of_an_explicit_size_uses_its_least_error_fraction():
     plan = planned("prefixes:a0", (8,), 1000, size=8)
     assert plan.error_fraction == pytest.approx(1 / 8, abs=1e-8)
     bound = 1000 / 8 + 2 * (math.log(math.comb(15, 8)) + math.log(20))
@@ -270,7 +270,7 @@ def test_error_of_an_explicit_size_is_that_of_its_least_share():
     assert planned("prefixes:a0", (8,), 10, size=8).public["bound_is_vacuous"]
 
 
-def test_public_parameters_decide_everything_but_the_records():
+def test_records_are_the_only_part_that_depends_on_data():
     plan = planned("prefixes:a0", (4,), "noisy", size=3)
     cards = []
     for counts in ([0, 0, 0, 0], [1, 0, 0, 0], [500, 2, 1, 9]):
@@ -307,7 +307,7 @@ def test_public_parameters_out_of_range_are_refused(change, name):
 
 
 @pytest.mark.slow
-def test_workloads_that_do_not_fit_are_refused():
+def test_workloads_that_are_too_large_are_refused():
     domain, guarantee = domain_of(4), promise(ADD)
     queries = parse_linear_workload("prefixes:a0", domain)
     with pytest.raises(InputError, match="marginals for mwem"):
@@ -324,7 +324,7 @@ def test_workloads_that_do_not_fit_are_refused():
     )
 
 
-def test_marginals_are_taken_as_their_cells():
+def test_marginals_are_planned_like_their_cells():
     domain = domain_of(2, 2)
     of_marginals = SmallDB(size=2).plan(domain, marginals(domain, ways=1), promise(ADD), 5)
     of_queries = planned("marginals:1", (2, 2), size=2)

@@ -28,7 +28,9 @@ from beam_dp.queries.vc_dimension import sauer_bound
         (10**6, 0.05, 5527, 22105, 2902),
     ],
 )
-def test_sizes_by_the_number_of_queries(num_queries, fraction, textbook, at_half, tight):
+def test_size_from_number_of_queries_matches_known_values(
+    num_queries, fraction, textbook, at_half, tight
+):
     assert small_db_size(num_queries, fraction, "textbook") == textbook
     assert small_db_size(num_queries, fraction / 2, "textbook") == at_half
     assert small_db_size(num_queries, fraction) == tight
@@ -37,7 +39,7 @@ def test_sizes_by_the_number_of_queries(num_queries, fraction, textbook, at_half
     assert 2 * num_queries * math.exp(-2 * (tight - 1) * fraction**2) >= 1
 
 
-def test_few_queries():
+def test_few_queries_get_tight_sizes_and_no_textbook_size():
     assert small_db_size(2, 0.25) == 12
     assert small_db_size(1, 0.25) == 6
     for num_queries in (0, 1, 2):
@@ -56,7 +58,7 @@ def test_few_queries():
         ("vc71", None, {1: 8943, 2: 17275}),
     ],
 )
-def test_sizes_by_vc_dimension(bound, num_cells, sizes):
+def test_size_from_vc_dimension_matches_known_values(bound, num_cells, sizes):
     for dimension, size in sizes.items():
         assert small_db_size_by_vc(dimension, 0.1, bound, num_cells) == size
 
@@ -70,7 +72,7 @@ def test_smallest_size_by_vc_dimension_is_taken():
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2, 3, 5, 8])
-def test_number_of_queries_gives_the_least_size_if_it_can_be_enumerated(dimension):
+def test_query_count_gives_the_smallest_size_for_enumerable_workloads(dimension):
     """No dimension that Sauer's bound admits makes a size smaller, in 2^24 values of a matrix."""
     for num_cells in (2**each for each in range(4, 25, 2)):
         num_queries = min(sauer_bound(num_cells, dimension), MAX_MATRIX_VALUES // num_cells)
@@ -90,7 +92,7 @@ def test_intervals_need_few_records():
     assert num_intervals == 524800 and small_db_size(num_intervals, 0.1) == 694
 
 
-def test_quantiles_serve_all_intervals():
+def test_quantiles_answer_all_intervals_within_one_over_their_number():
     """The claim behind the size for intervals, on data that make it hard."""
     for num_records, size in ((100, 10), (97, 7), (1000, 3)):
         for stretch in (1, 3):
@@ -104,7 +106,7 @@ def test_quantiles_serve_all_intervals():
             assert max(errors) - min(errors) <= 1 / size + 1e-12
 
 
-def test_numbers_of_multisets():
+def test_number_of_multisets_matches_known_values():
     known = {(2, 3): 4, (4, 9): 220, (8, 9): 11440, (16, 20): 3247943160}
     assert {pair: num_multisets(*pair) for pair in known} == known
 
@@ -113,7 +115,7 @@ def test_numbers_of_multisets():
     "num_cells, num_queries, fraction, num_records, size",
     [(1024, 1024, 0.1, 68609.2, 1525), (16, 16, 0.1, 2936.21, 694), (8, 8, 0.5, 140.177, 23)],
 )
-def test_half_of_an_error_for_the_size_and_half_for_the_choice(
+def test_error_splits_evenly_between_size_and_choice(
     num_cells, num_queries, fraction, num_records, size
 ):
     assert small_db_size(num_queries, fraction / 2) == size
@@ -121,7 +123,7 @@ def test_half_of_an_error_for_the_size_and_half_for_the_choice(
     assert bound == pytest.approx(fraction * num_records, rel=1e-5)
 
 
-def test_error_with_a_million_records():
+def test_bound_by_multisets_is_below_bound_by_sequences():
     size = small_db_size(1024, 0.1, "textbook")
     by_sequences = 0.1 + 2 / 1e6 * (size * math.log(1024) + math.log(20))
     assert by_sequences == pytest.approx(0.109627, rel=1e-5)

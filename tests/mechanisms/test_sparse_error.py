@@ -100,7 +100,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", PROFILES)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_predicted_errors_are_measured(name, shape):
+def test_predicted_errors_match_measured_errors(name, shape):
     """Over all sets of m keys: their mean squared error is a function of two sums of errors."""
     counts = counts_of(PROFILES[shape])
     number = len(counts)
@@ -117,7 +117,7 @@ def test_predicted_errors_are_measured(name, shape):
 
 
 @pytest.mark.slow
-def test_queries_ask_for_at_most_the_existing_keys():
+def test_sparsity_above_the_number_of_keys_counts_as_all_keys():
     shape = PROFILES["ten"]
     law = sparse_error(StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
     assert law.error(4096) == law.error(2000) > law.error(1999)
@@ -126,7 +126,7 @@ def test_queries_ask_for_at_most_the_existing_keys():
     assert choices[0] == choices[1]
 
 
-def test_keys_that_a_few_heavy_ones_disturb_in_two_rows_make_up_much_of_an_error():
+def test_collisions_with_a_heavy_key_in_two_rows_dominate_the_error():
     """A sum over which rows hold the one heavy key, of noise that is small beside it."""
     counts, keys = np.array([100_000.0, 1.0]), np.array([1.0, 1.0])
     sketch = SketchNoise("blocks", 3 * 512, 3, "discrete_laplace", 3.0, "median")
@@ -138,7 +138,7 @@ def test_keys_that_a_few_heavy_ones_disturb_in_two_rows_make_up_much_of_an_error
     assert found == pytest.approx(light + heavy * 1e10, rel=0.01)
 
 
-def test_noise_of_a_key_that_is_held_is_that_beyond_the_threshold():
+def test_noise_of_released_keys_is_that_beyond_the_threshold():
     histogram = HistogramNoise(2.0, 6)
     counts = np.array([1.0, 5.0, 6.0, 9.0])
     found = held_keys(histogram, counts)
@@ -152,7 +152,7 @@ def test_noise_of_a_key_that_is_held_is_that_beyond_the_threshold():
     ("num_records", "num_keys", "largest"),
     [(10**6, 10**6, 1), (10**6, 10**4, 100), (10**6, 200_000, 115_000), (7, 1, 7), (10, 2, 9)],
 )
-def test_profile_has_the_numbers_that_were_declared(num_records, num_keys, largest):
+def test_profile_has_the_declared_numbers(num_records, num_keys, largest):
     counts, keys = KeyProfile(num_records, num_keys, largest).groups
     assert keys.sum() == num_keys
     assert counts[0] == pytest.approx(largest)
@@ -170,12 +170,12 @@ def test_profile_has_the_numbers_that_were_declared(num_records, num_keys, large
         ((1.5, 1, 1), "num_records: 1.5 is refused"),
     ],
 )
-def test_impossible_profile_is_refused(numbers, message):
+def test_impossible_key_profile_is_refused(numbers, message):
     with pytest.raises(InputError, match=message):
         KeyProfile(*numbers)
 
 
-def test_law_of_a_cell_is_that_of_noise_and_poisson_keys():
+def test_cell_distribution_combines_noise_and_poisson_keys():
     """Against a sum over how many keys of two counts there are, with every pattern of signs."""
     sketch = SketchNoise("blocks", 24, 3, "discrete_laplace", 2.0, "median")
     law = cell_law(sketch, (np.array([2.0, 5.0]), np.array([4.0, 1.0])))
@@ -202,7 +202,7 @@ def choose(shape, size=2**16, **named):
 
 
 @pytest.mark.slow
-def test_keys_of_few_records_are_expected_where_counts_differ():
+def test_profile_predicts_keys_with_few_records_of_a_real_table():
     """The planes that left New York in 2013: 943 of 4,043 had fewer than 22 flights."""
     counts, keys = KeyProfile(334_264, 4_043, 575).groups
     assert keys[counts < 22].sum() == pytest.approx(943, rel=0.1)
@@ -231,7 +231,7 @@ def test_planner_ranks_each_mechanism_first_where_it_wins():
     assert all(choice.size <= 2**20 for choice in skewed)
 
 
-def test_without_a_delta_only_pure_releases_are_planned():
+def test_without_delta_only_pure_releases_are_planned():
     pure = Guarantee(1.0, 0, ADD, "record", 1)
     choices = choose(PROFILES["ten"], guarantee=pure)
     assert choices and all(choice.is_pure for choice in choices)

@@ -33,7 +33,7 @@ CALIBRATIONS = ["tight", "textbook"]
 
 
 @pytest.mark.parametrize("rate", [0.25, 2.0])
-def test_sparse_hypothesis_is_a_dense_one_on_slots(rate):
+def test_sparse_weights_equal_dense_weights_over_slots(rate):
     generator = np.random.default_rng(0)
     num_elements, slots = 12, 40
     sparse, dense = SparseWeights(slots), np.zeros(slots)
@@ -55,7 +55,7 @@ def test_sparse_hypothesis_is_a_dense_one_on_slots(rate):
         )
 
 
-def test_weights_stay_exact_where_they_would_overflow_or_vanish():
+def test_weights_stay_exact_beyond_the_range_of_floats():
     hypothesis = SparseWeights(10)
     for _ in range(500):
         hypothesis.update(member("a"), 4.0)
@@ -70,7 +70,7 @@ def test_weights_stay_exact_where_they_would_overflow_or_vanish():
     assert hypothesis.common_weight == pytest.approx(0.1, rel=1e-6)
 
 
-def test_run_continues_with_too_few_slots():
+def test_weights_still_sum_to_one_when_slots_run_out():
     hypothesis = SparseWeights(3)
     for number in range(20):
         hypothesis.update(SparseQuery.of_list([number, -1]), 0.3)
@@ -81,7 +81,7 @@ def test_run_continues_with_too_few_slots():
 # Accuracy.
 
 
-def test_claim_fails_without_a_free_slot():
+def test_error_bound_fails_without_a_free_slot():
     """m = 1, alpha = 1/2: two slots would allow one update, and an adversary needs two."""
 
     def worst_after(slots, updates):
@@ -148,7 +148,7 @@ def test_handles_empty_data_and_any_element_type():
     assert records((0, 0, 2)).counts == {"a": 2, "c": 1}
 
 
-def test_rejects_too_many_elements():
+def test_rejects_invalid_max_sparsity_and_queries_that_exceed_it():
     for sparsity in (0, -1, 2.0, True, 2**31 + 1, math.nan):
         with pytest.raises(InputError, match="max_sparsity"):
             plan_sparse_mw(promise(REPLACE), 100, max_sparsity=sparsity, num_questions=10)
@@ -173,7 +173,7 @@ def test_rejects_too_many_elements():
         (1000, 0.05, (29097882, 29097), (2982001, 2981)),
     ],
 )
-def test_known_slots_and_updates(sparsity, alpha, textbook, tight):
+def test_numbers_of_slots_and_updates_match_known_values(sparsity, alpha, textbook, tight):
     for calibration, expected in (("textbook", textbook), ("tight", tight)):
         plan = plan_sparse_mw(
             promise(REPLACE),
@@ -204,7 +204,7 @@ def test_num_slots_is_the_smallest_sufficient_number(calibration, sparsity, alph
         assert slots >= least and is_enough(slots)
 
 
-def test_step_and_thresholds_match_dense_weights():
+def test_learning_rate_and_threshold_follow_the_theorems():
     plan = plan_sparse_mw(
         promise(REPLACE), 10**6, max_sparsity=10, num_questions=1000, max_error=0.1
     )
@@ -239,7 +239,7 @@ def test_conjunctions_are_asked_in_order():
 
 
 @pytest.mark.parametrize("rows", [[], ROWS, ["000000"] * 9])
-def test_conjunctions_asked_do_not_depend_on_the_rows(rows, monkeypatch):
+def test_questions_about_conjunctions_do_not_depend_on_the_rows(rows, monkeypatch):
     asked = []
 
     class Watched(SparseMW):

@@ -62,7 +62,7 @@ def summary_from(plan, elements, counts):
     )
 
 
-def test_noise_of_a_sketch_is_that_of_the_formulas():
+def test_sketch_noise_matches_the_formulas():
     # Integer scales: for a sketch whose columns have norm 1 they are sqrt(T) times less.
     tight = plan_of(SparseProject(4096, "dense")).sketch
     deviation = math.sqrt((tight.scale * tight.grid) ** 2 - 4) / tight.grid
@@ -80,7 +80,7 @@ def test_noise_of_a_sketch_is_that_of_the_formulas():
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
 @pytest.mark.parametrize("relation, moved", [(ADD, 1), (REPLACE, 2)])
-def test_both_parts_of_a_hybrid_together_spend_epsilon(share, relation, moved):
+def test_both_parts_of_a_hybrid_together_spend_exactly_epsilon(share, relation, moved):
     promised = Guarantee(0.7, 1e-6, relation, "person", 4)
     plan = plan_of(HybridSketch(3 * 2**10, 3, histogram_share=share), promised, max_weight=5)
     sensitivity = moved * 4 * 5
@@ -108,7 +108,7 @@ def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_on
     assert planned[0] / planned[1] >= 3.3
 
 
-def test_norm_of_a_unit_bounds_the_gaussian_noise():
+def test_unit_norm_limit_lowers_the_gaussian_noise():
     person = Guarantee(1.0, 1e-9, REPLACE, "person", 16)
     loose = plan_of(CountSketch(noise="gaussian"), person).sketch
     bounded = plan_of(CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
@@ -153,7 +153,7 @@ def partitions(total, largest=None):
         yield from ((first, *rest) for rest in partitions(total - first, first))
 
 
-def test_exactly_counts_at_the_threshold_are_released():
+def test_counts_at_or_above_the_threshold_are_released():
     plan = plan_of(StabilityHistogram())
     threshold = plan.histogram.threshold
     counts = np.array([5, 6, 7], np.int64)
@@ -203,7 +203,7 @@ MEASURED = {
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MEASURED)
-def test_standard_error_is_what_answers_err_by(name, shape):
+def test_standard_error_matches_the_errors_of_answers(name, shape):
     counts = SHAPES[shape].astype(np.int64)
     elements = np.arange(1, len(counts) + 1, dtype=np.uint64) << np.uint64(20)
     rng = np.random.default_rng(5)
@@ -224,7 +224,7 @@ def test_standard_error_is_what_answers_err_by(name, shape):
     assert exceeded <= 0.05 * len(ratios)
 
 
-def test_histograms_bound_covers_what_is_missing():
+def test_histogram_bound_covers_dropped_counts():
     counts = np.array([200] * 20 + [3] * 80)
     elements = np.arange(100, dtype=np.uint64)
     plan = plan_of(StabilityHistogram())
@@ -239,7 +239,7 @@ def test_histograms_bound_covers_what_is_missing():
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_no_data_gives_a_release_of_the_same_shape(name, relation):
+def test_empty_data_give_a_release_of_the_same_shape(name, relation):
     plan = plan_of(SMALL[name], dataclasses.replace(PROMISE, neighboring=relation))
     empty, full = (
         release_sparse(plan, summary_of(plan, batch_of(data)), Scripted())
@@ -252,7 +252,7 @@ def test_no_data_gives_a_release_of_the_same_shape(name, relation):
     assert empty.hash_key is plan.hash_key and empty.plan == full.plan
 
 
-def test_sketch_holds_no_element():
+def test_sketch_contains_no_element():
     plan = plan_of(CountSketch(300, 3))
     key = 0x1234567890ABCDEF
     release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
@@ -266,7 +266,7 @@ def test_sketch_holds_no_element():
     assert key not in held.sketch.cells.tolist()
 
 
-def test_hash_key_is_drawn_once_with_the_plan():
+def test_each_plan_draws_its_own_hash_key():
     first, second = (CountSketch(300, 3).plan(PROMISE, max_sparsity=1) for _ in range(2))
     assert first.hash_key != second.hash_key
 
@@ -312,7 +312,7 @@ def test_hash_key_is_drawn_once_with_the_plan():
         ),
     ],
 )
-def test_rejects_impossible_sketches_at_construction(make, message):
+def test_invalid_sketch_parameters_are_refused(make, message):
     with pytest.raises(InputError) as error:
         make()
     assert message in str(error.value)
@@ -322,7 +322,7 @@ def test_rejects_impossible_sketches_at_construction(make, message):
     "mechanism",
     [SparseProject(), CountSketch(noise="gaussian"), StabilityHistogram(), HybridSketch()],
 )
-def test_pure_privacy_is_refused_where_a_delta_is_needed(mechanism):
+def test_mechanisms_that_need_delta_refuse_pure_privacy(mechanism):
     pure = Guarantee(1.0, 0, ADD, "record", 1)
     with pytest.raises(InputError, match=r"delta: 0\.0 is refused"):
         mechanism.plan(pure, max_sparsity=1)
@@ -339,14 +339,14 @@ def test_pure_privacy_is_refused_where_a_delta_is_needed(mechanism):
         (np.array([1], np.uint64), np.array([math.nan]), "from 0 to 1"),
     ],
 )
-def test_bad_queries_are_refused(support, values, message):
+def test_invalid_queries_are_refused(support, values, message):
     plan = plan_of(CountSketch(300, 3))
     release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
     with pytest.raises(InputError, match=message):
         release.answer(support, values)
 
 
-def test_loss_is_that_of_the_noise():
+def test_plan_states_epsilon_and_slack_of_its_mechanism():
     assert plan_of(CountSketch()).loss.epsilon == 1.0 and not plan_of(CountSketch()).loss.slack
     for mechanism in (StabilityHistogram(), HybridSketch()):
         loss = plan_of(mechanism).loss
@@ -370,7 +370,7 @@ def test_answer_is_the_sum_of_the_estimates_of_its_elements(name):
 
 
 @pytest.mark.parametrize("name", ["dense", "blocks", "textbook", "one row", "mean of rows"])
-def test_cards_of_means_state_what_is_proved_of_noise_and_hashing(name):
+def test_cards_of_means_state_bounds_of_noise_and_hashing(name):
     plan = plan_of(SMALL[name])
     stated = plan.public["bound"]
     assert (stated["num_queries"], stated["failure_probability"]) == (1, 0.05)
@@ -412,7 +412,7 @@ def test_no_bound_is_stated_for_hashes_below_four_wise():
         ((1, 1e-101), "failure_probability"),
     ],
 )
-def test_bounds_reject_other_releases(given, name):
+def test_bounds_reject_invalid_arguments(given, name):
     plan = plan_of(SMALL["dense"])
     with pytest.raises(InputError, match=rf"^{name}: .* is refused"):
         plan.bounds(*given)

@@ -69,7 +69,7 @@ def calibrations(neighboring, delta, answers, max_above, most=1, is_monotone=Fal
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("max_above, most", [(1, 1), (2, 1), (2, 2)])
-def test_exact_law_keeps_the_promise(neighboring, delta, answers, max_above, most):
+def test_exact_output_distribution_is_private(neighboring, delta, answers, max_above, most):
     for noise in calibrations(neighboring, delta, answers, max_above, most):
         found = audit(noise, neighboring, delta, most)
         assert found.is_private, (noise.method, found)
@@ -111,12 +111,12 @@ def adversarial(noise, length, thresholds=range(-10, 61, 2)):
 
 
 @pytest.mark.parametrize("length, loss", [(5, 0.925573), (20, 0.99999995), (50, 1.0)])
-def test_known_loss_of_above_threshold(length, loss):
+def test_loss_of_above_threshold_matches_known_values(length, loss):
     found = adversarial(textbook(), length)
     assert found == pytest.approx(loss, rel=1e-6) and found <= 1 + 1e-9
 
 
-def test_every_short_sequence_of_questions():
+def test_every_short_sequence_of_questions_is_private():
     for noise in (textbook(), sparse_vector_noise(promise(), 1, answers=False)):
         for base in product((-3, 0, 2), repeat=2):
             for shifts in product((-1, 0, 1), repeat=2):
@@ -124,7 +124,7 @@ def test_every_short_sequence_of_questions():
 
 
 @pytest.mark.parametrize("length", [5, 20])
-def test_tight_split_is_private_and_leaves_little(length):
+def test_tight_split_is_private_and_spends_almost_all_of_epsilon(length):
     noise = sparse_vector_noise(promise(), 1, answers=False)
     found = adversarial(noise, length)
     assert found <= 1 + 1e-9
@@ -153,13 +153,13 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_known_mutants_of_above_threshold_are_caught(mutant):
+def test_detects_known_mutants_of_above_threshold(mutant):
     changed, loss = MUTANTS[mutant]
     found = adversarial(dataclasses.replace(textbook(), **changed), 20)
     assert found == pytest.approx(loss, rel=1e-5) and found > 1 + 1e-9
 
 
-def test_cap_that_the_noise_ignores_is_caught():
+def test_detects_noise_for_one_answer_with_two_answers():
     """The noise of one answer, with two answers, textbook and tight."""
     for calibration in ("textbook", "tight"):
         noise = sparse_vector_noise(promise(), 1, answers=False, calibration=calibration)
@@ -172,7 +172,7 @@ def test_cap_that_the_noise_ignores_is_caught():
         assert found > 1.2
 
 
-def test_units_of_several_records_that_the_noise_ignores_are_caught():
+def test_detects_noise_for_one_record_with_two_records_per_unit():
     noise = textbook()
     assert worst(noise, (1,) * 19 + (-1,), (0,) * 20, (0, 20), most=2) > 1.9
     right = sparse_vector_noise(
@@ -181,7 +181,7 @@ def test_units_of_several_records_that_the_noise_ignores_are_caught():
     assert worst(right, (1,) * 19 + (-1,), (0,) * 20, (0, 20, 40), most=2) <= 1 + 1e-9
 
 
-def test_answers_with_the_noise_of_the_comparison_are_caught():
+def test_detects_answers_that_reuse_the_comparison_noise():
     """A low answer says that the threshold is lower still, which what was below it denies."""
     noise = calibrations(ADD, 0.0, True, 1)[1]
     sequence: dict = {"shifts": (1,) * 19 + (-1,), "base": (0,) * 20, "thresholds": (0, 10)}
@@ -236,7 +236,7 @@ def check(answers: bool, redraws: bool, runs: int = 6000, **named):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("redraws", [False, True])
-def test_code_follows_its_law(answers, redraws):
+def test_draws_follow_the_exact_distribution(answers, redraws):
     assert check(answers, redraws).passes
 
 
@@ -297,7 +297,7 @@ BUGS = {
 
 @pytest.mark.mostly_slow(one_in=6, start=5)
 @pytest.mark.parametrize("bug", BUGS)
-def test_code_that_breaks_its_law_is_caught(bug, monkeypatch):
+def test_detects_code_that_breaks_the_exact_distribution(bug, monkeypatch):
     owner, name, replacement, named = BUGS[bug]
     monkeypatch.setattr(owner, name, replacement)
     arguments = {"answers": False, "redraws": False, **named}
@@ -315,7 +315,7 @@ def test_mechanism_halts_after_its_last_answer():
         mechanism.ask(0)
 
 
-def test_scales_of_the_noise_that_is_drawn():
+def test_drawn_noise_has_the_planned_scales():
     noise = sparse_vector_noise(promise(), 2, answers=True)
     source = NoNoise()
     mechanism = NumericSparse(10, noise, source, grid=4)
@@ -328,18 +328,18 @@ def test_scales_of_the_noise_that_is_drawn():
     assert [kind for kind, _ in drawn] == ["laplace"] * 3
 
 
-def test_questions_of_any_size_are_compared():
+def test_questions_beyond_64_bits_are_compared():
     noise = sparse_vector_noise(promise(), 1, answers=False)
     assert not AboveThreshold(0, noise, NoiseSource()).ask(-(10**30))
     assert AboveThreshold(0, noise, NoiseSource()).ask(10**30)
 
 
-def test_noise_is_used_once():
+def test_each_drawn_noise_value_is_used_once():
     supply = module._Supply(lambda zeros, _: zeros + np.arange(len(zeros)) + 1, 1.0)
     assert [supply.next() for _ in range(7)] == [1, 1, 2, 1, 2, 3, 4]
 
 
-def test_refusals():
+def test_invalid_arguments_are_refused():
     plain = sparse_vector_noise(promise(), 2, answers=False)
     numeric = sparse_vector_noise(promise(), 2, answers=True)
     with pytest.raises(InputError, match="must be given"):

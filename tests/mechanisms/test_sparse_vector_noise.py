@@ -31,7 +31,7 @@ def by_method(guarantee, max_above, **named):
         (1, 100, 1e-9, 257.516, 15658.8, (273.357, 546.713, 3092.68), 17380.0),
     ],
 )
-def test_textbook_known_answers(
+def test_textbook_noise_matches_known_values(
     epsilon, max_above, delta, scale, accuracy, numeric, numeric_accuracy
 ):
     guarantee = promise(ADD, delta, epsilon)
@@ -49,7 +49,7 @@ def test_textbook_known_answers(
 
 
 @pytest.mark.parametrize("epsilon, accuracy", [(1.0, 84.7731), (0.5, 169.546)])
-def test_above_threshold_known_answers(epsilon, accuracy):
+def test_above_threshold_noise_matches_known_values(epsilon, accuracy):
     guarantee = promise(ADD, 0.0, epsilon)
     noise = sparse_vector_noise(guarantee, 1, answers=False, calibration="textbook")
     assert noise.threshold_scale == pytest.approx(2 / epsilon, rel=1e-9)
@@ -67,7 +67,7 @@ def test_above_threshold_known_answers(epsilon, accuracy):
         (100, True, 1 / 22.5443, 22.5443, 104.642),
     ],
 )
-def test_pure_split_known_answers(max_above, is_monotone, share, threshold, question):
+def test_pure_split_matches_known_values(max_above, is_monotone, share, threshold, question):
     noise = by_method(promise(), max_above, answers=False, is_monotone=is_monotone)["pure"]
     assert noise.threshold_scale == pytest.approx(threshold, rel=1e-5)
     assert 1 / noise.threshold_scale == pytest.approx(share, rel=1e-5)
@@ -76,7 +76,7 @@ def test_pure_split_known_answers(max_above, is_monotone, share, threshold, ques
 
 
 @pytest.mark.parametrize("max_above, pure, sigma", [(346, (1051, 1038), 186), (35, (111, 105), 59)])
-def test_numeric_answers_with_a_third_of_the_budget(max_above, pure, sigma):
+def test_numeric_answers_with_a_third_of_the_budget_have_known_scales(max_above, pure, sigma):
     found = by_method(promise(ADD, 1e-9), max_above, answers=True, answer_share=1 / 3)
     scales = (found["pure"].question_scale, found["pure"].answer_scale)
     assert scales == pytest.approx(pure, rel=5e-3)
@@ -113,7 +113,7 @@ def test_every_calibration_spends_at_most_what_is_promised(neighboring, delta, a
             assert spent(broken) > spent(noise)
 
 
-def test_smallest_margin_is_taken():
+def test_calibration_with_smallest_margin_is_used():
     few = sparse_vector_noise(promise(ADD, 1e-9), 10, answers=True)
     many = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True)
     assert (few.method, many.method) == ("pure", "zcdp")
@@ -122,7 +122,7 @@ def test_smallest_margin_is_taken():
     assert many.answer_scale < textbook.answer_scale / 9
 
 
-def test_published_approximate_noise_loses_to_the_pure_one_until_166():
+def test_published_approximate_noise_beats_pure_noise_from_166_answers():
     """MECHANISMS of the book: with many answers only is its (epsilon, delta) version better."""
 
     def scale(max_above: int, delta: float) -> float:
@@ -139,7 +139,7 @@ def test_published_approximate_noise_loses_to_the_pure_one_until_166():
 @pytest.mark.parametrize(
     "times, delta, epsilon", [(1, 1e-9, 25.8), (10, 1e-9, 45), (1, 1e-3, 11.5)]
 )
-def test_published_composition_is_checked_by_its_exact_form(times, delta, epsilon):
+def test_epsilon_too_large_for_published_composition_is_refused(times, delta, epsilon):
     """It is stated for epsilon < 1, and holds up to these."""
 
     def plan(scale: float) -> None:
@@ -151,7 +151,7 @@ def test_published_composition_is_checked_by_its_exact_form(times, delta, epsilo
         plan(1.01)
 
 
-def test_with_answers_the_published_approximate_bound_loses_until_148():
+def test_published_approximate_bound_beats_pure_bound_from_148_answers():
     def accuracy(max_above: int, delta: float) -> float:
         return published_accuracy(promise(ADD, delta), max_above, 1000, 0.05, answers=True)
 
@@ -167,7 +167,7 @@ def test_margin_covers_whole_grid_units():
     assert noise.margin(1000, 0.05) == math.ceil(2 * math.log(60)) + math.ceil(4 * math.log(60_000))
 
 
-def test_refusals():
+def test_invalid_parameters_are_refused():
     with pytest.raises(InputError, match="must be False under replace_one"):
         sparse_vector_noise(promise(REPLACE), 1, answers=False, is_monotone=True)
     for max_above in (0, -1, 2.5, True, math.nan):
@@ -187,7 +187,7 @@ def test_refusals():
     assert sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False).method == "pure"
 
 
-def test_rho_is_that_of_the_guarantee():
+def test_loss_states_the_rho_of_the_guarantee():
     noise = by_method(promise(ADD, 1e-9), 50, answers=True)["zcdp"]
     assert noise.loss.rho == zcdp_rho(1.0, 1e-9)
     assert noise.to_json()["loss"] == {"rho": noise.loss.rho}

@@ -68,7 +68,7 @@ def error(release, counts: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-def test_public_records_of_the_same_kind_take_a_third_of_the_error_at_least():
+def test_similar_public_records_cut_the_error_by_at_least_a_third():
     weights = distribution(1)
     public = frame(drawn(weights, 5000, 2))
     with_start, without = [], []
@@ -80,7 +80,7 @@ def test_public_records_of_the_same_kind_take_a_third_of_the_error_at_least():
 
 
 @pytest.mark.slow
-def test_dissimilar_public_records_do_no_harm():
+def test_dissimilar_public_records_hardly_increase_the_error():
     misleading = frame(drawn(distribution(3), 5000, 4))
     with_start, without, used = [], [], []
     for seed in range(8):
@@ -93,7 +93,7 @@ def test_dissimilar_public_records_do_no_harm():
     assert np.mean(with_start) < 1.15 * np.mean(without)
 
 
-def test_start_changes_neither_measurements_nor_promise():
+def test_starting_records_change_neither_measurements_nor_noise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
         plain, plan = planned(None, mechanism), planned(start, mechanism)
@@ -108,7 +108,7 @@ def test_start_changes_neither_measurements_nor_promise():
         assert all(map(np.array_equal, with_start, without))
 
 
-def test_release_that_started_from_another_is_verified_like_any():
+def test_release_that_started_from_another_release_verifies():
     counts = drawn(distribution(1), 5000, 1)
     first = released(counts, None, 1.0)
     second = released(counts, first, 1.0)
@@ -116,14 +116,14 @@ def test_release_that_started_from_another_is_verified_like_any():
     assert verify_release(second).holds
 
 
-def test_plans_with_a_start_reach_workers():
+def test_plan_with_starting_records_survives_pickling():
     start = StartingRecords.of(frame(drawn(distribution(1), 50, 1)), DOMAIN)
     plan = planned(start)
     copied = pickle.loads(pickle.dumps(plan)).start_from
     assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
 
 
-def test_hypothesis_of_many_public_records_is_their_distribution():
+def test_hypothesis_from_many_public_records_equals_their_distribution():
     counts = drawn(distribution(1), 10**7, 1)
     codes = DOMAIN.codes(np.arange(DOMAIN.num_cells))
     start = StartingRecords(DOMAIN, "all", codes, counts)
@@ -146,12 +146,12 @@ def test_hypothesis_of_many_public_records_is_their_distribution():
         (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must hold a record inside"),
     ],
 )
-def test_refuses_invalid_starts(start, pattern):
+def test_invalid_starting_records_are_refused(start, pattern):
     with pytest.raises(InputError, match=pattern):
         planned(start)
 
 
-def test_start_of_another_domain_is_refused():
+def test_starting_records_of_another_domain_are_refused():
     other = parse_domain('{"x": 4}')
     start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
     with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):
@@ -159,7 +159,7 @@ def test_start_of_another_domain_is_refused():
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(calibration="textbook", num_rounds=2), SmallDB(size=3)])
-def test_mechanisms_that_fit_no_tables_refuse_a_start(mechanism):
+def test_mechanisms_without_a_fit_refuse_starting_records(mechanism):
     domain = domain_of(2, 2)
     start = pd.DataFrame({name: [0, 1] for name in domain.names})
     workload = workload_of(domain, 1)

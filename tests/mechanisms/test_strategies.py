@@ -61,7 +61,9 @@ def residuals(domain: Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.n
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("seed", range(3))
-def test_residual_sensitivity_is_that_of_the_worst_neighbours(shape, neighboring, seed):
+def test_residual_sensitivity_equals_the_largest_change_between_neighbours(
+    shape, neighboring, seed
+):
     domain = domain_of(*shape)
     rng = np.random.default_rng(seed)
     supports = [each for each in subsets(len(shape)) if seed == 0 or rng.random() < 0.7]
@@ -111,9 +113,7 @@ def worst_share(
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
-def test_residual_strategy_spends_its_guarantee_and_no_more(
-    shape, ways, neighboring, most, epsilon
-):
+def test_residual_strategy_spends_exactly_its_guarantee(shape, ways, neighboring, most, epsilon):
     workload = workload_of(domain_of(*shape), ways)
     guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
     for public in (True, False) if neighboring == ADD else (True,):
@@ -126,7 +126,7 @@ def test_residual_strategy_spends_its_guarantee_and_no_more(
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_table_strategies_spend_their_guarantee_and_no_more(ways, neighboring, most):
+def test_table_strategies_spend_exactly_their_guarantee(ways, neighboring, most):
     workload = workload_of(domain_of(2, 2, 2), ways)
     guarantee = promise(neighboring, PURE, 0.7, most)
     moved = 1 if neighboring == ADD else 2
@@ -152,7 +152,7 @@ def test_textbook_gaussian_keeps_its_guarantee(neighboring, most):
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])
-def test_tables_of_different_weights_spend_their_guarantee_and_no_more(neighboring, most, weights):
+def test_tables_with_different_weights_spend_exactly_their_guarantee(neighboring, most, weights):
     guarantee = promise(neighboring, PURE, 0.7, most)
     for sizes, ways in (((2, 2, 2), 2), ((2, 3, 2), 1)):
         workload = workload_of(domain_of(*sizes), ways, weights)
@@ -163,7 +163,7 @@ def test_tables_of_different_weights_spend_their_guarantee_and_no_more(neighbori
 
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_law_of_tables_with_different_noise_is_private(neighboring):
+def test_exact_distribution_of_tables_with_different_noise_is_private(neighboring):
     """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""
     domain, guarantee = domain_of(2, 2), promise(neighboring, PURE, 6.0)
     tables = [("a0",), ("a1",)]
@@ -196,7 +196,7 @@ def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
 
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("sizes, ways", [((3, 2, 4), 2), ((2, 2, 2, 2), 2), ((5, 9), 1)])
-def test_no_other_shares_of_laplace_tables_predict_less_error(sizes, ways, public):
+def test_random_shares_of_laplace_tables_predict_no_smaller_error(sizes, ways, public):
     """Of what is near, and of what is not; residuals are shared by tables where ways are 2."""
     guarantee = promise(ADD, PURE, 0.01)
 
@@ -239,7 +239,7 @@ def test_residual_of_one_attribute_has_the_analytic_sigma():
         assert deviation == pytest.approx(math.sqrt(squared) * 5.49527, rel=2e-6)
 
 
-def test_residual_variances_are_the_best_of_their_kind():
+def test_random_splits_of_residuals_predict_no_smaller_error():
     """No other split of the same budget predicts less error (add or remove, weighted)."""
     domain = domain_of(3, 2, 4)
     workload = workload_of(domain, 2, weights=(1.0, 5.0, 0.3))
@@ -267,7 +267,7 @@ def test_residual_variances_are_the_best_of_their_kind():
 
 
 @pytest.mark.parametrize("shape, ways", [((2,) * 6, 3), ((9, 8, 7, 2), 2), ((5,), 1), ((1, 3), 2)])
-def test_table_strategies_hold_the_whole_workload(shape, ways):
+def test_table_strategies_cover_the_whole_workload(shape, ways):
     workload = workload_of(domain_of(*shape), ways)
     for limit in (math.prod(shape), 2**26):
         found = best_table_strategy(workload, promise(ADD), True, limit)
@@ -288,7 +288,7 @@ def test_marginals_above_the_limit_are_refused():
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_scales_are_usable_over_a_wide_range(epsilon, neighboring):
+def test_noise_scales_stay_in_range_for_extreme_inputs(epsilon, neighboring):
     """Big and small attributes, extreme weights: positive and within the sampler's range."""
     domain = domain_of(300, 2, 1, 1000)
     workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"], ["a3"]])
@@ -309,7 +309,7 @@ def test_scales_are_usable_over_a_wide_range(epsilon, neighboring):
             assert 0 < predicted_variance(workload, found, True) < math.inf
 
 
-def test_nothing_to_measure_is_an_empty_strategy():
+def test_domain_with_one_level_per_attribute_needs_at_most_the_total():
     workload = workload_of(domain_of(1, 1), 2)
     for neighboring in (ADD, REPLACE):
         assert residual_strategy(workload, promise(neighboring, APPROXIMATE), True) == ()

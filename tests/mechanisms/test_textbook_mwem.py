@@ -43,7 +43,9 @@ def textbook(num_rounds: int | None = None) -> MWEM:
 )
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 4])
-def test_known_scales(delta, num_rounds, epsilon_selection, scale, neighboring, most):
+def test_noise_scales_match_known_values(
+    delta, num_rounds, epsilon_selection, scale, neighboring, most
+):
     workload = workload_of(domain_of(2, 3), 1)
     guarantee = promise(neighboring, delta, 1.0, most)
     public = plan_of(textbook(num_rounds), workload, guarantee, 100).public
@@ -66,7 +68,7 @@ def bound_of(
     return public["bound_of_average"], public["bound_of_average_is_vacuous"]
 
 
-def test_known_bound():
+def test_bound_matches_known_values():
     assert THOUSAND.num_cells() == 1000 and TEN.num_cells == 1024
     known = bound_of(10, THOUSAND, promise(REPLACE), 10**6)
     assert known == (pytest.approx(1665799.998, rel=1e-9), True)
@@ -78,7 +80,7 @@ def test_known_bound():
     assert bound < 10**9 and is_vacuous
 
 
-def test_bound_is_stated_only_where_it_was_proved():
+def test_bound_is_stated_only_for_pure_privacy():
     assert bound_of(9, WIDE, promise(ADD, APPROXIMATE), 10**9)[0] is None
     one, four = (bound_of(9, WIDE, promise(ADD, PURE, 1.0, most), 10**9)[0] for most in (1, 4))
     assert four - one == pytest.approx(3 * 10 * 9 * math.log(WIDE.num_cells()), rel=1e-6)
@@ -95,7 +97,7 @@ def test_default_rounds_minimise_the_bound():
 @pytest.mark.parametrize(
     "measured, low, high", [(0, 0.218912, 0.281088), (-350, 0.0596015, 0.440399)]
 )
-def test_law_of_one_update(measured, low, high):
+def test_one_update_gives_known_weights(measured, low, high):
     """N = 100 and a uniform start: cell 0 of a0 moves by (measured - 50) / 200."""
     workload = workload_of(domain_of(2, 2), 1)
     plan = plan_of(textbook(1), workload, promise(), 100)
@@ -133,7 +135,7 @@ def test_updates_of_every_cell_follow_the_formula():
 
 @pytest.mark.parametrize("shape", [(1,), (2,), (2, 2)])
 @pytest.mark.parametrize("size", [10**3, 10**9, 10**15])
-def test_wild_noise_leaves_a_finite_hypothesis(shape, size):
+def test_extreme_noise_leaves_a_finite_hypothesis(shape, size):
     """Records and answers come from the same hypothesis, whatever was measured."""
     workload = workload_of(domain_of(*shape), 1)
     plan = plan_of(textbook(30), workload, promise(), 1)
@@ -181,7 +183,7 @@ def test_scores_are_exact_errors_of_single_cells():
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("num_records", [1, 2**40])
 @pytest.mark.parametrize("stop_below", [None, 0.2])
-def test_feasible_plans_run_and_others_are_refused(epsilon, num_records, stop_below):
+def test_plans_run_on_any_counts_or_are_refused(epsilon, num_records, stop_below):
     workload = workload_of(domain_of(3, 1), 1)
     mechanism = MWEM(2, "textbook", stop_below=stop_below)
     for delta in (PURE, APPROXIMATE):

@@ -65,7 +65,7 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])
-def test_tree_fits_what_an_array_fits(case, mechanism, num_records):
+def test_tree_fit_equals_array_fit(case, mechanism, num_records):
     sizes, marginals = SMALL[case]
     domain = domain_of(*sizes)
     workload = Workload(domain, tuple(marginals))
@@ -102,7 +102,7 @@ def load(name: str) -> Histogram:
 @needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("name, selected_cells", [("adult7", 2000), ("nltcs", 400)])
-def test_on_real_tables_a_selection_fits_what_an_array_fits(name, selected_cells, monkeypatch):
+def test_tree_fit_of_a_selection_equals_array_fit_on_real_tables(name, selected_cells, monkeypatch):
     exact = load(name)
     num_records = int(exact.counts.sum())
     workload = workload_of(exact.domain, 2)

@@ -55,7 +55,7 @@ def overlap(domain: Domain, plan: MarginalsPlan, agree: tuple[bool, ...]) -> Fra
 
 @pytest.mark.parametrize("sizes", [(2, 3), (2, 2, 2), (7, 1, 4), (16, 3, 2, 5), (300, 2)])
 @pytest.mark.parametrize("ways", [1, 2, 3])
-def test_costs_are_at_least_the_exact_ones_and_hardly_more(sizes, ways):
+def test_costs_are_exact_up_to_upward_rounding(sizes, ways):
     plan = planned(sizes, min(ways, len(sizes)))
     costs = plan.unit_costs
     assert costs is not None
@@ -71,7 +71,7 @@ def test_costs_are_at_least_the_exact_ones_and_hardly_more(sizes, ways):
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
-def test_noise_is_that_of_the_same_number_of_equal_records(mechanism):
+def test_noise_matches_a_unit_of_three_equal_records(mechanism):
     domain = domain_of(3, 4)
     workload = workload_of(domain, 2)
     plan = mechanism.plan(domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy")
@@ -115,7 +115,7 @@ UNIT = promise(ADD, DELTA, 1.0, 12)
         ({"max_records_per_unit": MAX_RECORDS + 1}, f"max_records_per_unit: {MAX_RECORDS + 1}"),
     ],
 )
-def test_refuses_plans_that_a_cost_cannot_limit(change, message):
+def test_cost_limit_is_refused_for_unsuitable_guarantees(change, message):
     domain = domain_of(2, 2)
     guarantee = dataclasses.replace(UNIT, **change)
     number = 10 if guarantee.neighboring.value == "replace_one" else "noisy"
@@ -136,19 +136,19 @@ def test_refuses_plans_that_a_cost_cannot_limit(change, message):
         ((2,) * 21, "noisy", "more than 20 attributes; it has 21"),
     ],
 )
-def test_refuses_jobs_whose_units_have_no_cost(sizes, num_records, message):
+def test_cost_limit_is_refused_for_unsuitable_jobs(sizes, num_records, message):
     domain = domain_of(*sizes)
     with pytest.raises(InputError, match=message):
         MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, num_records)
 
 
 @pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])
-def test_limit_is_a_finite_number_of_at_least_one(most):
+def test_invalid_cost_limit_is_refused(most):
     with pytest.raises(InputError, match="max_unit_cost"):
         MWEM(max_unit_cost=most)
 
 
-def test_refuses_a_cost_limit_with_rounds_or_textbook():
+def test_cost_limit_is_refused_with_rounds_or_textbook():
     for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
         with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
             MWEM(max_unit_cost=3.0, **options)
@@ -185,7 +185,7 @@ def test_card_states_the_limit_and_is_verified():
 @pytest.mark.parametrize(
     "kept_by", ["nothing", "another limit", "costs of other measurements", "a smaller limit"]
 )
-def test_refuses_a_plan_whose_records_are_limited_differently(kept_by, monkeypatch):
+def test_records_limited_differently_from_the_plan_are_refused(kept_by, monkeypatch):
     """What a mechanism of somebody's own states of costs is no proof that it limits them."""
     plan = planned((3, 4), 2, 3.0)
     check_promise(plan, plan.guarantee)

@@ -44,7 +44,7 @@ def keeps(loss: Loss) -> bool:
 @pytest.mark.parametrize(
     "mechanism", [MWEM(), Laplace(), Gaussian(), Gaussian("textbook"), MWEM(num_rounds=2)]
 )
-def test_losses_of_all_windows_of_a_unit_keep_the_promise(mechanism, windows):
+def test_total_loss_of_a_unit_keeps_the_promise_tightly(mechanism, windows):
     plan = planned(mechanism, windows)
     own = plan.window.loss
     assert plan.loss == own.repeated(windows) and keeps(plan.loss)
@@ -75,14 +75,14 @@ def test_best_guarantee_of_a_window_depends_on_its_loss():
     assert found["laplace", 168].epsilon > 2 / 168 and found["laplace", 168].delta == 0
 
 
-def test_one_window_of_a_unit_has_all_of_the_promise():
+def test_single_window_per_unit_gets_the_whole_budget():
     for mechanism in (MWEM(), Gaussian(), Laplace()):
         guarantee = planned(mechanism, 1).window.guarantee
         assert (guarantee.epsilon, guarantee.delta) == (EPSILON, DELTA)
     assert planned(Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
 
 
-def test_guarantees_name_one_window_and_all_windows():
+def test_guarantees_state_one_window_and_all_windows():
     plan = planned(Laplace(), 7)
     assert plan.window.guarantee.privacy_unit == "person_id in any window of 1h"
     assert plan.window.guarantee.max_records_per_unit == 2
@@ -91,7 +91,7 @@ def test_guarantees_name_one_window_and_all_windows():
     assert (plan.mechanism, plan.block, plan.time_depends_on_data) == ("windows", None, False)
 
 
-def test_database_of_a_window_names_its_horizon_and_number(tmp_path):
+def test_database_of_a_window_states_its_horizon_and_number(tmp_path):
     horizon = horizon_of(24)
     plan = plan_window_databases(Laplace(), WORKLOAD, horizon, RECORD, EPSILON, DELTA)
     held = Histogram(WORKLOAD.domain, np.full(12, 50)).marginals(plan.summary_tables)
@@ -107,14 +107,14 @@ def test_database_of_a_window_names_its_horizon_and_number(tmp_path):
         plan.draw(24, held, Seeded(1), HORIZON_ID)
 
 
-def test_rejects_promises_that_no_window_can_keep():
+def test_promises_that_no_window_can_keep_are_refused():
     with pytest.raises(InputError, match=r"delta: 0.0 is refused; must be > 0 for the Gaussian"):
         planned(Gaussian(), 7, 0.0)
     with pytest.raises(InputError, match="protected_windows: 168 is refused"):
         plan_window_databases(Laplace(), WORKLOAD, horizon_of(9), person(1, 168), 1.0, 0.0)
 
 
-def test_losses_with_a_slack_are_composed_with_it():
+def test_slack_reduces_the_delta_of_composed_losses():
     """Slacks add up, and what they leave of delta is what mu or rho may use."""
     keeps_promise = plan_module._keeps
     promise = planned(Laplace(), 1).guarantee
@@ -128,6 +128,6 @@ def test_losses_with_a_slack_are_composed_with_it():
 
 
 @pytest.mark.slow
-def test_every_marginals_mechanism_makes_window_databases():
+def test_every_marginals_mechanism_releases_window_databases():
     plan = planned(SmallDB(size=4), 3)
     assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)

@@ -66,7 +66,7 @@ def estimators(plan: WindowTablesPlan, question: Question) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["independent", "levels"])
 @pytest.mark.parametrize(("num_windows", "windows"), CASES)
-def test_simulated_horizons_err_as_the_closed_form_says(num_windows, windows, options):
+def test_simulated_errors_match_the_closed_form(num_windows, windows, options):
     plan = plan_of(num_windows, person(windows, num_windows), **options)
     shape = HORIZONS * CELLS
     source = Seeded(windows)
@@ -86,7 +86,7 @@ def test_simulated_horizons_err_as_the_closed_form_says(num_windows, windows, op
 
 
 @pytest.mark.parametrize("moment", ["now", "end"])
-def test_closed_form_is_the_variance_of_dense_least_squares(moment):
+def test_closed_form_equals_the_variance_of_dense_least_squares(moment):
     rng = np.random.default_rng(3)
     for _ in range(60):
         num_windows = int(rng.integers(2, 12))
@@ -125,7 +125,7 @@ def test_errors_of_a_week_are_at_most_those_of_continuous_noise(windows, options
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["independent", "levels"])
-def test_horizons_drawn_by_the_real_source_err_as_stated(options):
+def test_errors_with_the_real_noise_source_match_the_stated_errors(options):
     """4,096 running totals: their root mean square is within 8 %, but for a chance below 1e-6."""
     domain = domain_of(1024)
     plan = plan_of(24, RECORD, whole(domain), **{**options, **({"block": 6} if options else {})})
@@ -193,14 +193,14 @@ NOISE = ["discrete_laplace", "discrete_gaussian"]
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("windows", [1, 7])
-def test_noise_of_windows_follows_its_law_in_a_hundred_thousand_draws(windows, noise):
+def test_hundred_thousand_window_noises_follow_the_planned_distribution(windows, noise):
     workload = whole(domain_of(1000))
     plan = plan_of(100, person(windows, 100), workload, distribution=noise)
     assert noise_follows_its_law(plan, 100)
 
 
 @pytest.mark.parametrize("noise", NOISE)
-def test_noise_of_windows_follows_its_law_and_no_other(monkeypatch, noise):
+def test_window_noise_for_fewer_windows_per_unit_is_detected(monkeypatch, noise):
     """On 10,000 draws, that of a unit in one window is told from that of a unit in two."""
     plan = plan_of(10, person(2, 10), whole(domain_of(1000)), distribution=noise)
     assert noise_follows_its_law(plan, 10)
@@ -249,7 +249,7 @@ def test_blocks_win_for_running_totals_and_lose_for_single_windows():
         assert plan.strategy == strategy
 
 
-def test_blocks_are_not_used_when_the_budget_renews():
+def test_blocks_are_ranked_only_if_the_whole_horizon_is_protected():
     for unit, strategies in (
         (person(3, 12), {"independent"}),
         (person(3, 48), {"independent", "levels"}),

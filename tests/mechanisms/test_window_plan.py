@@ -58,7 +58,7 @@ def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(windows, rec
     assert table.scale == pytest.approx(windows * records / 0.7, rel=1e-12)
 
 
-def test_record_has_the_noise_of_one_window_whatever_the_horizon():
+def test_record_as_unit_gets_the_same_noise_for_any_horizon():
     for num_windows in (1, 168, 10**5):
         (table,) = plan_of(num_windows, RECORD, delta=0.0).measurements
         assert table.scale == 1.0 and table.distribution == "discrete_laplace"
@@ -111,7 +111,7 @@ def test_most_squares_is_the_maximum_over_all_placements():
             assert most_squares(number, size) == largest
 
 
-def test_several_marginals_are_measured_for_the_least_error_without_a_fit():
+def test_several_disjoint_marginals_are_measured_as_residuals():
     workload = workload_of(domain_of(2, 3, 2), 3)
     gaussian = plan_of(24, RECORD, workload, distribution="discrete_gaussian")
     assert [each.kind for each in gaussian.measurements] == ["table"]
@@ -130,7 +130,7 @@ def test_several_marginals_are_measured_for_the_least_error_without_a_fit():
         (RECORD, "record", 1),
     ],
 )
-def test_guarantee_names_a_unit_in_its_windows_and_all_its_records(unit, text, records):
+def test_guarantee_states_the_unit_its_windows_and_its_records(unit, text, records):
     plan = plan_of(168, unit)
     promised = plan.promised
     assert (promised.privacy_unit, promised.max_records_per_unit) == (text, records)
@@ -144,7 +144,7 @@ def test_plan_loss_covers_all_windows_together():
     assert gaussian.loss == Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
 
 
-def test_window_loss_is_its_share_of_the_whole():
+def test_window_loss_is_its_share_of_the_total_loss():
     for windows in (7, 100):
         for options in ({}, {"strategy": "levels", "share": 0.25}):
             plan = plan_of(168, person(windows, 168), **options)
@@ -176,7 +176,7 @@ def test_plan_is_unchanged_by_pickling():
     assert found.public == plan.public and found.error("running") == plan.error("running")
 
 
-def test_drawn_tables_name_their_window():
+def test_drawn_tables_state_their_window():
     plan = plan_of(50, RECORD, workload_of(TABLE, 1), strategy="levels", block=24)
     counts = np.arange(12)
     found = plan.draw(49, marginals_of(plan, counts), NoNoise(), HORIZON_ID)
@@ -192,7 +192,7 @@ def test_drawn_tables_name_their_window():
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_all_marginals_of_one_table_are_its_sums(noise):
+def test_marginals_of_one_table_are_sums_of_it(noise):
     workload = Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
     plan = plan_of(5, RECORD, workload, distribution=noise)
     counts = np.arange(12) % 5
@@ -260,12 +260,12 @@ def test_rejects_blocks_of_a_single_window():
         plan_of(1, RECORD, strategy="levels")
 
 
-def test_memory_of_a_draw_follows_from_its_cells():
+def test_memory_grows_with_the_number_of_cells():
     small, large = (plan_of(9, RECORD, whole(domain_of(n, 100))) for n in (1, 10_000))
     assert 50 * 10**6 < large.memory_bytes - small.memory_bytes < 500 * 10**6
 
 
-def test_variance_of_what_is_drawn_is_that_of_the_plan():
+def test_planned_window_variance_equals_that_of_the_noise():
     plan = plan_of(9, person(3, 9), delta=0.0)
     assert plan.choice.window_variance == noise_variance("discrete_laplace", 3.0)
 
@@ -321,7 +321,7 @@ def test_windows_and_blocks_spend_exactly_the_promise(num_windows, unit, workloa
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["windows", "and blocks"])
-def test_record_spends_the_promise_in_its_window_and_block(options, noise):
+def test_each_record_spends_exactly_the_promise(options, noise):
     """In all windows of the horizon together, for it is in one of them."""
     plan = plan_of(4, RECORD, CELLS, epsilon=0.8, **options, **noise)
     nobody = handed_out(plan, np.ones((4, 2)), range(4))
@@ -332,7 +332,7 @@ def test_record_spends_the_promise_in_its_window_and_block(options, noise):
     assert min(shares) > 1 - 1e-6 and max(shares) <= 1 + 1e-12
 
 
-def test_promise_covers_exactly_the_windows_of_a_unit():
+def test_unit_is_kept_in_at_most_its_maximum_of_windows():
     for num_windows, unit in ((5, person(2, 4)), (5, person(1, 3)), (5, person(2, 5))):
         for kept in kept_sets(num_windows, unit):
             for first in range(num_windows - unit.protected_windows + 1):

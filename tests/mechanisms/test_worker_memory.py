@@ -53,7 +53,7 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", GROWING)
-def test_larger_sizes_ask_for_more_memory(name):
+def test_larger_plans_request_more_memory(name):
     plan, small, large = GROWING[name]
     assert 2**28 <= worker_bytes(plan(small), 2**8) <= 2**29
     assert worker_bytes(plan(large), 2**8) >= 2**30
@@ -66,7 +66,7 @@ def test_memory_includes_summary(name):
     assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
 
 
-def test_memory_of_small_plans():
+def test_small_plans_request_at_most_half_a_gibibyte():
     universe = domain_of(2, 2)
     small_db = plan_release(
         SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
@@ -83,14 +83,14 @@ def test_memory_is_rounded_to_coarse_steps():
     assert len(set(asked)) == 1 and asked[0] % 2**28 == 0
 
 
-def test_memory_of_junction_tree_follows_its_cells():
+def test_memory_of_junction_tree_does_not_grow_with_all_cells_of_the_domain():
     plan = synthetic(*[32] * 12)
     assert plan.workload.domain.num_cells == 2**60
     assert 2**28 < worker_bytes(plan, 2**16) < 2**34
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
-def test_memory_of_selection_follows_possible_joins(delta):
+def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
     universe = domain_of(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
     plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)

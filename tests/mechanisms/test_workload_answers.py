@@ -36,7 +36,7 @@ def test_without_noise_the_answers_are_exact(workload, kind):
     assert draw.exact.tolist() == [round(each * plan.grid) for each in expected]
 
 
-def test_known_noise_of_a_histogram():
+def test_histogram_noise_matches_known_values():
     histogram = parse_linear_workload("marginals:a0", domain_of(5))
     for neighboring, delta, variance in ((ADD, 0.0, 1.84135), (REPLACE, 0.0, 7.83542)):
         plan = plan_workload_answers(histogram, promise(neighboring, delta), 10)
@@ -66,7 +66,7 @@ def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
     (1e-9, 2, "discrete_laplace"),
     (1e-9, 50, "discrete_gaussian"),
 ])  # fmt: skip
-def test_smaller_error_is_chosen(delta, size, chosen):
+def test_distribution_with_smaller_error_is_chosen(delta, size, chosen):
     workload = parse_linear_workload("prefixes:a0", domain_of(size))
     plan = plan_workload_answers(workload, promise(ADD, delta), "noisy")
     assert plan.distribution == chosen
@@ -80,7 +80,7 @@ def test_smaller_error_is_chosen(delta, size, chosen):
 
 @pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
 @pytest.mark.parametrize("epsilon", [0.5, 6.0])
-def test_errors_are_as_stated(kind, epsilon):
+def test_measured_errors_match_stated_error_and_bound(kind, epsilon):
     """4,000 answers of a seeded source, within five standard errors of the stated deviation.
 
     The bound fails in 5% of runs at most: more than 11 of 40 with probability 4e-7.
@@ -99,7 +99,7 @@ def test_errors_are_as_stated(kind, epsilon):
     assert (np.abs(errors).max(axis=1) > plan.bound() * 2 / 3).sum() > 11
 
 
-def test_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
+def test_bound_of_one_laplace_answer_is_exact():
     workload = LinearWorkload(DOMAIN, PAIRS.queries[:1])
     plan = plan_workload_answers(workload, promise(ADD, 0.0, 0.7), "noisy")
     ratio = math.exp(-1 / plan.scale)
@@ -108,7 +108,7 @@ def test_bound_is_that_of_the_noise_exactly_for_one_laplace_answer():
         assert plan.bound(probability) == least
 
 
-def test_stated_values_are_json_and_public():
+def test_stated_values_are_json_and_independent_of_the_data():
     answers = [
         draw_workload_answers(
             plan_workload_answers(PAIRS, promise(ADD, 1e-9), "noisy", kind), counts, NoiseSource()
@@ -123,7 +123,7 @@ def test_stated_values_are_json_and_public():
     assert answers[0].bound == answers[0].public["bound"] > answers[0].standard_error
 
 
-def test_queries_without_records_get_noise():
+def test_all_zero_query_gets_noise():
     nothing = LinearWorkload(DOMAIN, (LinearQueries(DOMAIN).explicit([0.0] * DOMAIN.num_cells),))
     for kind in ("discrete_laplace", "discrete_gaussian"):
         assert plan_workload_answers(nothing, promise(ADD, 1e-9), "noisy", kind).scale > 0
@@ -140,7 +140,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("given", "name"), REFUSED)
-def test_bad_parameter_is_refused(given, name):
+def test_invalid_parameter_is_refused(given, name):
     arguments = {"guarantee": promise(ADD), "num_records": "noisy", **given}
     with pytest.raises(InputError, match=f"^{name}: "):
         plan_workload_answers(PAIRS, **arguments)
@@ -162,7 +162,7 @@ def test_counts_of_another_shape_are_refused(counts):
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
-def test_bad_failure_probability_is_refused(probability):
+def test_invalid_failure_probability_is_refused(probability):
     plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
     with pytest.raises(InputError, match=r"^failure_probability: "):
         plan.bound(probability)

@@ -117,7 +117,7 @@ def test_predicts_error_of_linear_answers(spec, neighboring):
 
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "parities:3"])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_predicts_error_of_linear_queries_of_release(name, spec):
+def test_predicts_error_of_linear_queries_on_a_release(name, spec):
     """Cells are full: else the fit is better than predicted."""
     domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
     queries, mechanism, total = parse_linear_workload(spec, domain), MECHANISMS[name], 400_000
@@ -154,7 +154,7 @@ def test_predicts_error_of_measured_online_answers(delta):
     check(plan.settle(total).noise.answer_deviation, root_mean_square([np.array(below)]))
 
 
-def test_predicts_error_of_published_mwem_measurements():
+def test_predicts_measurement_error_of_textbook_mwem():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = PlanningJob(workload, promise(delta=delta), 1000, True)
@@ -167,7 +167,7 @@ def test_predicts_error_of_published_mwem_measurements():
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_note_states_early_stop_bound_of_published_mwem(delta):
+def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     job = PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
     note = synthetic_option(job, MWEM, "textbook").note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)

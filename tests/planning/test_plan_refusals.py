@@ -125,7 +125,7 @@ OF_KEYS = [
         for changed, line in cases
     ],
 )
-def test_refuses_a_bad_flag_in_one_line(capsys, given, changed, line):
+def test_invalid_flag_is_refused_in_one_line(capsys, given, changed, line):
     assert main(argv(given, **changed)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err

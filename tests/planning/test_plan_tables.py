@@ -44,7 +44,7 @@ def table_of(lines: list[str]) -> list[str]:
         pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.slow),
     ],
 )
-def test_row_is_one_line(capsys, monkeypatch, kind, changed):
+def test_each_option_fits_in_one_line(capsys, monkeypatch, kind, changed):
     words = argv(KINDS[kind], **{"epsilon": "1", **changed})
     monkeypatch.setenv("COLUMNS", "300")
     wide = table_of(lines_of(capsys, words))
@@ -55,7 +55,7 @@ def test_row_is_one_line(capsys, monkeypatch, kind, changed):
     assert max(map(len, lines[:-1])) <= WIDTH
 
 
-def test_longest_possible_rows_fit():
+def test_longest_possible_rows_fit_in_one_line():
     bound = Bound("union", 2**53, 1e300, 0.05)
     option = Option("gaussian_answers", "textbook", None, bound=bound, note="x")
     option = dataclasses.replace(option, resources=Resources(2**70, 1e12))
@@ -76,7 +76,7 @@ def test_longest_possible_rows_fit():
         assert any(line.split() == f"{row.name} [1] {' '.join(each)}".split() for line in lines)
 
 
-def test_all_shows_refusals_that_are_otherwise_counted(capsys):
+def test_flag_all_shows_refusals_instead_of_their_number(capsys):
     words = argv(KINDS["marginals"], epsilon="1")
     few = "\n".join(lines_of(capsys, words))
     assert "4 other mechanisms cannot do this job; --all explains why" in few
@@ -86,7 +86,7 @@ def test_all_shows_refusals_that_are_otherwise_counted(capsys):
     assert "--all says why" not in told
 
 
-def test_one_refusal_is_singular(capsys):
+def test_single_refusal_is_worded_in_the_singular(capsys):
     words = argv(KINDS["intervals"], epsilon="1")
     assert "1 other mechanism cannot do this job; --all explains why" in lines_of(capsys, words)
 
@@ -100,7 +100,7 @@ def test_one_refusal_is_singular(capsys):
         ("windows", {"epsilon": "1"}),
     ],
 )
-def test_released_edges_print_budget_that_must_pay(capsys, kind, asked):
+def test_plan_with_released_edges_prints_their_budget(capsys, kind, asked):
     origin = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
     age = {"name": "age", "type": "numeric", "edges": [0, 20, 40], "edges_from": origin}
     domain = json.dumps({"attributes": [age]})

@@ -53,7 +53,7 @@ def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
     assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
-def test_domain_counts_as_its_number_of_cells(capsys):
+def test_domain_flag_equals_its_number_of_cells(capsys):
     domain = planned(capsys, num_cells=None, domain='{"a": 32, "b": 32}')
     assert domain == planned(capsys)
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}

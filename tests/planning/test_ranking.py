@@ -91,7 +91,7 @@ def test_pure_privacy_refuses_gaussian_noise():
 
 
 @pytest.mark.slow
-def test_records_needed_reach_max_error_fraction():
+def test_stated_number_of_records_meets_max_error_fraction():
     ranking = ranked(max_error_fraction=0.1)
     for option in ranking.options:
         if option.records_needed is not None:
@@ -118,7 +118,7 @@ def test_ranks_mechanisms_for_linear_queries():
 
 
 @pytest.mark.slow
-def test_few_wide_queries_are_best_answered_one_by_one():
+def test_few_wide_queries_are_best_answered_with_separate_noise():
     domain = domain_of(64, 64, 64)
     queries = LinearQueries(domain)
     asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (20, 30)]
@@ -127,7 +127,7 @@ def test_few_wide_queries_are_best_answered_one_by_one():
     assert ranking.options[0].mechanism.endswith("_answers")
 
 
-def test_marginals_refuse_explicit_values():
+def test_explicit_values_are_refused_for_marginals():
     domain = domain_of(4, 2)
     workload = LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
     ranking = rank_mechanisms(PlanningJob(workload, promise(), 10_000, True))
@@ -238,7 +238,7 @@ def intervals_job(spec: str) -> PlanningJob:
 
 
 @pytest.mark.parametrize("spec", ["intervals:age", "prefixes:age", "prefixes:pay"])
-def test_expected_error_is_that_of_asked_intervals(spec):
+def test_expected_error_matches_standard_errors_of_requested_intervals(spec):
     job = intervals_job(spec)
     option = intervals_option(job)
     attribute, low, high = asked_intervals(job)
@@ -255,12 +255,12 @@ def test_expected_error_is_that_of_asked_intervals(spec):
 
 
 @pytest.mark.parametrize("spec", ["intervals:sex", "conjunctions:2", "conjunctions:1"])
-def test_intervals_refuse_other_queries(spec):
+def test_queries_other_than_intervals_are_refused(spec):
     option = intervals_option(intervals_job(spec))
     assert option.refusal is not None and "must be" in option.refusal
 
 
-def test_intervals_refuse_marginals():
+def test_intervals_option_refuses_marginals():
     domain = domain_from_json(INTERVALS_DOMAIN)
     job = PlanningJob(parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
     assert "one ordered attribute" in str(intervals_option(job).refusal)

@@ -41,7 +41,7 @@ def test_ranks_every_mechanism_by_least_error(capsys):
 
 
 @pytest.mark.slow
-def test_sketch_programs_plan_what_was_predicted(capsys, tmp_path):
+def test_programs_accept_printed_sketch_commands(capsys, tmp_path):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"sparse": {"a": 1}}\n')
     profile = KeyProfile(300_000, 4_000, 575)
@@ -65,7 +65,7 @@ def test_sketch_programs_plan_what_was_predicted(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_best_sketch_is_choice_of_auto():
+def test_auto_mechanism_chooses_the_best_ranked_sketch():
     for size in ("256", "4096", "1000000"):
         job = SparsePlanningJob(
             Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
@@ -82,7 +82,7 @@ def test_best_sketch_is_choice_of_auto():
         assert choices[0]["size"] == best.size
 
 
-def test_pure_promise_refuses_sketches_that_need_delta(capsys):
+def test_sketches_that_need_delta_are_refused_without_delta(capsys):
     options = ranked(capsys, "--delta", "0")["options"]
     possible = [o["mechanism"] for o in options if o["refusal"] is None]
     assert possible == ["count_sketch", "sparse_mw"]
@@ -90,7 +90,7 @@ def test_pure_promise_refuses_sketches_that_need_delta(capsys):
     assert all(o["command"] is None for o in options if o["refusal"])
 
 
-def test_refuses_histograms_that_do_not_fit(capsys):
+def test_histograms_that_do_not_fit_are_refused(capsys):
     words = ["--delta", "1e-6", "--num_records", "4000000", "--max_sparsity", "5", "--size", "64"]
     given = ["plan", *words, "--num_keys", "4000", "--largest_count", "1000", *PROMISE]
     assert main(given) == 0
@@ -112,7 +112,7 @@ def test_sketch_table_states_job_and_command(capsys):
     assert command.startswith("release-projection --input INPUT --key KEY")
 
 
-def test_refuses_private_number_of_records_under_replace_one():
+def test_private_number_of_records_under_replace_one_is_refused():
     promise = Guarantee(1.0, 0, "replace_one", "record", 1)
     with pytest.raises(InputError, match="num_records_is_public"):
         SparsePlanningJob(promise, KeyProfile(10, 10, 1), 5)

@@ -42,14 +42,14 @@ SLOW = ("intervals", "conjunctions", "windows")
 @pytest.mark.parametrize(
     "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
 )
-def test_printed_epsilon_is_least_that_keeps_error(capsys, kind, asked):
+def test_printed_epsilon_is_the_smallest_that_meets_the_error_target(capsys, kind, asked):
     if (kind, asked) == ("windows", "target_bound"):
         pytest.skip("no bound of windows is planned")
     check_least(capsys, kind, asked, "60")
 
 
 @pytest.mark.slow
-def test_printed_epsilon_for_keys_keeps_error(capsys):
+def test_printed_epsilon_for_keys_is_the_smallest_that_meets_the_error_target(capsys):
     check_least(capsys, "keys", "target_error", "4000")
 
 
@@ -72,7 +72,7 @@ def check_least(capsys: pytest.CaptureFixture[str], kind: str, asked: str, error
 
 @pytest.mark.parametrize("error", [1e-9, 0.3, 0.00012345, 7.0, 1.99999e6])
 @pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
-def test_search_finds_least_epsilon_of_four_digits(error, power):
+def test_search_finds_smallest_epsilon_to_four_significant_digits(error, power):
     tried = []
 
     def plan(epsilon: float) -> float:
@@ -90,12 +90,12 @@ def test_search_finds_least_epsilon_of_four_digits(error, power):
     assert len(tried) == len(set(tried)) < 40
 
 
-def test_search_returns_none_for_unreachable_error():
+def test_search_returns_none_for_unreachable_error_target():
     found = least_epsilon(lambda epsilon: 5 + 1 / epsilon, lambda each: each, 5.0)
     assert (found.epsilon, found.error) == (None, 5 + 1e-6)
 
 
-def test_search_passes_over_refused_epsilons():
+def test_search_skips_refused_epsilons():
     """As of a histogram that does not fit once epsilon is large, or noise that is too large."""
     found = least_epsilon(
         lambda epsilon: epsilon, lambda each: 1 / each if 0.5 < each < 50 else math.inf, 0.2
@@ -124,7 +124,7 @@ def test_printed_command_has_least_epsilon(capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["60", "2.5", "300"])
-def test_windows_program_keeps_error_with_printed_command(tmp_path, capsys, error):
+def test_printed_windows_command_has_the_best_strategy_and_epsilon(tmp_path, capsys, error):
     pq.write_table(pa.table({"a": [1], "person_id": [2], "t": [3]}), tmp_path / "a.parquet")
     places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
     assert main(argv(WINDOWS, target_error=error, **places)) == 0
@@ -136,6 +136,6 @@ def test_windows_program_keeps_error_with_printed_command(tmp_path, capsys, erro
     assert job.horizon.block == best["block"] and job.plan.guarantee.epsilon == best["epsilon"]
 
 
-def test_target_refuses_negative_error():
+def test_negative_error_target_is_refused():
     with pytest.raises(InputError, match="target_bound: -1 is refused"):
         Target(-1, of_bound=True)

@@ -58,7 +58,7 @@ def test_json_lists_all_window_options(capfd):
     assert {None, 2, 10} <= sizes
 
 
-def test_record_as_unit_needs_no_limits(capfd):
+def test_record_as_privacy_unit_needs_no_limits(capfd):
     limits = ("max_records_per_unit", "max_windows_per_unit", "protected_windows")
     assert main(words("--json", privacy_unit="record", **dict.fromkeys(limits))) == 0
     found = json.loads(capfd.readouterr().out)
@@ -66,7 +66,7 @@ def test_record_as_unit_needs_no_limits(capfd):
 
 
 @pytest.mark.parametrize("changed", [{}, {"max_windows_per_unit": "1"}, {"delta": "0"}])
-def test_windows_program_plans_best_option_from_printed_command(tmp_path, capfd, changed):
+def test_printed_command_runs_the_best_ranked_strategy(tmp_path, capfd, changed):
     given = {**GIVEN, **changed}
     columns = {"a": [1], "person_id": [2], "t": [3]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
