@@ -1,6 +1,6 @@
-"""The transform from records of a stream to the exact histogram of each window of a horizon.
+"""The transform that counts an exact histogram of records in each window of a horizon.
 
-A unit counts with at most k records in a window, and in at most c of any P windows.
+At most k records of a unit count in a window, and a unit counts in at most c of any P windows.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _MILLISECOND = 1000
 
 @dataclasses.dataclass(frozen=True)
 class BeamWindows:
-    """Windows, or blocks of windows, as those of Beam.
+    """Maps windows of a horizon, or blocks of windows, to Beam windows.
 
-    ``size``: how many of them are one of Beam's. Of blocks the last one may have fewer; Beam's
-    ends as if it had as many.
+    ``size``: the number of horizon windows per Beam window. If the last block has fewer windows,
+    its Beam window still ends as if the block were complete.
     """
 
     horizon: Horizon
@@ -62,13 +62,13 @@ class BeamWindows:
         return self.horizon.closes(self.size - 1)
 
     def into(self) -> beam.WindowInto:
-        """Returns the transform into these windows."""
+        """Returns the transform that assigns elements to the Beam windows."""
         return beam.WindowInto(
             beam.window.FixedWindows(self._seconds, offset=self._first_end % self._seconds)
         )
 
     def number(self, window: beam.window.IntervalWindow) -> int:
-        """Returns the number of one of Beam's."""
+        """Returns the number of a Beam window."""
         end: int = window.end.micros // _MICROSECONDS
         return (end - self._first_end) // self._seconds
 
@@ -83,7 +83,7 @@ def of_each_window(
     horizon: Horizon,
     elements: Callable[[int], Iterable[tuple[int, bytes]]],
 ) -> beam.PCollection[tuple[int, bytes]]:
-    """Returns elements of each window, stamped, so that no window is without one."""
+    """Emits the given elements for every window, with timestamps inside the window."""
     each = beam.ParDo(_OfEachWindow(horizon, elements)).with_output_types(tuple[int, bytes])
     return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> each
 
@@ -99,32 +99,32 @@ class _OfEachWindow(beam.DoFn):
                 yield beam.window.TimestampedValue(element, stamp(self.horizon, number))
 
 
-Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, its records
+Pane = tuple[int, tuple[int, Iterable[bytes]]]  # partition, window, records of the window
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class CountLimited(beam.PTransform):
     """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
 
-    ``domain``: the universe, at most 2^28 cells.
-    ``unit_costs``: which limit a unit's records in each window as well; None where only their
-    number is limited.
-    ``num_partitions``: keys of the shuffle, a power of two up to 2^16. A window of a partition
-    is held in one worker's memory, and those that come before their turn.
+    ``domain``: the universe, with at most 2^28 cells.
+    ``unit_costs``: the cost limits of a unit in each window; None if only the number of records is
+    limited.
+    ``num_partitions``: the number of keys in the shuffle, a power of two up to 2^16. A worker must
+    have enough memory for a window of a partition, and for windows that arrive out of order.
 
     Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
-    most k records each, whatever the other units are. With ``unit_costs`` these records cost, in
-    each window, at most its limit; every window is an independent draw with noise for that cost, so
-    that c windows spend c times what one does. What is counted for a unit is a function of
-    its own records (``keep_windows``, ``select_records``), in order of windows; so a replay counts
-    the same, and agrees with windows that were released before it.
+    most k records each, regardless of other units. With ``unit_costs``, the cost of these records
+    is at most the limit in each window. Every window is an independent draw with noise for that
+    cost, so that c windows spend c times as much as one window. Which of a unit's records count is
+    a function of the unit's own records (``keep_windows``, ``select_records``), in order of
+    windows. So a replay counts the same records, in agreement with windows released before.
 
-    Each partition of units has one pane for each window, without records if there are none. So
-    each pane comes exactly once, and a state that knows the next one brings them in order, on any
-    runner: no timer, no clock.
+    A partition of units has one pane per window, which may be empty. So every pane arrives exactly
+    once, and a state with the number of the next window puts panes in order, on any runner, without
+    timers or clocks.
 
-    Input: Arrow batches in the global window. Output: shards of histograms, there too, each
-    stamped just before its window closes.
+    Input: Arrow batches in the global window. Output: shards of histograms in the global window,
+    with timestamps just before their windows close.
     """
 
     domain: Domain
@@ -137,7 +137,7 @@ class CountLimited(beam.PTransform):
     def expand(
         self, batches: beam.PCollection[pa.RecordBatch]
     ) -> beam.PCollection[tuple[int, bytes]]:
-        """Splits by unit and window, groups, brings windows in order, selects and counts."""
+        """Splits records by unit and window, puts windows in order, selects and counts records."""
         partitions = self.num_partitions
         encode = beam.ParDo(_Encode(self.domain, self.horizon, self.unit, self.times))
         send = _SendPanes(RecordWords(self.domain), self.horizon)
@@ -168,7 +168,7 @@ def _empty_panes(partitions: int, _: int) -> Iterator[tuple[int, bytes]]:
 
 
 class _NumberPane(beam.DoFn):
-    """Names the window of a pane."""
+    """Adds the number of its window to a pane."""
 
     def __init__(self, windows: BeamWindows) -> None:
         self.windows = windows
@@ -183,7 +183,7 @@ class _NumberPane(beam.DoFn):
 
 
 class _Encode(beam.DoFn):
-    """Encodes the records that count in some window."""
+    """Encodes the records that count in a window."""
 
     def __init__(
         self, domain: Domain, horizon: Horizon, unit: WindowUnit, times: tuple[str, str]
@@ -220,10 +220,10 @@ class _SendPanes:
 
 
 class _CountInOrder(beam.DoFn):
-    """Selects and counts the records of a partition, window after window.
+    """Selects and counts the records of a partition, window by window.
 
-    The state of a partition is the window that is next, the rows of panes that came before their
-    turn and the numbers of these, and which windows were kept of each unit.
+    The state of a partition consists of the next window, the rows and numbers of panes that
+    arrived out of order, and the windows in which each unit was counted.
     """
 
     NEXT = ReadModifyWriteStateSpec("next", beam.coders.VarIntCoder())
@@ -260,7 +260,7 @@ class _CountInOrder(beam.DoFn):
             return
         here = {due: list(rows)}
         numbers = set(waiting.read())
-        if due + 1 in numbers:  # else the rows that wait are left alone: they may be many
+        if due + 1 in numbers:  # otherwise does not read the waiting rows, which may be many
             here = {**here, **{window: [] for window in numbers}}
             for window, each in early.read():
                 here[window].append(each)
@@ -304,32 +304,33 @@ def _read(state: bytes | None) -> KeptWindows:
     return KeptWindows.nothing() if state is None else KeptWindows.from_bytes(state)
 
 
-# Of all windows together: a replay may hold the tables of all of them at once.
+# The limit for all windows together: a replay may keep the tables of all windows in memory.
 MAX_CELLS = 2**32
-# Windows of all partitions of units: each is an element, also where it is empty.
+# The limit for windows times partitions: every pane is an element, even if it is empty.
 MAX_PANES = 2**24
-PANES = 2**11  # they take a second or two
+PANES = 2**11  # the default limit, which takes one or two seconds
 WindowShards = tuple[int, Iterable[tuple[int, bytes]]]
 
 
 class CountWindows(beam.PTransform):
-    """Encodes records, limits what a unit contributes, and counts the cells of each window.
+    """Encodes records, limits the contributions of units, and counts the cells of each window.
 
-    Rows stay in the global window; what is counted gets one. A bundle has a table for each window,
-    stamped just before the window closes, so that no engine finds it late; and each window has an
-    empty table besides, so that one without records comes out as well. Which records count follows
-    from their own times (``windows.counted_windows``): watermarks only say when a window is done.
-    They must be a lower bound of arrivals to come: of those that arrive behind it Beam drops some.
+    Records stay in the global window; only tables are assigned to windows. A bundle outputs a table
+    per window, with a timestamp just before the window closes, so that no runner drops it as late.
+    An additional empty table per window ensures that windows without records have an output. Which
+    records count depends on the times of the records (``windows.counted_windows``); the watermark
+    only determines when a window is complete. The watermark must be a lower bound of future
+    arrivals: Beam drops some records that arrive behind the watermark.
 
-    ``domain``: the universe, at most 2^28 cells; records outside it are left out, silently.
-    ``unit_costs``: the plan's, which limit a unit's records in each window as well; None where
-    only their number is limited.
-    ``num_partitions``: of units (``CountLimited``); by default 8 to 64, fewer where there are
-    many windows.
+    ``domain``: the universe, with at most 2^28 cells; records outside are silently left out.
+    ``unit_costs``: the plan's cost limits of a unit in each window; None if only the number of
+    records is limited.
+    ``num_partitions``: the number of partitions of units (``CountLimited``); by default 8 to 64,
+    fewer if there are many windows.
 
-    Output: for each window exactly one pair of its number and its shards, for
-    ``HistogramAccumulator.from_shards``, in a window of Beam's that ends when it closes; as secret
-    as the records.
+    Output: exactly one pair per window, of its number and its shards for
+    ``HistogramAccumulator.from_shards``, in a Beam window that ends when the window closes. The
+    shards are as secret as the records.
     """
 
     def __init__(
@@ -344,7 +345,7 @@ class CountWindows(beam.PTransform):
         unit_costs: UnitCosts | None,
     ) -> None:
         super().__init__()
-        HistogramAccumulator(domain)  # refuses what it does not hold
+        HistogramAccumulator(domain)  # refuses a domain with too many cells
         if num_partitions is None:
             few = max(1, PANES // horizon.num_windows).bit_length() - 1
             num_partitions = 2 ** min(max(few, 3), 6)
@@ -367,7 +368,7 @@ class CountWindows(beam.PTransform):
         self.unit_costs = unit_costs
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[WindowShards]:
-        """Counts bundles, or what is limited, adds empty tables, adds up."""
+        """Counts records per bundle or limited by unit, adds empty tables, and adds up tables."""
         others = {self.event_time: "event_time", self.arrival: "arrival"}
         times = self.event_time, self.arrival
         batches = records | "Batches" >> DomainBatches(
@@ -391,9 +392,9 @@ class CountWindows(beam.PTransform):
 
 
 class SumTables(beam.PTransform):
-    """Adds up the shards of each of Beam's windows.
+    """Adds up the shards in each Beam window.
 
-    Input: shards, in each window at least one. Output: as that of ``CountWindows``.
+    Input: shards, at least one per window. Output: as for ``CountWindows``.
     """
 
     def __init__(self, windows: BeamWindows, num_cells: int) -> None:
@@ -402,7 +403,7 @@ class SumTables(beam.PTransform):
         self.num_blocks = num_blocks(num_cells)
 
     def expand(self, shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[WindowShards]:
-        """Adds up, numbers, groups: a table of one block is whole as it is."""
+        """Adds up blocks, numbers windows, and groups blocks unless tables have only one block."""
         blocks, is_whole = add_shards(shards), self.num_blocks == 1
         numbered = blocks | "Number" >> beam.ParDo(_NumberBlock(self.windows, is_whole))
         return numbered if is_whole else numbered | "Group" >> beam.GroupByKey()
@@ -414,9 +415,10 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _CountBundle(beam.DoFn):
-    """Counts the records of a bundle, as one table of all windows; sends the counts when it ends.
+    """Counts the records of a bundle in one table of all windows; outputs counts at its end.
 
-    Records need not be sorted by window for that: they are near in time, and so are the cells.
+    Records need not be sorted by window: records of a bundle are close in time, so their cells are
+    close in memory.
     """
 
     domain: Domain
@@ -445,7 +447,7 @@ class _CountBundle(beam.DoFn):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _NumberBlock(beam.DoFn):
-    """Names the window that a block belongs to, or that a list of its only block does."""
+    """Adds the number of its window to a block, or to a list if tables have only one block."""
 
     windows: BeamWindows
     is_whole: bool

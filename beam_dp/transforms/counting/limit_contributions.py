@@ -34,27 +34,27 @@ from beam_dp.summaries.projection import within_squared_norm
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
-# Also of one unit alone, however many words a record has, no element is longer than this.
+# No element is longer than this, even if all records are of one unit or records have many words.
 _ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
-_BATCH_RECORDS = 2**16  # who counts many tables takes twice as long for short batches
+_BATCH_RECORDS = 2**16  # counting many tables takes twice as long with short batches
 Send = Callable[[int, np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]], Iterable[WindowedValue]]
 
 
 class LimitContributions(beam.PTransform):
     """Keeps at most k records of each privacy unit.
 
-    ``cost_limit``: of each unit as well; None where only their number is limited.
-    ``num_partitions``: keys of the shuffle, a power of two up to 2^16; a partition is held in
-    one worker's memory.
+    ``cost_limit``: the cost limit of each unit; None if only the number of records is limited.
+    ``num_partitions``: the number of keys in the shuffle, a power of two up to 2^16; a worker must
+    have enough memory for a partition.
 
     Privacy: adding or removing one unit adds or removes at most k records of the output,
-    whatever the other units are, because the records that stay are a function of their own
-    unit's records (``select_records``). A bundle that is done again keeps the same ones.
+    regardless of other units, because the kept records of a unit are a function of the unit's own
+    records (``select_records``). A retried bundle keeps the same records.
 
-    Records travel once, as columns, keyed by a hash of their unit.
+    Records are shuffled once, as columns, keyed by a hash of their unit.
 
-    Input and output: batches with units (``EncodedBatch``, ``KeyBatch``), and the same without.
+    Input: batches with units (``EncodedBatch``, ``KeyBatch``). Output: batches without units.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LimitContributions(beam.PTransform):
         self.cost_limit = cost_limit
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
-        """Partitions by unit, groups, selects."""
+        """Partitions records by unit, groups partitions, and selects records."""
         refuse_windows(records)
         send = functools.partial(send_as_one, self.words)
         partition = beam.ParDo(PartitionUnits(self.words, self.num_partitions, send))
@@ -93,10 +93,10 @@ def limited(
     *,
     unit_costs: UnitCosts | None,
 ) -> beam.PCollection[Any]:
-    """Returns at most k records of each privacy unit: all of them, where the unit is the record.
+    """Returns at most k records of each privacy unit; all records if the unit is the record.
 
-    ``unit_costs`` are the plan's, which limit them as well; None unless they are records of a
-    domain.
+    ``unit_costs``: the plan's cost limits, applied to each unit as well; None unless the records
+    belong to a domain.
     """
     if guarantee.privacy_unit == RECORD:
         return records
@@ -112,8 +112,9 @@ def limited(
 class PartitionUnits(beam.DoFn):
     """Sends records with their units to the partition of the unit, in long columns.
 
-    Identical records of a unit are sent as one with their number, where a bundle has many. ``send``
-    makes elements of a partition's number, units, words and counts.
+    If a bundle has many identical records, they are sent as one record per unit with a count.
+
+    ``send``: returns elements for the number, units, words and counts of a partition.
     """
 
     words: Words
@@ -121,13 +122,13 @@ class PartitionUnits(beam.DoFn):
     send: Send
 
     def start_bundle(self) -> None:
-        """Forgets what was sent."""
+        """Starts with an empty buffer."""
         self._rows: list[tuple[np.ndarray, Columns]] = []  # units; words and, last, counts
         self._num_buffered = 0
 
     @withhold_messages
     def process(self, batch: Any) -> Iterable[WindowedValue]:
-        """Buffers a batch, and returns elements once there are many records."""
+        """Buffers a batch; returns elements once the buffer contains many records."""
         assert batch.units is not None
         num_records = batch.units.shape[1]
         columns = [*self.words.from_batch(batch), np.ones(num_records, np.int64)]
@@ -136,12 +137,12 @@ class PartitionUnits(beam.DoFn):
         if self._num_buffered < _BUFFERED_RECORDS:
             return ()
         self._add_up()
-        # Keeps the records if many were identical; otherwise waiting for more gains nothing.
+        # Keeps buffering if many records were identical; otherwise buffering more gains nothing.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Returns the elements of the records that are left."""
+        """Returns elements for the records still in the buffer."""
         if self._rows:
             self._add_up()
         return iter(self._flush())
@@ -174,14 +175,14 @@ def send_as_one(
     columns: Columns,
     counts: np.ndarray[Any, Any],
 ) -> list[WindowedValue]:
-    """Returns the records of a partition as one element, in the global window."""
+    """Returns the records of a partition as one element in the global window."""
     rows = to_bytes(words, units, columns, counts)
     return [beam.window.GlobalWindows.windowed_value((number, rows))]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Select(beam.DoFn):
-    """Keeps at most k records of each unit of a partition; sends those of several as one batch."""
+    """Keeps at most k records per unit in a partition; batches records of several partitions."""
 
     words: Words
     max_records_per_unit: int
@@ -211,14 +212,15 @@ class _Select(beam.DoFn):
 
 
 class LimitKeys(beam.PTransform):
-    """Keeps at most k records of each unit, and a sketch of limited norm, as a plan allows.
+    """Keeps at most k records of each unit, and a sketch of limited norm, as the plan requires.
 
-    Privacy: what stays of a unit is a function of its own records alone, whatever the others are:
-    at most k of them (``LimitContributions``), and of these, where the plan has a
-    ``max_squared_norm``, those up to the first that would take the unit's own sketch beyond it
-    (``within_squared_norm``), in the order of their elements.
+    Privacy: which of a unit's records are kept depends only on the unit's own records. At most k
+    records are kept (``LimitContributions``). If the plan has a ``max_squared_norm``, these records
+    are kept, in the order of elements, until the first record that would take the unit's own sketch
+    beyond that norm (``within_squared_norm``).
 
-    Input: ``KeyBatch``, with units where the unit is not the record. Output: without units.
+    Input: ``KeyBatch``, with units unless the unit is the record. Output: ``KeyBatch`` without
+    units.
     """
 
     def __init__(self, plan: SparsePlan) -> None:
@@ -231,7 +233,7 @@ class LimitKeys(beam.PTransform):
         words = KeyWords()
         if sketch is not None and sketch.max_squared_norm is not None:
             if guarantee.privacy_unit == RECORD:
-                # A record is in each row once.
+                # A record occurs once in each row of the sketch.
                 heaviest = math.isqrt(sketch.max_squared_norm // sketch.num_blocks)
                 leave_out = beam.ParDo(_LeaveOutHeavy(heaviest))
                 return records | "Limit norm" >> leave_out.with_output_types(KeyBatch)
@@ -243,7 +245,7 @@ class LimitKeys(beam.PTransform):
 
 
 class _ClippedKeyWords(KeyWords):
-    """Weighted elements, limited for each unit by the norm of its sketch."""
+    """Weighted elements, limited by the norm of each unit's sketch."""
 
     def __init__(self, signs: BlockSigns, row_width: int, max_squared_norm: int) -> None:
         self.signs = signs

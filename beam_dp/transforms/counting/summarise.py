@@ -1,4 +1,4 @@
-"""The transforms from records to codes or elements, and from these to one exact summary."""
+"""The transforms that encode records as codes or elements, and reduce them to an exact summary."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ INSIDE, LEFT_OUT = "inside", "left_out"
 class EncodeRecords(beam.PTransform):
     """Encodes records as cells or codes of a domain, with their privacy units.
 
-    Records outside the domain, and those without a unit, are left out, silently: how many
-    there are is private. This comes before contributions are limited, so that a unit's
-    records outside the domain do not push out those inside; what is left of a unit still
-    depends on its own records alone.
+    Records outside the domain and records without a unit are silently left out, because their
+    number is private. Encoding comes before contributions are limited, so that a unit's records
+    outside the domain do not push out its records inside. The remaining records of a unit still
+    depend only on the unit's own records.
 
     ``as_cells``: whether to encode as cell indices (the domain must have an index) or as codes.
 
-    Output: ``EncodedBatch``, as secret as the records. With ``keep_left_out`` two collections,
-    tagged ``INSIDE`` and ``LEFT_OUT``: the second is ``left_out_records``, without the records that
-    have no unit, which nothing limits.
+    Output: ``EncodedBatch``, as secret as the records. With ``keep_left_out``, two collections
+    tagged ``INSIDE`` and ``LEFT_OUT``. The second contains ``left_out_records``; records without a
+    unit are not in it, because their number could not be limited.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class EncodeRecords(beam.PTransform):
         self.keep_left_out = keep_left_out
 
     def expand(self, records: beam.PCollection[Any]) -> Any:
-        """Collects rows into batches, then encodes."""
+        """Collects rows in batches, then encodes the batches."""
         batches = records | "Batches" >> DomainBatches(self.domain, self.privacy_unit)
         step = _Encode(self.domain, self.privacy_unit, self.as_cells, self.keep_left_out)
         encode = beam.ParDo(step).with_output_types(EncodedBatch)
@@ -81,7 +81,10 @@ class EncodeRecords(beam.PTransform):
 
 
 class DomainBatches(RecordBatches):
-    """``RecordBatches`` of a domain, the privacy unit and other columns, each with its argument."""
+    """``RecordBatches`` with the columns of a domain, of the privacy unit, and other columns.
+
+    ``others``: the arguments that name the other columns, keyed by column.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class DomainBatches(RecordBatches):
         may_be_unbounded: bool = False,
     ) -> None:
         needed = {**dict.fromkeys(domain.names, "domain"), **(others or {})}
-        # A unit is the text as it was written: 007 is not 7.
+        # A unit is read as the text in the file: 007 is not 7.
         integers = {
             attribute.name
             for attribute in domain
@@ -118,16 +121,16 @@ class _Encode(beam.DoFn):
 
 @dataclasses.dataclass(frozen=True)
 class KeyColumns:
-    """Which columns of records make weighted elements; public.
+    """The columns that contain keys and weights. Public.
 
     Args:
         key: the column of keys.
-        key_type: what the keys are: ``text``, ``bytes`` or ``integer``; see
-            ``encoding.keys.key_elements``.
-        weight: the column of whole weights; None where every record weighs 1.
+        key_type: the type of the keys: ``text``, ``bytes`` or ``integer`` (see
+            ``encoding.keys.key_elements``).
+        weight: the column of whole-number weights; None if every record has weight 1.
 
     Raises:
-        InputError: if the type is not known, or one column is to be both.
+        InputError: if the type is unknown, or key and weight are the same column.
     """
 
     key: str
@@ -140,16 +143,17 @@ class KeyColumns:
             raise InputError("weight", self.weight, "must be another column than the key's")
 
     def stated(self) -> dict[str, str | int | None]:
-        """Returns what cards say of them, and of the rule by which keys are read."""
+        """Returns the entries of a card about the columns and the rule for reading keys."""
         return {**dataclasses.asdict(self), "rule": KEY_RULE}
 
 
 class EncodeKeys(beam.PTransform):
     """Encodes records as elements of a huge universe, with weights and privacy units.
 
-    A record without a key, a weight or a unit, or with weight 0, is left out, silently: how many
-    there are is private. This comes before contributions are limited, as in ``EncodeRecords``.
-    Weights are clamped to 0..max_weight; the hash key is public, drawn before any record is read.
+    Records without a key, a weight or a unit, or with weight 0, are silently left out, because
+    their number is private. Encoding comes before contributions are limited, as in
+    ``EncodeRecords``. Weights are clamped to 0..max_weight. The hash key is public and drawn before
+    any record is read.
 
     Output: ``KeyBatch``, as secret as the records.
     """
@@ -163,7 +167,7 @@ class EncodeKeys(beam.PTransform):
         self._encode = _EncodeKeys(columns, max_weight, hash_key, privacy_unit)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
-        """Collects rows into batches, then encodes."""
+        """Collects rows in batches, then encodes the batches."""
         needed = {self.columns.key: "key"}
         if self.columns.weight is not None:
             needed[self.columns.weight] = "weight"
@@ -201,10 +205,10 @@ class _EncodeKeys(beam.DoFn):
 
 
 class Summarise(beam.PTransform):
-    """Reduces encoded records to a summary: in each bundle, then block by block in a tree.
+    """Reduces encoded records to a summary: first per bundle, then per block in a tree.
 
-    Output: (block, shard) pairs, at most one for each block, for ``accumulator.from_shards``; none
-    for no records. They are as secret as the records.
+    Output: (block, shard) pairs for ``accumulator.from_shards``, at most one pair per block; empty
+    without records. The shards are as secret as the records.
     """
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
@@ -214,14 +218,14 @@ class Summarise(beam.PTransform):
     def expand(
         self, records: beam.PCollection[EncodedBatch]
     ) -> beam.PCollection[tuple[int, bytes]]:
-        """Counts each bundle, then adds the shards of each block."""
+        """Counts each bundle, then adds up the shards of each block."""
         refuse_windows(records)
         count = beam.ParDo(_CountBundle(self.accumulator))
         return add_shards(records | "Count bundles" >> count.with_output_types(tuple[int, bytes]))
 
 
 class _CountBundle(beam.DoFn):
-    """Counts the records of a bundle, and sends the counts when it ends."""
+    """Counts the records of a bundle, and outputs the counts at the end of the bundle."""
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
         self.accumulator = accumulator
@@ -246,7 +250,7 @@ def add_shards(shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[
 
 
 class _AddShards(beam.CombineFn):
-    """Adds shards of one block. An accumulator is a shard until a second one comes."""
+    """Adds up shards of one block. An accumulator is bytes until a second shard is added."""
 
     def create_accumulator(self) -> bytes | NDArray[np.int64]:
         return b""
@@ -284,13 +288,14 @@ def limited_records(
     unit_costs: UnitCosts | None,
     left_out: LeftOutPlan | None = None,
 ) -> tuple[beam.PCollection[EncodedBatch], beam.PCollection[tuple[int, bytes]] | None]:
-    """Returns at most k records a unit inside a domain, and shards of how many others there are.
+    """Returns at most k records per unit inside a domain, and shards that count left-out records.
 
-    Records inside the domain and outside it are limited separately, each kind as a function of the
-    unit's own records of that kind: those outside do not push out those inside.
+    Records inside and outside the domain are limited separately. The kept records of either kind
+    are a function of the unit's own records of that kind, so records outside the domain do not push
+    out records inside.
 
-    The plan's ``unit_costs`` limit only the records inside the domain; ``left_out`` says how the
-    others are counted, if they are.
+    ``unit_costs``: the plan's cost limits, which apply only to records inside the domain.
+    ``left_out``: the plan for counting records outside the domain; None to leave them uncounted.
     """
     refuse_windows(records)
     unit = guarantee.privacy_unit
@@ -299,7 +304,7 @@ def limited_records(
     if left_out is None:
         return limited(encoded, domain, guarantee, unit_costs=unit_costs), None
     inside = limited(encoded[INSIDE], domain, guarantee, unit_costs=unit_costs)
-    # Their noise is that for k of them.
+    # The noise of the left-out counts is calibrated for k left-out records per unit.
     outside = limited(
         encoded[LEFT_OUT], left_out.domain, guarantee, "Limit left out", unit_costs=None
     )
@@ -309,7 +314,7 @@ def limited_records(
 
 @dataclasses.dataclass(eq=False, repr=False)
 class CountCells(beam.PTransform):
-    """Encodes records, limits what a unit contributes, and counts the cells of a domain.
+    """Encodes records, limits the contributions of units, and counts the cells of a domain.
 
     Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
     """
@@ -320,27 +325,27 @@ class CountCells(beam.PTransform):
     unit_costs: UnitCosts | None
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
-        """Encodes, limits contributions, counts."""
+        """Encodes records, limits contributions, and counts cells."""
         encoded, _ = limited_records(
             records, self.domain, self.guarantee, as_cells=True, unit_costs=self.unit_costs
         )
         return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
 
 
-# Elements of one shard: at most 4 MiB.
+# The maximum number of elements in a shard: 4 MiB.
 _SHARD_ELEMENTS = 2**18
 _BUFFERED_RECORDS = 2**20
 _PARTITIONS = 256
 
 
 class CountElements(beam.PTransform):
-    """Adds up the weights of each element of ``KeyBatch``: in each bundle, then by partitions.
+    """Adds up the weights per element of ``KeyBatch``: first per bundle, then per partition.
 
-    Output: shards for ``counts_of_shards``, each element in one; as secret as the records.
+    Output: shards for ``counts_of_shards``, as secret as the records. An element is in one shard.
     """
 
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
-        """Merges bundles, shuffles once, merges partitions."""
+        """Adds up weights per bundle, shuffles once, and adds up weights per partition."""
         refuse_windows(records)
         return (
             records
@@ -351,12 +356,12 @@ class CountElements(beam.PTransform):
 
 
 def counts_of_shards(shards: Iterable[bytes]) -> ElementCounts:
-    """Returns the counts of all shards."""
+    """Returns the summed counts of all shards."""
     return ElementCounts.of(map(_read_elements, shards))
 
 
 class _MergeBundle(beam.DoFn):
-    """Collects the elements of a bundle, and sends each one once, or now and then again."""
+    """Adds up the weights of a bundle's elements; outputs sums when the buffer is full."""
 
     def start_bundle(self) -> None:
         self._batches: list[KeyBatch] = []
@@ -371,7 +376,7 @@ class _MergeBundle(beam.DoFn):
         counts = ElementCounts.of(self._batches)
         self._batches = [KeyBatch(counts.elements, counts.counts)]
         self._num_buffered = len(counts.elements)
-        # Keeps the elements if many were equal; otherwise waiting for more gains nothing.
+        # Keeps buffering if many elements were equal; otherwise buffering more gains nothing.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages
@@ -381,7 +386,7 @@ class _MergeBundle(beam.DoFn):
     def _flush(self) -> list[tuple[int, bytes]]:
         counts = ElementCounts.of(self._batches)
         self.start_bundle()
-        # Integers that follow each other spread over partitions only when they are mixed.
+        # Elements are mixed, because consecutive integers would fall in the same partition.
         places = np.stack((mix(counts.elements), counts.elements))
         return [
             (number, shard)
