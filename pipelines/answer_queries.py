@@ -47,8 +47,8 @@ PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
 QUERIES = Flag(
     "queries",
-    "file of JSON lines, one linear query or marginal each; or conjunctions:2, intervals:age, ...;"
-    " of sparse_mw also row_conjunctions:12,10",
+    "file of JSON lines, one linear query or marginal per line; or conjunctions:2, intervals:age,"
+    " ...; for sparse_mw also row_conjunctions:12,10",
     "SPEC",
     True,
     form="file",
@@ -56,8 +56,8 @@ QUERIES = Flag(
 MECHANISM = Flag(
     "mechanism",
     "private_mw answers each query when it is asked, and learns from its answers; sparse_mw does"
-    " so for sparse queries about --key, without a domain; laplace and gaussian answer all at once,"
-    " each with noise of its own; top_queries answers only --top of them, chosen for their"
+    " so for sparse queries about --key, without a domain; laplace and gaussian answer all queries"
+    " at once, with independent noise; top_queries answers only the --top queries, chosen for their"
     " large answers",
     default=PRIVATE_MW,
     choices=tuple(ANSWERS),
@@ -65,11 +65,11 @@ MECHANISM = Flag(
 DOMAIN = dataclasses.replace(shared.DOMAIN, required=False)
 STATE = Flag(
     "state",
-    "folder to save the run to, so that more queries can be answered later; holds a secret",
+    "folder to save the run to, so that more queries can be answered later; contains a secret",
     "DIR",
 )
 RESUME = Flag(
-    "resume", "folder of a saved run to go on from, once; with the same flags of the plan", "DIR"
+    "resume", "folder of a saved run to resume, once; needs the same flags of the plan", "DIR"
 )
 FLAGS = (
     QUERIES,

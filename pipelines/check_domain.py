@@ -37,7 +37,7 @@ SAMPLE = Flag(
 )
 LIMIT = Flag(
     "limit",
-    "values shown of an attribute, those left out first, then the most frequent",
+    "values shown per attribute: first the values that are left out, then the most frequent",
     "N",
     default="20",
     form="integer",

@@ -35,8 +35,8 @@ START_RELEASE = Flag(
 )
 START_RECORDS = Flag(
     "start_from",
-    "what the fit may start from, if that seems to help: the directory of an earlier release of the"
-    " same domain, or files of public records",
+    "a start for the fit, used if it seems to help: the directory of an earlier release of the same"
+    " domain, or files of public records",
     "PATH",
 )
 

@@ -32,7 +32,7 @@ ATTRIBUTE = Flag(
 )
 STRATEGY = Flag(
     "strategy",
-    "what is measured; best is the one with the least mean squared error over all intervals",
+    "the strategy to measure; best has the smallest mean squared error over all intervals",
     default="best",
     choices=("best", *get_args(StrategyName)),
 )

@@ -47,8 +47,8 @@ from . import program
 AUTO = "auto"
 MECHANISM = Flag(
     "mechanism",
-    "auto takes what is predicted to be best for --num_records, --num_keys and --largest_count;"
-    " see docs/sparse_queries.md for the others",
+    "auto uses the mechanism that is predicted to be best for --num_records, --num_keys and"
+    " --largest_count; see docs/sparse_queries.md for the other mechanisms",
     default=CountSketch.name,
     choices=(AUTO, *SKETCHES),
 )
@@ -63,7 +63,7 @@ MECHANISM_FLAGS = (
 WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = Flag(
     "max_weight",
-    "the largest weight, with --weight; larger ones become it, negative ones 0",
+    "the largest weight, with --weight; clips larger weights to it, and negative weights to 0",
     "W",
     form="integer",
 )

@@ -65,34 +65,34 @@ from .running import mark_released, run_pipeline
 TABLES = "tables"
 MECHANISM = Flag(
     "mechanism",
-    "tables of noisy counts, whose sums over windows can be asked for; or a synthetic database of"
-    " each window, by this mechanism",
+    "tables of noisy counts, which can be summed over windows; or a synthetic database of each"
+    " window, by this mechanism",
     default=TABLES,
     choices=(TABLES, *(name for name in SYNTHETIC if name != "small_db")),
 )
 POLL = Flag("poll", "how often to look for new files, such as 30s", "LENGTH", default="30s")
 SETTLE = Flag(
     "settle",
-    "how long after its time of modification a file may appear, such as 2m; one that appears later"
+    "how long after its modification time a file may appear, such as 2m; a file that appears later"
     " does not count",
     "LENGTH",
     default="2m",
 )
 PRIVATE_FOLDER = Flag(
     "private_folder",
-    "where the path, size and time of each file that was read are kept, so that a job that goes on"
-    " reads the same files: a local folder of yours alone, which every worker sees, and not in"
-    " --output; required where that is in a bucket (default: --output and .private)",
+    "folder for the path, size and time of each file that was read, so that a resumed job reads the"
+    " same files: a local folder that only you can read and every worker sees, not in --output;"
+    " required if --output is in a bucket (default: --output and .private)",
     "DIR",
 )
 REPLAY = Flag(
     "replay",
-    "read the files that are there, and end: the same exact tables as of a stream, on any runner",
+    "read the present files, and end: gives the same exact tables as a stream, on any runner",
     is_switch=True,
 )
 CHECKPOINTING_INTERVAL = Flag(
     "checkpointing_interval",
-    "of Flink: milliseconds between checkpoints, from which a job that lost a worker goes on",
+    "for Flink: milliseconds between checkpoints, from which a job resumes after losing a worker",
     "MS",
     form="integer",
 )

@@ -23,25 +23,27 @@ _FLAGS = (
     ),
     Flag(
         "null",
-        "declared (the default): each column whose schema allows null gets a level for it; none: no"
-        " column does, for files whose schema allows null everywhere",
+        "declared (default): a column gets a level for null if its schema allows null; none: no"
+        " column gets one, for files whose schema allows null everywhere",
         "declared|none",
     ),
-    Flag("table", "which table, if the SQL creates several", "NAME"),
+    Flag("table", "the table to use, if the SQL creates several", "NAME"),
     Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
     Flag(
         "edges_from",
-        "a release of interval counts, paid for by a ledger, whose attribute gets its edges from"
-        " it; needs --bins",
+        "a release of interval counts that a ledger paid for: its attribute gets edges from the"
+        " released counts; needs --bins",
         "DIR",
     ),
-    Flag("bins", "how many bins of about equal mass, from 2 to 10,000; needs --edges_from", "B"),
+    Flag(
+        "bins", "number of bins with about equal counts, from 2 to 10,000; needs --edges_from", "B"
+    ),
 )
 _SOURCE = Flag(
     "source",
-    "where a schema is declared: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE, JSON of"
+    "the declared schema: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE, JSON from"
     " BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of pydantic; or a CSV"
-    " file, whose header alone is read",
+    " file, of which only the header is read",
     "SOURCE",
     is_positional=True,
 )

@@ -27,12 +27,12 @@ _MODULES = {
         "recompute what a release reveals; exit code 1 where its promise fails",
     ),
     "diff": ("releases", "cells of two releases, with z-scores"),
-    "doctor": ("doctor", "what is installed and works here, and how to get what is missing"),
+    "doctor": ("doctor", "check the installation, and show how to get missing parts"),
     "finish": (
         "releases",
-        "once a job has ended: complete what it committed, remove its drafts",
+        "after a job has ended: complete its committed release, remove its drafts",
     ),
-    "ledger": ("ledger", "what was spent on which data, and what is left"),
+    "ledger": ("ledger", "the spent and the remaining budget of each dataset"),
     "completion": ("main", "a completion script for bash, zsh or fish"),
 }
 _SHELLS = ("bash", "zsh", "fish")

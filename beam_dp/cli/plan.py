@@ -54,13 +54,14 @@ _OF_SPARSE = (
     ),
     Flag(
         "size",
-        "with --max_sparsity: the most numbers of the artifact (default: 2^20)",
+        "with --max_sparsity: limit on the numbers in the artifact (default: 2^20)",
         "N",
         form="integer",
     ),
     Flag(
         "num_questions",
-        "with --max_sparsity: queries that a bound is of; also plan what answers one at a time",
+        "with --max_sparsity: the number of queries that a bound covers; also plan mechanisms that"
+        " answer one query at a time",
         "K",
         form="integer",
     ),
@@ -70,16 +71,17 @@ _NOT_OF_SPARSE = ("domain", "workload", "max_error")
 # Flags that ask for the smallest epsilon; --epsilon must not be given with these flags.
 TARGET_ERROR = Flag(
     "target_error",
-    "instead of --epsilon: find the least one with which the expected error of an answer (root mean"
-    " squared, over the workload) is at most A records. With --epsilon, instead of --workload: find"
-    " how many queries may be asked so that no answer is wrong by more than A records",
+    "instead of --epsilon: find the smallest epsilon for which the expected error of an answer"
+    " (root mean square over the workload) is at most A records. With --epsilon, instead of"
+    " --workload: find how many queries may be asked so that no answer is wrong by more than A"
+    " records",
     "A",
     form="number",
 )
 TARGET_BOUND = Flag(
     "target_bound",
-    "instead of --epsilon: find the least one with which no answer at all is wrong by more than A"
-    " records, except with --failure_probability",
+    "instead of --epsilon: find the smallest epsilon for which no answer is wrong by more than A"
+    " records, except with probability --failure_probability",
     "A",
     form="number",
 )
@@ -120,14 +122,14 @@ FLAGS = (
     dataclasses.replace(shared.DOMAIN, help=f"{shared.DOMAIN.help}; not with --max_sparsity"),
     Flag(
         "workload",
-        "what to answer: marginals:3, conjunctions:2, intervals:age, ..., or a file of JSON lines",
+        "queries: marginals:3, conjunctions:2, intervals:age, ..., or a file of JSON lines",
         "SPEC",
         True,
         form="file",
     ),
     Flag(
         "num_records",
-        "how many records there are, or a guess where that is private",
+        "the number of records, or a guess if the number is private",
         "N",
         True,
         form="integer",
@@ -137,10 +139,15 @@ FLAGS = (
     shared.NEIGHBORING,
     shared.PRIVACY_UNIT,
     shared.MAX_RECORDS_PER_UNIT,
-    Flag("failure_probability", "of all bounds, > 0 and < 1 (default: 0.05)", "B", form="number"),
+    Flag(
+        "failure_probability",
+        "the failure probability of all bounds, > 0 and < 1 (default: 0.05)",
+        "B",
+        form="number",
+    ),
     Flag(
         "max_error",
-        "also say how many records make every error at most this share",
+        "also show how many records keep every error within this share of the records",
         "A",
         form="number",
     ),
@@ -152,8 +159,12 @@ FLAGS = (
     *_OF_WINDOWS,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
-    Flag("all", "also say why each of the other mechanisms cannot do the job", is_switch=True),
-    Flag("num_records_is_public", "N is public; always so under replace_one", is_switch=True),
+    Flag("all", "also explain why each other mechanism cannot do the job", is_switch=True),
+    Flag(
+        "num_records_is_public",
+        "the number of records is public (always true under replace_one)",
+        is_switch=True,
+    ),
     shared.ALLOW_LARGE_DELTA,
     JSON,
 )

@@ -27,11 +27,15 @@ FLAGS = (
     MARGINAL,
     Flag(
         "queries",
-        'JSON lines: all of them {"marginal": ["a", "b"]}, or any linear queries, such as'
+        'JSON lines: either only {"marginal": ["a", "b"]}, or any linear queries, such as'
         ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
         "FILE",
     ),
-    Flag("sparse", "one key a line, after a tab its value from 0 to 1, or 1", "FILE"),
+    Flag(
+        "sparse",
+        "one key per line, with an optional tab and value from 0 to 1 (default: 1)",
+        "FILE",
+    ),
     Flag(
         "interval",
         "interval counts: integers, both included, or edges of bins; may be repeated",
@@ -40,29 +44,29 @@ FLAGS = (
     ),
     Flag(
         "quantile",
-        "where this share of the records is reached: of interval counts, or of the column --of"
-        " synthetic records; may be repeated",
+        "the quantile at this share of the records: of interval counts, or of the column --of"
+        " in synthetic records; may be repeated",
         "SHARE",
         repeats=True,
     ),
-    Flag("count", "the number of records; unless another is asked for", is_switch=True),
+    Flag("count", "the number of records, which is the default question", is_switch=True),
     Flag(
         "where",
-        "synthetic records: which records, such as \"sex == 'F' and age < 40\"",
+        "synthetic records: a condition on the records, such as \"sex == 'F' and age < 40\"",
         "CONDITION",
     ),
-    Flag("group_by", "synthetic records: an answer for each combination of these columns", "a,b"),
+    Flag("group_by", "synthetic records: one answer for each combination of these columns", "a,b"),
     Flag("mean", "synthetic records: the mean of an integer or numeric column", "COLUMN"),
-    Flag("sum", "synthetic records: its sum", "COLUMN"),
+    Flag("sum", "synthetic records: the sum of an integer or numeric column", "COLUMN"),
     Flag(
         "share",
-        "synthetic records: the share of records for which a condition on one column holds",
+        "synthetic records: the share of records for which a condition on one column is true",
         "CONDITION",
     ),
-    Flag("of", "synthetic records: for --quantile: the column", "COLUMN"),
+    Flag("of", "synthetic records: the column for --quantile", "COLUMN"),
     Flag(
         "windows",
-        "for the windows of a stream: which ones to sum, such as 10:34 or -24:, or a single one",
+        "windows of a stream: the windows to sum, such as 10:34 or -24:, or a single window",
         "A:B",
     ),
     LIMIT,

@@ -13,19 +13,19 @@ INPUT = Flag(
 )
 INPUT_FORMAT = Flag(
     "input_format",
-    "their format; by default that of the extension",
+    "the format of the files (default: by file extension)",
     choices=("avro", "parquet", "csv"),
 )
 DOMAIN = Flag(
     "domain",
-    "JSON file that declares the attributes and their values, or that JSON itself",
+    "JSON file that declares the attributes and their values, or the JSON itself",
     "FILE",
     True,
     form="file",
 )
 WORKLOAD = Flag(
     "workload",
-    "what to answer: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
+    "queries: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
     "SPEC",
     True,
     form="file",
@@ -35,25 +35,25 @@ DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", T
 ALLOW_LARGE_DELTA = Flag("allow_large_delta", "allow a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
-    "which change of the data is hidden",
+    "the change of the data that is hidden",
     required=True,
     choices=("add_or_remove_one", "replace_one"),
 )
 PRIVACY_UNIT = Flag(
     "privacy_unit",
-    "what is protected: the column that names a unit (a person, a plane), or the word record",
+    "the protected unit: the column that identifies units (a person, a plane), or the word record",
     "COLUMN|record",
     True,
 )
 MAX_RECORDS_PER_UNIT = Flag(
     "max_records_per_unit",
-    "how many records of a unit are kept, from 1 to 2^40; required unless the unit is the record",
+    "limit on the records of each unit, from 1 to 2^40; required unless the unit is the record",
     "K",
     form="integer",
 )
 NUM_RECORDS = Flag(
     "num_records",
-    "the number of records where it is public, or noisy: a noisy count paid from the budget",
+    "the number of records if it is public, or noisy: a noisy count paid from the budget",
     "N|noisy",
     True,
     form="integer",
@@ -61,20 +61,20 @@ NUM_RECORDS = Flag(
 )
 CALIBRATION = Flag(
     "calibration",
-    "tight is the best that is proved, textbook the mechanism as published",
+    "tight uses the best proved analysis, textbook the mechanism as published",
     default="tight",
     choices=("tight", "textbook"),
 )
 KEY = Flag("key", "the column of keys", "COLUMN", True)
 KEY_TYPE = Flag(
     "key_type",
-    "the type of keys: text and bytes read numbers as their digits, integer reads texts of digits;"
-    " records with other keys are left out",
+    "the type of keys: text and bytes read a number as its digits, integer reads a string of digits"
+    " as a number; records with other keys are left out",
     default="text",
     choices=("text", "bytes", "integer"),
 )
 MAX_SPARSITY = Flag(
-    "max_sparsity", "the most keys that a query may name", "M", True, form="integer"
+    "max_sparsity", "the maximum number of keys in a query", "M", True, form="integer"
 )
 VALIDATE_ONLY = Flag(
     "validate_only",
@@ -88,7 +88,7 @@ JSON = Flag(
 )
 LEDGER = Flag(
     "ledger",
-    "where budgets are kept: a sqlite file, or postgresql://...; needs --dataset_id",
+    "the ledger of budgets: a sqlite file, or postgresql://...; needs --dataset_id",
     "URL",
 )
 DATASET_ID = Flag(
@@ -96,25 +96,25 @@ DATASET_ID = Flag(
 )
 PURPOSE = Flag(
     "purpose",
-    "why this is released, for people who read the ledger: 1 to 500 characters; needs --ledger",
+    "the purpose of the release, for readers of the ledger: 1 to 500 characters; needs --ledger",
     "TEXT",
 )
 WHO = Flag(
     "who",
-    "who releases it, for people who read the ledger (default: the operating system's user); needs"
-    " --ledger",
+    "the author of the release, for readers of the ledger (default: the operating system's user);"
+    " needs --ledger",
     "NAME",
 )
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
-    "also release how many records are outside the domain, with noise, by the first attribute that"
-    " each fails; takes a twentieth of epsilon",
+    "also release noisy counts of the records outside the domain, by the first attribute that does"
+    " not fit; costs a twentieth of epsilon",
     is_switch=True,
 )
 WITHIN_BINS = Flag(
     "within_bins",
-    "the value that is released for a bin: uniform draws one within the bin, at no cost of budget;"
-    " midpoint takes its middle",
+    "the value that is released for a bin: uniform draws a value within the bin, at no cost of"
+    " budget; midpoint uses the middle of the bin",
     default="uniform",
     choices=("uniform", "midpoint"),
 )
@@ -126,8 +126,8 @@ RECORDS_FORMAT = Flag(
 )
 EXPECT_RECORDS = Flag(
     "expect_records",
-    "about how many records there should be: warns, on this terminal only, if the released number"
-    " is far from it",
+    "the approximate number of records that you expect: prints a warning, only on this terminal, if"
+    " the released number is far from it",
     "N",
     form="integer",
 )

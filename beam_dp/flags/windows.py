@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
 NUM_WINDOWS = Flag(
-    "num_windows", "how many windows there are, from 1 to 2^20", "W", True, form="integer"
+    "num_windows", "the number of windows, from 1 to 2^20", "W", True, form="integer"
 )
 GRACE = Flag(
     "grace",
@@ -27,15 +27,15 @@ GRACE = Flag(
 )
 MAX_WINDOWS_PER_UNIT = Flag(
     "max_windows_per_unit",
-    "in how many of any --protected_windows consecutive windows records of a unit are used, from 1;"
-    " required unless the unit is the record",
+    "limit on the windows that use records of a unit, among any --protected_windows consecutive"
+    " windows; from 1; required unless the unit is the record",
     "C",
     form="integer",
 )
 PROTECTED_WINDOWS = Flag(
     "protected_windows",
-    "how many consecutive windows together are within epsilon and delta, from 1 to --num_windows,"
-    " which protects the whole horizon; required unless the unit is the record",
+    "the number of consecutive windows that together cost at most epsilon and delta, from 1 to"
+    " --num_windows (the whole horizon); required unless the unit is the record",
     "P",
     form="integer",
 )
@@ -43,26 +43,26 @@ FILE_TIME = "file_time"  # not a column, but the time when a record's file was l
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
-    "when a record reached its source: the column that the source stamped, or the word file_time,"
-    " when its file was last changed",
+    "the arrival time of a record: the column that the source stamped, or the word file_time for"
+    " the time when its file was last changed",
     "COLUMN|file_time",
     True,
 )
 STRATEGY = Flag(
     "strategy",
-    "what is measured: each window (independent), blocks of windows too (levels), or what answers"
-    " the --questions best (best)",
+    "the counts to measure: each window (independent), also blocks of windows (levels), or the"
+    " choice that answers the --questions best (best)",
     default="independent",
     choices=("independent", "levels", "best"),
 )
 QUESTIONS = Flag(
     "questions",
-    "what will be asked, for --strategy: one (window), trailing:N (the last N), running (all so"
+    "the expected questions, for --strategy: one (window), trailing:N (the last N), running (all so"
     " far); separated by commas (default: one, trailing:24 if there are 24 windows, running)",
     "LIST",
 )
 BLOCK = Flag(
-    "block", "how many windows a block has, for --strategy (default: 24)", "N", form="integer"
+    "block", "the number of windows per block, for --strategy (default: 24)", "N", form="integer"
 )
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
