@@ -234,49 +234,6 @@ def test_withdrawn_draft_is_not_published_when_its_name_is_reused(service):
     assert service.buckets["releases"].objects["out/card.json"][0] == b"in time"
 
 
-def _nothing(service: FakeAmazonStorage) -> None:
-    pass
-
-
-def _withdraw(service: FakeAmazonStorage) -> None:
-    AmazonBucket("releases").delete("draft/commit")
-
-
-def _withdraw_and_open(service: FakeAmazonStorage) -> None:
-    _withdraw(service)
-    assert AmazonBucket("releases").create("draft/commit")
-
-
-def _commit_another(service: FakeAmazonStorage) -> None:
-    service.put("card", b"another")
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "outcome"),
-    [
-        (_nothing, True),
-        (_withdraw, FileNotFoundError),
-        (_withdraw_and_open, False),
-        (_commit_another, False),
-    ],
-)
-def test_copies_card_if_draft_is_unchanged_and_no_card_exists(service, meanwhile, outcome):
-    bucket = AmazonBucket("releases")
-    opened = bucket.create("draft/commit")
-    assert opened is not None
-    version = bucket.replace("draft/commit", opened, b"ours")
-    assert version is not None
-    meanwhile(service)
-    before = service.buckets["releases"].objects.get("card")
-    if outcome is FileNotFoundError:
-        with pytest.raises(FileNotFoundError):
-            bucket.copy_exclusively("draft/commit", version, "card")
-    else:
-        assert bucket.copy_exclusively("draft/commit", version, "card") is outcome
-    held = service.buckets["releases"].objects.get("card")
-    assert held == before if outcome is not True else held == (b"ours", version)
-
-
 def test_repeated_request_finds_the_result_of_the_first(service, no_waits):
     bucket = AmazonBucket("releases")
     lose_first(service, "PUT")
@@ -334,19 +291,3 @@ def test_rejects_file_that_needs_several_pieces(service, monkeypatch):
     with pytest.raises(OSError, match="no file of more than 5 GB"):
         AmazonBucket("releases").write("large", b"large")
     assert service.requests == []
-
-
-def test_names_on_several_pages_are_listed_in_order_and_unchanged(service):
-    bucket = AmazonBucket("releases")
-    names = ["out/a b", "out/a&<b>", "out/a+%2B", "out/z", "out/é", "out/\U0001f512"]
-    for name in names:
-        bucket.write(name, name.encode())
-    service.put("outside", b"")
-    assert list(bucket.names("out/")) == sorted(names)
-    for name in names:
-        held = io.BytesIO()
-        bucket.copy(name, "copied")
-        bucket.read("copied", held)
-        assert held.getvalue() == name.encode()
-        bucket.delete(name)
-    assert service.names() == ["copied", "outside"]

@@ -59,10 +59,13 @@ def test_recreated_object_has_another_version(bucket):
     """Otherwise the writer of a withdrawn draft could publish the next draft of that name."""
     opened = bucket.create("a")
     assert opened is not None
+    full = bucket.replace("a", opened, b"full")
+    assert full is not None
     bucket.delete("a")
-    assert bucket.create("a") not in (None, opened)
+    assert bucket.create("a") not in (None, opened, full)
     assert bucket.replace("a", opened, b"full") is None
-    assert content(bucket, "a") not in (None, b"full")
+    assert bucket.copy_exclusively("a", full, "b") is False
+    assert content(bucket, "a") not in (None, b"full") and content(bucket, "b") is None
 
 
 def test_copies_an_object_only_at_its_version_and_to_a_free_name(bucket):
@@ -73,8 +76,10 @@ def test_copies_an_object_only_at_its_version_and_to_a_free_name(bucket):
     assert bucket.copy_exclusively("a", opened, "b") is False
     assert content(bucket, "b") is None
     assert bucket.copy_exclusively("a", full, "b") is True
-    assert bucket.copy_exclusively("a", full, "b") is False
     assert content(bucket, "a") == content(bucket, "b") == b"full"
+    bucket.write("b", b"another")
+    assert bucket.copy_exclusively("a", full, "b") is False
+    assert content(bucket, "b") == b"another"
     bucket.delete("a")
     with pytest.raises(FileNotFoundError):
         bucket.copy_exclusively("a", full, "c")
@@ -97,12 +102,15 @@ def test_writes_any_bytes_unchanged(bucket):
     assert content(bucket, "a") == data and bucket.size("a") == 18
 
 
-def test_lists_names_in_order_across_pages(bucket):
+def test_lists_names_in_order_across_pages_and_keeps_them_unchanged(bucket):
     names = [f"a/{letter}" for letter in "abcdefg"] + ["a/é?#%&+ '/x"]
+    names += ["a/a b", "a/a&<b>", "a/a+%2B", "a/\U0001f512"]
     for name in [*names, "b", "a"]:
-        bucket.write(name, b"")
+        bucket.write(name, name.encode())
     assert list(bucket.names("a/")) == sorted(names)
-    for name in bucket.names("a/"):
+    for name in names:
+        bucket.copy(name, "b")
+        assert content(bucket, "b") == name.encode()
         bucket.delete(name)
     assert list(bucket.names("")) == ["a", "b"]
 
