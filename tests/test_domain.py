@@ -44,7 +44,7 @@ def test_codes_are_levels_then_other_then_null(domain):
 
 
 @pytest.mark.parametrize("code", [-1, 5])
-def test_code_outside_the_attribute_has_no_value(domain, code):
+def test_rejects_codes_outside_the_attribute(domain, code):
     with pytest.raises(IndexError):
         domain["degree"].decode([code])
     with pytest.raises(IndexError):

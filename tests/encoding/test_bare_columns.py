@@ -20,7 +20,7 @@ print(json.dumps(everything_read()))
 """
 
 
-def test_packages_of_tests_are_undeclared():
+def test_undeclared_packages_include_those_of_tests_only():
     assert {"pytest", "hypothesis"} <= undeclared_modules()
     assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
 

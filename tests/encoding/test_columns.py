@@ -244,7 +244,7 @@ def _fitting(kind, near, edges):
     "kind", [*(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
              "float32", "float64", "string"],
 )  # fmt: skip
-def test_values_next_to_every_level_have_their_codes(kind, base, flags):
+def test_values_at_and_near_every_level_get_expected_codes(kind, base, flags):
     attribute = _with_flags(base, *flags)
     edges = [edge for edge in getattr(base, "edges", ())[:20] if isinstance(edge, float)]
     array, values = _fitting(kind, _near_levels(base), edges)
@@ -308,7 +308,7 @@ def test_mixed_python_values_are_coded_one_by_one(attribute, values):
 
 
 @pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
-def test_meaningless_values_are_outside_or_other(base):
+def test_unsupported_values_are_outside_or_other(base):
     values = [
         [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
@@ -366,7 +366,7 @@ WITHOUT_LEVELS = [
         *(pytest.param(OTHER, each, [4, 5, 4], id=f"other {each.type}") for each in WITHOUT_LEVELS),
     ],
 )  # fmt: skip
-def test_column_has_these_codes(attribute, array, codes):
+def test_codes_match_known_answers(attribute, array, codes):
     assert encode_column(attribute, array).tolist() == codes
 
 
@@ -393,7 +393,7 @@ def test_bad_text_affects_no_other_value():
 
 
 @pytest.mark.slow
-def test_long_junk_text_is_dropped_cheaply():
+def test_long_invalid_text_is_dropped_without_many_steps():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with lines_below(200_000):
         for base in BASES:

@@ -76,7 +76,7 @@ def test_inverts_the_hash():
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_colliding_records_are_selected_in_any_order_alike(case, k):
+def test_selects_same_colliding_records_in_any_order(case, k):
     shuffled = random.Random(1)
     held = case(3)
     expected = kept_by_definition(held, k)
@@ -87,7 +87,7 @@ def test_colliding_records_are_selected_in_any_order_alike(case, k):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_other_units_do_not_decide_between_colliding_records(case):
+def test_other_units_do_not_affect_choice_of_colliding_records(case):
     """Crafted units among many of one record, which once moved a sum by 8 times the bound."""
     crafted = [record for unit in range(12) for record in case(unit)]
     others = [(unit, (unit, 0)) for unit in range(100, 700)]
@@ -163,7 +163,7 @@ def test_many_identical_records_are_ranked_like_single_ones():
         assert kept == kept_of(units[:, singly], [words[0][singly]], ones, k)
 
 
-def test_counts_add_up_exactly():
+def test_counts_of_identical_records_add_up_exactly():
     units, _ = unit_fingerprints(pa.array([1, 2, 1, 1]))
     counts = np.array([2**61 + 1, 5, 2**61, 2**62 - 2])
     _, _, sums = contributions.add_identical(units, [np.zeros(4, np.uint32)], counts)

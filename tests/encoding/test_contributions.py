@@ -63,7 +63,7 @@ def test_kept_records_are_a_uniform_sample():
     assert abs(share - 0.25) < 0.018
 
 
-def test_separates_more_than_65536_units():
+def test_keeps_records_of_each_of_more_than_65536_units():
     """More than 65,536 units, at which their numbers outgrow the sort's 16 bits."""
     units, _ = unit_fingerprints(pa.array(np.arange(140_000) % 70_000))
     words = [np.arange(140_000, dtype=np.uint32)]
@@ -175,7 +175,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12), COUNTS), min_si
 
 @settings(max_examples=60, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
-def test_lowest_records_of_a_long_unit_stay(rows, k, seed):
+def test_keeps_lowest_records_of_a_unit_with_many_rows(rows, k, seed):
     unit, word, counts = map(np.array, zip(*rows, strict=True))
     unit += 4 * seed
     units, _ = unit_fingerprints(pa.array(unit))
@@ -191,7 +191,7 @@ def test_lowest_records_of_a_long_unit_stay(rows, k, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(rows=ROWS, k=st.integers(1, 6))
-def test_long_unit_with_colliding_records_keeps_the_same(rows, k):
+def test_unit_with_many_colliding_rows_keeps_the_same_records(rows, k):
     """Every hash is one of three: rows of equal hashes are of several kinds."""
     unit, word, counts = map(np.array, zip(*rows, strict=True))
     units = np.stack((unit, unit)).astype(np.uint64)
@@ -206,7 +206,7 @@ def test_long_unit_with_colliding_records_keeps_the_same(rows, k):
     assert as_rows[0] == as_rows[1]
 
 
-def test_sorts_only_few_rows_of_a_long_unit(monkeypatch):
+def test_sorts_only_few_rows_of_a_unit_with_many_rows(monkeypatch):
     found = []
     select = contributions._select
     monkeypatch.setattr(

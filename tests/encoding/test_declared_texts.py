@@ -61,7 +61,7 @@ TABLE: list[tuple[dict[str, Any], dict[Any, int]]] = [
 
 
 @pytest.mark.parametrize(("fields", "expected"), TABLE, ids=lambda each: str(each.get("type", "")))
-def test_value_has_its_level_alone_and_among_others(fields, expected):
+def test_value_has_the_same_level_alone_and_among_others(fields, expected):
     (attribute,) = domain_from_json({"attributes": [{"name": "a", **fields}]}).attributes
     for value, code in expected.items():
         assert encode_column(attribute, arrow_column([value])).tolist() == [code], value
@@ -76,7 +76,7 @@ def test_value_has_its_level_alone_and_among_others(fields, expected):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_the_last_edge_of_times_is_exact_in_every_unit(unit):
+def test_last_edge_of_times_is_exact_in_every_unit(unit):
     (attribute,) = domain_from_json({"attributes": [{"name": "a", **LOCAL}]}).attributes
     step = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     halves = range(9)
@@ -85,7 +85,7 @@ def test_the_last_edge_of_times_is_exact_in_every_unit(unit):
     assert found == [0 if 3 * step <= 2 * count <= 7 * step else -1 for count in counts]
 
 
-def test_edges_outside_the_range_of_a_column_type():
+def test_codes_times_correctly_if_edges_exceed_range_of_column_type():
     edges = ["0001-01-01", "1600-01-01", "1970-01-01", "2500-01-01", "9999-12-31"]
     fields = {"name": "a", "type": "datetime", "edges": edges}
     (attribute,) = domain_from_json({"attributes": [fields]}).attributes

@@ -90,7 +90,7 @@ def test_numbers_and_their_digits_are_one_key(key_type, element):
         assert listed(*key_elements(column, key_type, KEY)) == [expected], column.type
 
 
-def test_texts_are_the_elements_of_queries():
+def test_text_keys_equal_the_elements_of_queries():
     texts = ["alice@example.org", "", "\u00e9", "alice@example.org", "\ud800"]
     assert together(texts, "text") == universe_elements(texts, KEY).tolist()
     assert together(["007", "7"], "integer") == [None, 7]
@@ -119,7 +119,7 @@ def test_values_that_are_not_keys_are_dropped(key_type):
     assert listed(*key_elements(pa.array([None, 1.5]), key_type, KEY)) == [None, None]
 
 
-def test_integers_have_64_bits():
+def test_integer_keys_have_up_to_64_bits():
     values = [-1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, "18446744073709551615", -(2**63)]
     expected = [None, 2**63 - 1, 2**63, 2**64 - 1, None, 2**64 - 1, None]
     assert one_by_one(values, "integer") == expected
@@ -137,7 +137,7 @@ def test_reads_keys_of_slices_and_chunks():
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("key_type", KEY_TYPES)
 @pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
-def test_slice_has_its_own_keys_and_weights(column, key_type):
+def test_sliced_column_has_its_own_keys_and_weights(column, key_type):
     values = column.to_pylist()
     expected = one_by_one(values, key_type)
     weights = [each for value in values for each in weights_of(arrow_column([value]))]

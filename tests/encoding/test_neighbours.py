@@ -49,7 +49,7 @@ def alone() -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-def test_value_is_read_the_same_next_to_every_other(name, alone):
+def test_value_is_read_the_same_next_to_every_other_value(name, alone):
     for other, neighbour in KINDS.items():
         assert contributions([KINDS[name], neighbour]) == [alone[name], alone[other]], other
 
@@ -74,7 +74,7 @@ def test_value_has_its_level_among_all_others(level_alone):
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
-def test_text_or_time_has_its_level_next_to_every_other(name, level_alone):
+def test_text_or_time_has_its_level_next_to_every_other_value(name, level_alone):
     for other in KINDS:
         if type(KINDS[other]) is type(KINDS[name]):
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]

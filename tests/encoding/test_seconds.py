@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_value_has_its_seconds(name):
+def test_value_has_expected_seconds_since_1970(name):
     value, seconds = VALUES[name]
     assert seconds_of(arrow_column([value])).tolist() == [seconds]
     assert seconds_of(arrow_column([value, None, value])).tolist() == [seconds, NO_TIME, seconds]
@@ -81,7 +81,7 @@ def test_reads_decimals_as_seconds():
     assert seconds_of(column).tolist() == [NO_TIME, 1, -1]
 
 
-def test_narrow_days_do_not_overflow():
+def test_32_bit_dates_do_not_overflow():
     days = pa.array([2**31 - 1, -(2**31)], pa.int32()).view(pa.date32())
     assert seconds_of(days).tolist() == [86400 * (2**31 - 1), -86400 * 2**31]
     assert seconds_of(pa.array([86_399_999, -1]).view(pa.date64())).tolist() == [86_399, -1]

@@ -45,7 +45,7 @@ def kept_one_by_one(costs: UnitCosts, codes: list[np.ndarray]) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(RECORDS, st.integers(0, 99), st.floats(1, 6), st.sampled_from([(0, 1, 2), (0, 2), ()]))
-def test_the_first_records_stay_until_one_costs_too_much(records, seed, most, axes):
+def test_keeps_first_records_until_one_costs_too_much(records, seed, most, axes):
     costs = limit(seed, most, axes)
     records = sorted(records, key=lambda each: each[0])
     unit = np.array([each for each, _ in records], np.intp)
@@ -60,7 +60,7 @@ def test_the_first_records_stay_until_one_costs_too_much(records, seed, most, ax
 
 
 @pytest.mark.parametrize("step_pairs", [1, 200, 2**20])
-def test_size_of_steps_does_not_change_the_selection(step_pairs, monkeypatch):
+def test_step_size_does_not_change_the_selection(step_pairs, monkeypatch):
     rng = np.random.default_rng(3)
     unit = np.sort(rng.integers(0, 40, 900)).astype(np.intp)
     codes = [rng.integers(0, 3, 900) for _ in range(3)]
@@ -72,7 +72,7 @@ def test_size_of_steps_does_not_change_the_selection(step_pairs, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [1.0, 1.5, 2.0, 2.9999999, 3.0, 1000.0])
-def test_number_of_records_that_always_fit(most):
+def test_num_free_is_number_of_records_that_always_fit(most):
     costs = UnitCosts((), np.array([PARTS]), int(most**2 * PARTS))
     assert costs.num_free == int(most)
 
@@ -92,7 +92,7 @@ def selected(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 26), max_size=60), st.integers(0, 9), st.integers(0, 40))
-def test_selection_depends_on_the_units_own_records_only(cells, seed, other):
+def test_selection_depends_only_on_records_of_the_unit(cells, seed, other):
     costs = limit(seed, 3.3)
     plain = selected(cells, 20, costs, np.arange(len(cells)))
     shuffled = np.random.default_rng(seed).permutation(len(cells))
@@ -101,7 +101,7 @@ def test_selection_depends_on_the_units_own_records_only(cells, seed, other):
     assert plain.total() >= min(3, len(cells))
 
 
-def test_row_with_a_count_is_like_that_many_rows():
+def test_row_with_count_n_is_selected_like_n_rows():
     costs = limit(4, 5.0)
     words = RecordWords(DOMAIN)
     counts = np.array([9, 30, 1, 14], np.int64)
@@ -120,7 +120,7 @@ def test_row_with_a_count_is_like_that_many_rows():
     assert 5 <= kept.size <= 40
 
 
-def test_the_number_is_limited_where_costs_cancel():
+def test_number_of_records_is_limited_even_if_costs_cancel():
     pairs = np.full(8, -PARTS // 10, np.int64)
     pairs[-1] = PARTS
     costs = UnitCosts((0, 1, 2), pairs, 4 * PARTS)
@@ -129,7 +129,7 @@ def test_the_number_is_limited_where_costs_cancel():
     assert selected(cells, 10, costs, np.arange(27)).total() == 10
 
 
-def test_selection_is_independent_of_codes():
+def test_cost_limit_keeps_every_kind_of_record_equally_often():
     """Of equal kinds each stays as often: over many units the mean code is that of all."""
     pairs = np.full(8, PARTS // 8, np.int64)
     pairs[-1] = PARTS

@@ -80,7 +80,7 @@ def test_different_texts_are_different_units():
         max_size=12,
     )
 )
-def test_fingerprints_are_equal_exactly_where_texts_are(values):
+def test_fingerprints_are_equal_exactly_if_texts_are_equal(values):
     texts = [canonical_bytes(value) for value in values]
     together = fingerprints(arrow_column(values))
     alone = [fingerprints(arrow_column([value]))[0] for value in values]
@@ -181,7 +181,7 @@ def test_nested_time_is_exact_in_every_resolution_and_zone():
     ],
     ids=lambda column: str(column.type),
 )
-def test_columns_of_all_types_have_units(column):
+def test_values_of_every_arrow_type_are_distinct_units(column):
     found, valid = unit_fingerprints(column)
     assert valid.tolist() == column.is_valid().to_pylist()
     present = found.T[valid].tolist()
@@ -247,12 +247,12 @@ ENDLESS.append(ENDLESS)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_value_without_a_text_is_not_a_unit(value):
+def test_value_without_canonical_text_is_not_a_unit(value):
     assert canonical_bytes(value) is None
     assert fingerprints(arrow_column([value, "a", value]))[::2] == [None, None]
 
 
-def test_unit_is_independent_of_the_order_of_keys():
+def test_mapping_is_the_same_unit_in_any_order_of_keys():
     values = [{"a": 1, "b": [2, None]}, {"b": [2, None], "a": 1}, {"b": (2.0, None), "a": "1"}]
     assert len(set(fingerprints(arrow_column(values)))) == 1
     different = [[], [[]], [None], ["null"], ["a", "b"], ["a,1:b"], {"a": "b"}, {"a": None}, {}]

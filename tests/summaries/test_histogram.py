@@ -54,7 +54,7 @@ def test_rejects_unknown_and_repeated_attributes():
         histogram_of(2, 3).marginal(["a0", "a0"])
 
 
-def test_more_than_2_to_28_cells_are_refused():
+def test_refuses_histogram_of_more_than_2_to_28_cells():
     with pytest.raises(InputError, match="268435456"):
         HistogramAccumulator(domain_of(2**28, 2))
 
@@ -72,7 +72,7 @@ def test_rejects_counts_of_another_shape_or_type():
 
 
 @pytest.mark.parametrize("max_cells", [1, 64, 2**16])
-def test_every_table_is_held_by_a_merged_one_of_bounded_size(max_cells):
+def test_merged_tables_of_bounded_size_contain_every_table(max_cells):
     domain = domain_of(2, 5, 3, 70000, 4, 2, 6)
     tables = list(itertools.combinations(domain.names, 2))
     merged = merge_tables(domain, tables, max_cells)

@@ -70,7 +70,7 @@ def test_shards_have_at_most_a_mebibyte():
 
 
 @given(st.lists(st.sampled_from([0, 1, -1, 127, 128, -128, -129, 2**63 - 1, -(2**63)])))
-def test_signed_shards_hold_every_integer(values):
+def test_signed_shards_store_every_integer_exactly(values):
     expected = np.array(values, np.int64)
     total = np.zeros(len(values), np.int64)
     add_shard(total, write_shard(expected))

@@ -54,7 +54,7 @@ def test_counts_many_tables_at_once(size, cells):
         }
 
 
-def test_cuts_tables_of_several_blocks():
+def test_splits_tables_of_several_blocks_into_shards():
     size = BLOCK_CELLS + 2
     counts = CellCounts(64 * size)
     counts.add(np.array([0, BLOCK_CELLS, size, 2 * size - 1, 63 * size + 5]))

@@ -80,7 +80,7 @@ def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_answers_queries_in_order_and_bad_ones_cost_no_budget(is_stream):
+def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
     (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
     rows = batch.answers
     assert [row["id"] for row in rows] == ["a", "bad", *[None] * 6, "again", "2"]
@@ -97,7 +97,7 @@ def test_answers_queries_in_order_and_bad_ones_cost_no_budget(is_stream):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_encodes_limits_and_counts_records(is_stream, monkeypatch):
+def test_run_gets_the_counts_of_the_records(is_stream, monkeypatch):
     """Not a histogram of the test's own: what the run is given is what the records say."""
     held = []
     original = module.PrivateMW
@@ -127,7 +127,7 @@ def test_run_without_queries_is_an_empty_release():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_draws_noisy_number_of_records_once(is_stream):
+def test_draws_noisy_number_of_records_once_per_run(is_stream):
     batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
     assert len({batch.num_records for batch in batches}) == 1
 
@@ -213,7 +213,7 @@ def answered(p: beam.Pipeline, **named: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_stream_of_several_panes_is_one_run():
+def test_stream_in_several_panes_is_one_run():
     with streaming_pipeline() as p:
         _ = answered(p, num_records="noisy") | collect("stream")
     check_stream(COLLECTED["stream"])
@@ -284,7 +284,7 @@ def started() -> tuple[Any, Kept, Kept]:
     return step, Kept(None), Kept([])
 
 
-def test_step_ahead_of_its_saved_state_restarts_from_the_state(started):
+def test_step_ahead_of_its_saved_state_continues_from_the_state(started):
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
@@ -298,7 +298,7 @@ def test_step_ahead_of_its_saved_state_restarts_from_the_state(started):
     assert again.answers[0]["questions_left"] == 9
 
 
-def test_failed_step_restarts_from_the_state(started, monkeypatch):
+def test_failed_step_continues_from_the_state(started, monkeypatch):
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
     before = head.value, log.value
@@ -317,7 +317,7 @@ def test_failed_step_restarts_from_the_state(started, monkeypatch):
     assert again.answers == [{**first.answers[0], "id": "again"}]
 
 
-def test_state_of_other_settings_answers_no_query(started):
+def test_refuses_to_answer_from_a_state_with_other_settings(started):
     """A stream that a newer version takes over, which chooses other noise for the same plan."""
     step, head, log = started
     list(step.process(("run", [FIRST]), counted(), head, log))
@@ -365,7 +365,7 @@ def test_job_graph_contains_no_noise_and_no_state():
 @pytest.mark.parametrize(
     "runner, is_stream", [("FnApiRunner", True), ("FlinkRunner", True), ("FlinkRunner", False)]
 )
-def test_saves_run_if_all_steps_share_the_folder(tmp_path, runner, is_stream):
+def test_refuses_to_save_run_in_stream_or_on_other_machines(tmp_path, runner, is_stream):
     p = beam.Pipeline(runner)
     asked = p | "Queries" >> beam.Create([FIRST])
     asked = asked | Unbounded() if is_stream else asked
@@ -395,7 +395,7 @@ def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
         AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
 
 
-def test_refuses_bad_arguments_at_construction():
+def test_refuses_missing_start_and_unbounded_records():
     p = pipeline()
     held = p | beam.Create(RECORDS)
     with pytest.raises(InputError, match="start: 'NoneType' is refused"):

@@ -54,7 +54,7 @@ def answers(
 
 
 @pytest.mark.slow
-def test_answers_queries_near_the_truth_and_reports_bad_ones():
+def test_answers_queries_accurately_and_reports_invalid_queries():
     rows = answers(LINES, plan())
     assert [row["error"] is None for row in rows] == [True, False, False, False, True]
     assert rows[0]["id"] == "first"
@@ -64,7 +64,7 @@ def test_answers_queries_near_the_truth_and_reports_bad_ones():
 
 
 @pytest.mark.slow
-def test_unit_keeps_k_records():
+def test_unit_counts_with_at_most_k_records():
     rows = answers([LINES[0]], plan("person", 1))
     # Of each person one of two records, with neighbouring keys, is kept.
     assert rows[0]["bound"] < 40
@@ -72,7 +72,7 @@ def test_unit_keeps_k_records():
 
 
 @pytest.mark.slow
-def test_run_may_have_no_records_and_no_queries():
+def test_runs_without_records_or_queries():
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])
     assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
@@ -89,7 +89,7 @@ def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch):
 
 
 @pytest.mark.slow
-def test_refuses_unanswerable_sparse_queries():
+def test_refuses_weights_for_sparse_queries():
     with fakes.pipeline() as pipeline:
         data = pipeline | beam.Create(RECORDS)
         with pytest.raises(InputError, match="weight"):
@@ -118,7 +118,7 @@ def flags(folder: Path, **overrides: str | None) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("repeats", ["0", "2"])
-def test_program_writes_one_run(tmp_path, capfd, repeats):
+def test_program_writes_one_run_even_if_bundles_repeat(tmp_path, capfd, repeats):
     assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
     assert "2 answers, 3 refused" in capfd.readouterr().out
     (path,) = (tmp_path / "out").glob("answers-*.avro")

@@ -61,7 +61,7 @@ def read(data: bytes, cuts: list[int], columns: list[str]) -> list[dict[str, Any
     chunk_bytes=st.sampled_from([5, 17, 100, 5000]),
     data=st.data(),
 )
-def test_ranges_cover_each_record_once(num_records, codec, sync_interval, chunk_bytes, data):
+def test_ranges_yield_each_record_once(num_records, codec, sync_interval, chunk_bytes, data):
     file = write(num_records, codec, sync_interval)
     cuts = data.draw(st.lists(st.integers(0, len(file)), max_size=5))
     with pytest.MonkeyPatch.context() as patch:
@@ -71,15 +71,15 @@ def test_ranges_cover_each_record_once(num_records, codec, sync_interval, chunk_
     assert [row["id"] for row in found] == list(range(num_records))
 
 
-def test_date_out_of_python_range_is_an_integer():
+def test_reads_date_beyond_python_range_as_integer():
     assert read(write(1), [], ["born"]) == [{"born": 2**31 - 1}]
 
 
-def test_union_of_types_keeps_each_value():
+def test_values_of_a_union_keep_their_types():
     assert [row["name"] for row in read(write(3), [], ["name"])] == [None, b"x", 7]
 
 
-def test_text_that_is_not_utf8_affects_only_its_record():
+def test_invalid_utf8_affects_only_its_own_record():
     file = write(3).replace(b"\x02\x02x", b"\x02\x02\xff")
     none, odd, seven = (row["name"] for row in read(file, [], ["name"]))
     assert (none, seven) == (None, 7)
@@ -95,7 +95,7 @@ def test_damaged_block_raises(codec):
             read(damaged, [], ["id"])
 
 
-def test_refuses_file_of_other_values_than_records():
+def test_refuses_file_whose_values_are_not_records():
     target = io.BytesIO()
     fastavro.writer(target, {"type": "long"} | {"name": "x"}, [1, 2])
     with pytest.raises(ValueError, match="record"):
@@ -152,7 +152,7 @@ def test_column_does_not_depend_on_other_columns_read(number):
     assert found is not None and len(found["fields"]) == 2
 
 
-def test_integer_too_long_for_a_date_is_null_and_keeps_its_neighbours():
+def test_integer_too_large_for_a_date_affects_no_other_value():
     plain = {**SCHEMA, "fields": [{"name": "born", "type": "long"}]}
     target, marker = io.BytesIO(), b"m" * 16
     fastavro.writer(target, plain, [{"born": each} for each in (1, 2**40, 2)], sync_marker=marker)
@@ -247,7 +247,7 @@ def test_refuses_schema_that_nests_too_deeply(tmp_path, case):
 
 
 @pytest.mark.parametrize("brackets", [b"[", b'{"type":'])
-def test_refuses_header_with_very_many_brackets(tmp_path, brackets):
+def test_refuses_header_with_deeply_nested_json(tmp_path, brackets):
     closing = b"]" if brackets == b"[" else b"}"
     kind = brackets * 100_000 + b'"long"' + closing * 100_000
     schema = b'{"type":"record","name":"R","fields":[{"name":"a","type":' + kind + b"}]}"
@@ -270,7 +270,7 @@ def test_reads_reused_names_and_deep_schemas_within_the_bound():
     assert read.num_rows == 3
 
 
-def test_reads_header_of_any_length_and_rejects_truncated_ones():
+def test_reads_header_of_any_length_and_rejects_truncated_header():
     schema = json.dumps({**record("R"), "fields": [ID], "doc": "x" * 200_000}).encode()
     first = encode("bytes", b"avro.codec") + encode("bytes", b"null")
     second = encode("bytes", b"avro.schema") + encode("bytes", schema)

@@ -172,7 +172,7 @@ def test_random_streams_have_the_tables_of_a_batch(schedules_tried):
 
 
 @pytest.mark.slow
-def test_limits_units_at_their_limits():
+def test_unit_beyond_its_limits_counts_in_allowed_windows_only():
     """One that is in all windows, and has more records than count in each."""
     rows = [
         [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
@@ -187,7 +187,7 @@ def test_limits_units_at_their_limits():
     assert kept == [0, 1, 5, 6, 10, 11]
 
 
-def test_counts_batches_of_columns_like_rows():
+def test_counts_column_batches_like_rows():
     arriving = [
         [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
         for n in range(100)
@@ -264,7 +264,7 @@ def test_tables_do_not_depend_on_order_of_panes_and_records(rows, unit, order, b
 
 @settings(max_examples=60)
 @given(rows=ROWS, unit=LIMITS, person=st.integers(0, 4))
-def test_unit_changes_few_windows_by_few_records(rows, unit, person):
+def test_unit_changes_at_most_c_windows_by_at_most_k_records(rows, unit, person):
     others = [row for row in rows if row[0] != person]
     moved = limited_panes.counted(rows, unit, IN_ORDER) - limited_panes.counted(
         others, unit, IN_ORDER
@@ -277,7 +277,7 @@ def test_unit_changes_few_windows_by_few_records(rows, unit, person):
         assert np.count_nonzero(span) <= unit.max_windows_per_unit
 
 
-def test_limits_are_attained():
+def test_unit_counts_up_to_its_limits():
     unit = WindowUnit("person", 2, 2, 3)
     rows = [(1, 0, 10 * number, 10 * number) for number in range(6) for _ in range(5)]
     assert limited_panes.counted(rows, unit, IN_ORDER).sum(axis=1).tolist() == [2, 2, 0, 2, 2, 0]

@@ -92,7 +92,7 @@ def test_prints_nothing_about_a_bad_line(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_empty_and_quoted_empty_fields_differ():
+def test_empty_field_is_null_and_quoted_empty_field_is_text():
     (batch,) = csv_lines.parse_lines(b'1,"",\n', NAMES, NAMES)
     assert batch.to_pylist() == [{"a": "1", "b": "", "c": None}]
 
@@ -102,7 +102,7 @@ def test_empty_line_is_a_record_of_one_column():
     assert [b.num_rows for b in csv_lines.parse_lines(b"1,2\n\n3,4\n", ["a", "b"], ["a"])] == [2]
 
 
-def test_reads_integers_if_all_of_a_block_are_plain():
+def test_reads_column_as_integers_if_all_values_of_a_block_are_plain():
     (batch,) = csv_lines.parse_lines(b"1,2,3\n4,5,6\n", NAMES, NAMES, ["a"])
     assert batch.schema.types == [pa.int64(), pa.string(), pa.string()]
     for other in (b"x,5,6\n", b"0x1F,5,6\n", b"1e3,5,6\n"):
@@ -139,7 +139,7 @@ def test_length_limit_applies_to_each_line_separately(monkeypatch, end):
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),
     st.integers(1, 9),
 )
-def test_line_of_one_column_is_at_most_one_record(body, block_bytes):
+def test_line_of_one_column_gives_at_most_one_record(body, block_bytes):
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
@@ -186,7 +186,7 @@ def test_rejects_malformed_header(data):
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r"])
-def test_reads_file_with_only_a_header(end):
+def test_reads_no_records_from_file_with_only_a_header(end):
     data = b"a,b" + end
     assert csv_lines.read_header(io.BytesIO(data)) == (["a", "b"], len(data))
 

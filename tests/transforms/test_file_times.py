@@ -54,7 +54,7 @@ def found(pattern: str) -> list[tuple[str, int, float]]:
 
 @pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize("scheme", SERVICES)
-def test_time_of_an_object_is_in_utc(scheme, monkeypatch):
+def test_times_of_bucket_objects_are_in_utc(scheme, monkeypatch):
     with landing(scheme, monkeypatch):
         expected = [("1.parquet", 5, SUMMER), ("2.parquet", 5, WINTER)]
         assert found(f"{scheme}://releases/landing/*.parquet") == expected

@@ -68,7 +68,7 @@ def rows_of(release: Any) -> list[Any]:
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
-def test_exact_summary_equals_that_of_the_pipeline(tmp_path, unit, k):
+def test_release_in_memory_has_the_same_records_as_the_pipeline(tmp_path, unit, k):
     promise = guarantee(unit, k)
     distributed = by_beam(tmp_path, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     here = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -78,7 +78,7 @@ def test_exact_summary_equals_that_of_the_pipeline(tmp_path, unit, k):
 
 @pytest.mark.parametrize("tables", [[("age", "sex")], [("age", "sex", "smokes")]])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_counting_left_out_records_does_not_change_the_others(unit, tables):
+def test_counting_left_out_records_does_not_change_records_inside(unit, tables):
     # One small table is counted by itself, all cells in a histogram.
     promise = guarantee(unit, 1 if unit == "record" else 2)
     plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")
@@ -101,7 +101,7 @@ def test_counting_left_out_records_does_not_change_the_others(unit, tables):
     ],
     ids=["mwem", "gaussian", "laplace"],
 )
-def test_files_equal_those_of_the_pipeline_byte_for_byte(
+def test_release_in_memory_writes_the_same_bytes_as_the_pipeline(
     tmp_path, monkeypatch, unit, mechanism, options
 ):
     for module in (release_table, one_worker):
@@ -149,7 +149,7 @@ def polars_frame(table: pa.Table) -> Any:
         polars_frame,
     ],
 )
-def test_table_of_any_library_has_the_same_records(make):
+def test_tables_of_all_libraries_give_the_same_release(make):
     promise = guarantee("household", 2)
     expected, found = (
         dp.release(table, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
@@ -179,13 +179,13 @@ ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa
     ],
     ids=["plain", "dictionary", "struct", "list", "extension"],
 )
-def test_refuses_units_of_8_bytes_which_may_be_addresses(column):
+def test_refuses_8_byte_units_that_may_be_addresses(column):
     table = TABLE.append_column("who", column)
     with pytest.raises(InputError, match=r"privacy_unit: 'who' is refused; .*cast.* to binary"):
         dp.release(table, DOMAIN, WORKLOAD, guarantee("who"))
 
 
-def test_accepts_units_of_8_bytes_that_were_cast_to_binary():
+def test_accepts_8_byte_units_cast_to_binary():
     table = TABLE.append_column("who", ADDRESSES.cast(pa.binary()))
     found = dp.release(table, DOMAIN, WORKLOAD, guarantee("who"), mechanism=EXACT)
     assert (
@@ -225,7 +225,7 @@ def test_refuses_polars_object_columns(unit):
         ),
     ],
 )
-def test_refuses_table_that_does_not_fit_before_paying(tmp_path, table, unit, message):
+def test_refuses_unsuitable_table_before_paying(tmp_path, table, unit, message):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
     fields = {"output": tmp_path / "out", "ledger": ledger, "dataset_id": "people"}
@@ -274,7 +274,7 @@ def test_withholds_errors_of_steps_on_records(step, monkeypatch):
     assert "its message is withheld" in str(error.value)
 
 
-def test_pays_ledger_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypatch):
+def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypatch):
     ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     ledger.declare("people", 1.5, 1e-6, "record", "add_or_remove_one")
     states: list[str] = []

@@ -105,7 +105,7 @@ CUTS = st.lists(st.integers(0, 60), max_size=6)
 @given(
     RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
 )
-def test_same_records_stay_in_any_split_of_bundles(
+def test_keeps_the_same_records_in_random_splits_into_bundles(
     records, batch_cuts, bundle_cuts, k, buffered, shuffle
 ):
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +118,7 @@ def test_same_records_stay_in_any_split_of_bundles(
 
 
 @pytest.mark.slow
-def test_same_records_stay_in_every_split_of_a_few():
+def test_keeps_the_same_records_in_every_split_of_few_records():
     """All 203 partitions of 6 records; 3 of these are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
     records = [*twins, (1, (7, 1)), (1, (7, 1)), (1, (7, 1)), (2, (7, 1))]
@@ -337,7 +337,7 @@ def summarise(
 
 
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_histogram_of_several_blocks_equals_numpys(bundle_repeat):
+def test_histogram_of_several_blocks_equals_numpy_histogram(bundle_repeat):
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     assert TWO_BLOCKS.num_cells > 3 * BLOCK_CELLS
     histogram = summarise(TWO_BLOCKS, accumulator, "record", 5, bundle_repeat)
@@ -349,7 +349,7 @@ def test_histogram_of_several_blocks_equals_numpys(bundle_repeat):
 
 
 @pytest.mark.parametrize("unit", ["record", "unit"])
-def test_marginals_of_a_domain_without_index(unit, monkeypatch):
+def test_counts_marginals_of_a_domain_without_index(unit, monkeypatch):
     monkeypatch.setattr(limit_module, "_BUFFERED_RECORDS", 16)
     accumulator = MarginalsAccumulator(LARGE, [("a1", "a2"), ("a2",)])
     summary = summarise(LARGE, accumulator, unit, 5)

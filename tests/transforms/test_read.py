@@ -88,7 +88,7 @@ def test_lists_very_many_files_within_the_job(tmp_path, monkeypatch):
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
-def test_reads_text_as_dictionary_only_if_short(tmp_path):
+def test_reads_text_as_dictionary_only_if_dictionary_is_short(tmp_path):
     path = tmp_path / "a.parquet"
     records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
     pyarrow.parquet.write_table(pa.table(records), path)
@@ -262,7 +262,7 @@ def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files):
     assert sum(len(batch.cells) for batch in COLLECTED["encoded"]) == 6
 
 
-def test_reads_twice_in_one_pipeline(tmp_path):
+def test_reads_same_files_twice_in_one_pipeline(tmp_path):
     write(tmp_path / "a.csv", table(3))
     with pipeline() as p:
         for name in ("one", "two"):
@@ -326,7 +326,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("comes_first", [True, False])
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_reads_all_columns_as_text_if_another_step_takes_them(path, consumer, comes_first):
+def test_reads_all_columns_as_text_if_another_step_uses_them(path, consumer, comes_first):
     p = pipeline()
     records = p | ReadRecords(path)
     if comes_first:

@@ -93,7 +93,7 @@ def collected() -> list[tuple[int, ...]]:
     ],
     ids=["dicts", "named tuples", "rows", "dataclasses", "table", "batches", "a mixture"],
 )
-def test_encodes_records_of_any_kind(elements):
+def test_encodes_records_of_every_accepted_type(elements):
     with pipeline() as p:
         _ = cells(p | beam.Create(elements))
     assert collected() == sorted(INSIDE)
@@ -110,7 +110,7 @@ def test_drops_elements_that_are_not_records():
 @pytest.mark.parametrize(
     "neighbours", [[], [None], [Unwilling()], [{}]], ids=["none", "null", "unwilling", "empty"]
 )
-def test_reads_element_independently_of_others(neighbours):
+def test_reads_element_independently_of_other_elements(neighbours):
     made_up = collections.defaultdict(bool, age=1, sex="f")  # has no column smokes
     table = np.zeros(1, [("age", int), ("sex", "U1"), ("smokes", bool)])  # no mapping
     with pipeline() as p:
@@ -144,7 +144,7 @@ class Noted(Person):
     ],
     ids=["a field as_dict", "a class of rows", "two lists of fields", "tuple and dataclass"],
 )
-def test_reads_record_the_same_next_to_any_other(record):
+def test_reads_record_the_same_alone_and_among_others(record):
     for company, expected in ([], []), ([DICTS[0], {}], [(0, 0, 1)]):
         with pipeline() as p:
             records = beam.FlatMap(lambda _, all_of_them=[record, record, *company]: all_of_them)
@@ -185,7 +185,7 @@ def test_rows_with_a_schema_are_checked_at_construction():
         _ = rows | EncodeRecords(DOMAIN, "houshold", as_cells=True)
 
 
-def test_reads_the_unit_as_written(tmp_path):
+def test_reads_unit_column_as_written(tmp_path):
     domain = Domain((IntegerAttribute("age", 0, 9),))
     (tmp_path / "a.csv").write_text("age\n7\n07\n")
     with pipeline() as p:
@@ -312,7 +312,7 @@ def test_reads_mixed_values_one_by_one():
     )
 
 
-def test_first_of_equal_columns_counts_and_missing_is_null():
+def test_reads_first_of_repeated_columns_and_missing_column_as_null():
     twice = pd.DataFrame([["m", "f", 1], ["f", "m", 2]], columns=["sex", "sex", "who"])
     single = [{"sex": "m", "who": 1}, {"sex": "f", "who": 2}]
     assert encoded([twice]) == encoded(single)
@@ -364,7 +364,7 @@ def units_of(path: pathlib.Path) -> set[tuple[int, int]]:
 
 
 @since("pyarrow", "20")  # earlier ones write no views
-def test_unit_is_the_same_in_all_files(tmp_path):
+def test_unit_is_the_same_in_every_file_format(tmp_path):
     contents = {
         "texts.csv": "id,x\n" + "".join(f"{text},1\n" for text in TEXTS),
         "integers.csv": "id,x\n" + "".join(f"{each},1\n" for each in IDS),
@@ -397,7 +397,7 @@ def test_unit_is_the_same_in_all_files(tmp_path):
     assert {path.name: units_of(path) for path in files} == {path.name: expected for path in files}
 
 
-def test_unit_in_two_files_is_limited_once(tmp_path):
+def test_unit_in_two_files_is_limited_as_one_unit(tmp_path):
     """As pandas writes a column of integers: with a missing value they all become floats."""
     (tmp_path / "a.csv").write_text("id,age\n7,1\n8,2\n")
     (tmp_path / "b.csv").write_text("id,age\n7.0,3\n,4\n9.0,5\n")

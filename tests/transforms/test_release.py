@@ -94,7 +94,7 @@ def run(
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("people", [PEOPLE, PEOPLE[:1], []], ids=["many", "one", "none"])
 @pytest.mark.parametrize("unit", ["record", "household"])
-def test_release_contains_the_records(tmp_path, people, unit):
+def test_exact_release_contains_the_records(tmp_path, people, unit):
     run(people, tmp_path / "out", unit=unit, k=1 if unit == "record" else 4)
     assert released(tmp_path / "out") == as_counter(people)
 
@@ -153,7 +153,7 @@ def test_replayed_bundles_see_one_release(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_the_barrier_replayed_bundles_see_two_draws(monkeypatch):
+def test_without_the_reshuffle_replayed_bundles_see_two_draws(monkeypatch):
     remove_barrier(monkeypatch)
     with pipeline(bundle_repeat=2) as p:
         _ = (
@@ -184,7 +184,7 @@ def test_does_not_write_an_incomplete_draw(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_releases_in_one_pipeline_need_labels(tmp_path):
+def test_one_pipeline_can_write_two_labelled_releases(tmp_path):
     with pipeline() as p:
         people = p | beam.Create(PEOPLE)
         for name in ("one", "two"):
@@ -212,7 +212,7 @@ def test_refuses_bad_parameters_at_construction(tmp_path):
 
 
 @pytest.mark.slow
-def test_keys_have_deterministic_coders(tmp_path, caplog):
+def test_logs_no_warning_about_fallback_coders(tmp_path, caplog):
     with caplog.at_level(logging.DEBUG):
         run(PEOPLE, tmp_path / "out", unit="household", k=2)
     assert "fallback" not in caplog.text.lower()
@@ -243,7 +243,7 @@ def test_no_noise_source_is_pickled():
     assert NoiseSource.__name__.encode() not in pickle.dumps(draw)
 
 
-def test_public_sizes_determine_the_summary():
+def test_chooses_accumulator_by_public_sizes():
     choose = choose_accumulator
     binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
     assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)

@@ -180,7 +180,7 @@ def test_clamps_weights_and_leaves_out_records_without_one():
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
     ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
 )
-def test_release_answers_after_writing_and_reading(mechanism, tmp_path):
+def test_written_release_answers_queries(mechanism, tmp_path):
     found = release(RECORDS, plan(mechanism), tmp_path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))

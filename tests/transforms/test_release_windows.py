@@ -172,7 +172,7 @@ def test_refuses_to_continue_with_another_topic(tmp_path):
         begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
 
 
-def test_refuses_checkpoints_between_bundles(tmp_path):
+def test_refuses_flink_checkpoints_that_do_not_finish_bundles(tmp_path):
     release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
     flags = ["--checkpointing_interval=5000"]
     rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
@@ -207,7 +207,7 @@ def test_draws_only_missing_windows(directory, tmp_path):
 
 
 @pytest.mark.slow
-def test_completes_committed_payload_in_a_draft(tmp_path):
+def test_completes_committed_release_whose_payload_is_still_in_a_draft(tmp_path):
     """The state left by a writer that was killed between the card and the payload."""
     run(SURE, tmp_path / "out")
     before = draws(tmp_path / "out")
@@ -262,7 +262,7 @@ def test_refuses_domain_with_too_many_cells():
     "mechanism",
     [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],
 )
-def test_equal_records_of_a_unit_count_up_to_the_limit_in_each_window(mechanism):
+def test_identical_records_of_a_unit_count_up_to_the_limit_per_window(mechanism):
     unit = WindowUnit("u", 200, 2, 6)
     plan = plan_window_databases(mechanism, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
     expected = int(plan.window.public["max_unit_cost"])

@@ -87,7 +87,7 @@ def test_file_that_appears_after_settle_never_counts(folder):
     assert folder.look(folder.reader(), 1090) == ["at-first", "in-time", "in-time-again"]
 
 
-def test_unfinished_scan_decides_nothing(folder, monkeypatch):
+def test_failed_listing_of_files_does_not_settle_their_times(folder, monkeypatch):
     read = folder.reader()
 
     def broken(pattern: str) -> Any:
@@ -141,7 +141,7 @@ def test_accepts_removal_of_file_that_never_counted(folder):
     assert folder.look(folder.reader(), 1030) == []
 
 
-def test_files_are_the_same_from_another_current_folder(folder, monkeypatch):
+def test_recognises_files_after_a_change_of_current_folder(folder, monkeypatch):
     folder.drop("before", 900)
     folder.look(folder.reader(), 1010)
     monkeypatch.chdir(folder.landing)
@@ -214,7 +214,7 @@ def test_refuses_unsuitable_private_folder(tmp_path, monkeypatch, output, privat
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
-def test_list_contains_seen_files(folder):
+def test_list_stores_seen_files_and_settled_time(folder):
     path = folder.drop("before", 900)
     folder.look(folder.reader(), 1010)
     with sqlite3.connect(folder.private / "files.sqlite") as connection:
@@ -247,7 +247,7 @@ def test_continued_stream_does_not_count_late_files(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["changed", "removed", "new"])
-def test_files_read_once_are_the_same_after_restart(tmp_path, fault):
+def test_restarted_batch_job_requires_the_same_files(tmp_path, fault):
     def records() -> Any:
         return beam.Pipeline() | ReadRecords(f"{tmp_path}/*.csv")
 
@@ -275,7 +275,7 @@ def test_files_read_once_are_the_same_after_restart(tmp_path, fault):
     assert not (tmp_path / "out-1-mine").exists()
 
 
-def test_compares_files_after_a_step_of_the_user(tmp_path):
+def test_compares_files_behind_a_user_step(tmp_path):
     (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
     domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
     unit = WindowUnit("person", 9, 1, 3)

@@ -49,7 +49,7 @@ def sole_reader(by_name: dict[str, Any], name: str) -> str:
     return reader
 
 
-def test_barrier_separates_answers_from_their_readers():
+def test_reshuffle_separates_answers_from_their_readers():
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")
     assert barrier == "Answers/Keep the answers"
@@ -57,14 +57,14 @@ def test_barrier_separates_answers_from_their_readers():
     assert sole_reader(by_name, barrier) == "Read"
 
 
-def test_detects_a_missing_barrier(monkeypatch):
+def test_detects_missing_reshuffle(monkeypatch):
     remove_barrier(monkeypatch)
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")
     assert by_name[barrier].spec.urn != RESHUFFLE
 
 
-def test_answering_step_and_its_barrier_request_memory():
+def test_answering_step_and_its_reshuffle_request_memory():
     components = graph_of_a_stream()
     hints = {
         name: components.environments[step.environment_id].resource_hints.get(MIN_RAM)

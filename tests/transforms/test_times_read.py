@@ -182,7 +182,7 @@ def test_job_reads_avro_dates_and_times(tmp_path, name):
     assert check_domain(["--domain", domain_text, "--sample", path]) == 0
 
 
-def test_rejects_column_as_dates_and_keys(tmp_path):
+def test_rejects_column_used_both_as_date_and_as_key(tmp_path):
     records = beam.Pipeline() | ReadRecords(write_avro(tmp_path, *AVRO["date"][:2]))
     _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
     with pytest.raises(InputError, match="'a' is refused; must not be both dates"):

@@ -81,7 +81,7 @@ def test_accepts_matching_token(name, tmp_path):
 
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("name", DOORS)
-def test_refuses_token_for_something_else(name, other, tmp_path):
+def test_refuses_token_that_paid_for_something_else(name, other, tmp_path):
     plan, door = DOORS[name]
     with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
         door(OTHERS[other](paid(plan)), tmp_path)

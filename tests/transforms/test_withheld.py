@@ -140,7 +140,7 @@ def is_guarded(function: ast.FunctionDef) -> bool:
     return any(ast.unparse(each) == "withhold_messages" for each in function.decorator_list)
 
 
-def test_every_step_is_guarded_or_needs_no_guard():
+def test_every_step_withholds_errors_or_is_listed_as_exempt():
     found = dict(steps(transform_sources()))
     assert {name for name, guarded in found.items() if not guarded} == set(UNGUARDED)
 
@@ -158,7 +158,7 @@ def test_every_step_is_guarded_or_needs_no_guard():
         "beam.CombinePerKey(module.f)",
     ],
 )
-def test_finds_step_without_a_guard(source):
+def test_check_finds_step_that_does_not_withhold_errors(source):
     assert [guarded for _, guarded in steps({"x": source})] == [False]
 
 
