@@ -146,7 +146,7 @@ OTHERS: list[Case] = [
     ),
     (
         lambda: dp.Ledger(wrong(7)),
-        "ledger: 7 is refused; must be a sqlite file or a URL, as a text",
+        "ledger: 7 is refused; must be a sqlite file or a URL, as a string",
     ),
 ]
 

@@ -96,7 +96,7 @@ class Guarantee:
         most = self.max_records_per_unit
         checked_integer("max_records_per_unit", most, 1, MAX_RECORDS_PER_UNIT)
         if self.privacy_unit == RECORD and most != 1:
-            condition = "must be 1 where the privacy unit is a record"
+            condition = "must be 1 if the privacy unit is a record"
             raise InputError("max_records_per_unit", most, condition)
 
     def to_json(self) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def warn_of_record_unit(columns: Iterable[str]) -> None:
         if _names_people(name):
             text = (
                 f"privacy_unit: 'record' protects single records, but the column {shown(name)}"
-                " seems to name people; if one of them may have several records, make it the"
-                " privacy unit"
+                " seems to name people; if one person may have several records, make that column"
+                " the privacy unit"
             )
             warnings.warn(text, PrivacyWarning, stacklevel=1)
             return

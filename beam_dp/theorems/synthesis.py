@@ -176,7 +176,7 @@ def mwem_theorem(
         )
 
     return Theorem(
-        "MWEM: Hardt, Ligett and McSherry (2012), Theorem 2.2, of the average hypothesis",
+        "MWEM: Hardt, Ligett and McSherry (2012), Theorem 2.2, for the average hypothesis",
         lambda num_records: min(1.0, 2 * rounds(num_records) / num_queries),
         error,
     )
@@ -394,7 +394,7 @@ def early_stop_theorem(
         best = _best(noises, num_cells, num_queries, num_records, failure_probability)
         return best.max_error
 
-    name = "MWEM that stops early, of the hypothesis that is released"
+    name = "MWEM that stops early, for the released hypothesis"
     return Theorem(name, constant(failure_probability), error)
 
 

@@ -188,7 +188,7 @@ _CONVERSIONS = {
     ZCDP: (
         "rho",
         "rho",
-        "rho adds up, epsilon^2 / 2 where there is only an epsilon; the least over alpha > 1 of"
+        "rho adds up (epsilon^2 / 2 for a step with only an epsilon); the least over alpha > 1 of"
         " alpha rho + ln(1 / (alpha delta)) / (alpha - 1) + ln(1 - 1 / alpha)",
     ),
 }
@@ -450,4 +450,4 @@ def told_steps(steps: Sequence[Step]) -> str:
     told = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
     if len(steps) > _SHOWN_STEPS:
         told.append(f"and {len(steps) - _SHOWN_STEPS:,} more")
-    return "; ".join(told) or "it has no step"
+    return "; ".join(told) or "it has no steps"

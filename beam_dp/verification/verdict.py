@@ -216,9 +216,9 @@ def judged(
         faults.insert(0, _broken(epsilon, promise))
     elif epsilon < _WELL_SPENT * promise.epsilon:
         notes.append(
-            f"The noise keeps epsilon {above(epsilon)}, less than was promised: either more was"
-            " added than the promise needs, or the card states another unit or relation than it"
-            " was made for."
+            f"The noise keeps epsilon {above(epsilon)}, less than promised: either there is more"
+            " noise than the promise needs, or the card states another unit or relation than the"
+            " noise was made for."
         )
     return Verification(
         kind,
@@ -262,7 +262,7 @@ def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> lis
     """Returns the step of the counts: a unit changes one count by k, a replacement two counts."""
     counts = len(domain.names) + bool(domain.impossible)
     moved = promise.neighboring.num_moved if counts > 1 else 1
-    what = "count what was left out"
+    what = "count left-out records"
     return [laplace_step(what, moved * promise.max_records_per_unit, left_out.scale)]
 
 

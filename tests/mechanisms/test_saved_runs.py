@@ -255,7 +255,7 @@ def test_paid_run_resumes_only_with_its_ledger(tmp_path):
         resume(tmp_path / "run")
     other = Ledger(str(tmp_path / "other.sqlite"))
     other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
-    with pytest.raises(LedgerError, match="must be of this ledger"):
+    with pytest.raises(LedgerError, match="must come from this ledger"):
         resume(tmp_path / "run", other)
     resume(tmp_path / "run", ledger)
 

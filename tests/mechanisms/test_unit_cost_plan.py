@@ -131,7 +131,7 @@ def test_cost_limit_is_refused_for_unsuitable_guarantees(change, message):
     [
         ((2, 2), 100, "use num_records noisy"),
         # Noise would select what is measured.
-        ((32,) * 12, "noisy", r"3\.0 is refused; must be left out where noise"),
+        ((32,) * 12, "noisy", r"3\.0 is refused; must be left out if noise"),
         # Patterns of agreement could not be listed.
         ((2,) * 21, "noisy", "more than 20 attributes; it has 21"),
     ],

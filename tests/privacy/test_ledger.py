@@ -291,7 +291,7 @@ def test_parameters_must_be_json(tmp_path, parameters):
 
 def test_rejects_name_with_lone_surrogate(ledger_url):
     ledger = declared(ledger_url)
-    with pytest.raises(LedgerError, match="must be given text that UTF-8 can hold") as error:
+    with pytest.raises(LedgerError, match="must be given text that UTF-8 can encode") as error:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "\ud800")
     one_line(error)
     assert ledger.entries("visits") == []

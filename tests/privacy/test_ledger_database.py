@@ -41,7 +41,7 @@ def test_rejects_ledger_with_another_schema_version(ledger_url, version, age):
     ledger = declared(ledger_url)
     spend(ledger)
     execute(ledger_url, f"UPDATE beam_dp_ledger SET version = {version}")
-    refuses_everything(ledger, f"must be of schema 2, and is of {version}: {age} beam_dp wrote it")
+    refuses_everything(ledger, f"must have schema 2, not schema {version}: {age} beam_dp wrote it")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_rejects_damaged_rows(ledger_url, statement):
 
 def test_rejects_database_without_ledger(ledger_url):
     execute(ledger_url, "CREATE TABLE other (x INTEGER)")
-    with pytest.raises(LedgerError, match="must hold a ledger"):
+    with pytest.raises(LedgerError, match="must contain a ledger"):
         spend(Ledger(ledger_url))
 
 
@@ -178,7 +178,7 @@ def test_rejects_damaged_index(tmp_path):
     damaged = bytearray(content)
     damaged[place] ^= 1
     path.write_bytes(damaged)
-    refuses_everything(ledger, "must be undamaged; a backup lacks what was paid after it was made")
+    refuses_everything(ledger, "must be undamaged; a backup lacks later releases")
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_rejects_state_of_missing_entry(ledger_url):
         Token("visits", 1, "private_mw", TENTH, Loss.pure(0.2)),
         Token("other", 1, "private_mw", TENTH, LOSS),
     ):
-        with pytest.raises(LedgerError, match="must be of this ledger"):
+        with pytest.raises(LedgerError, match="must come from this ledger"):
             ledger.use_state(other, 1)
     ledger.use_state(token, 1)
 

@@ -177,7 +177,7 @@ def test_notes_noise_for_more_records_per_unit_than_promised(tmp_path):
     release = RELEASES[f"laplace, {ADDED}"]()
     found = verified_after(release, raised_guarantee(max_records_per_unit=1), tmp_path)
     assert found is not None and found.holds
-    assert "either more was added than the promise needs" in found.notes[0]
+    assert "either there is more noise than the promise needs" in found.notes[0]
 
 
 def test_card_without_its_noise_is_rejected_in_one_line(tmp_path):

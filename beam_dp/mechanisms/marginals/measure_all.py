@@ -40,8 +40,8 @@ from beam_dp.summaries.histogram import Marginals
 UnitCost = float | Literal["planned"]
 
 MAX_UNIT_COST = option(
-    "a unit's records are kept up to the cost of C equal ones, which are more of them the less they"
-    " are alike; 'planned': up to that of max_records_per_unit which agree by chance alone",
+    "keeps a unit's records up to the joint cost of C equal records: more records if they differ;"
+    " 'planned': up to the cost of max_records_per_unit records that agree only by chance",
     "C",
     OrWord(number, "planned"),
 )
@@ -67,28 +67,28 @@ def check_unit_cost(
         return InputError("max_unit_cost", max_unit_cost, condition)
 
     if guarantee.privacy_unit == RECORD:
-        raise refuse("must be left out where the privacy unit is a record")
+        raise refuse("must be left out if the privacy unit is a record")
     most = guarantee.max_records_per_unit
     if max_unit_cost != "planned" and not 1 <= max_unit_cost <= most:
         raise refuse(f"must be from 1 to max_records_per_unit, which is {most:,}")
     if most > MAX_RECORDS:
-        condition = f"must be at most {MAX_RECORDS:,} where max_unit_cost is given"
+        condition = f"must be at most {MAX_RECORDS:,} if max_unit_cost is given"
         raise InputError("max_records_per_unit", most, condition)
     if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
         raise refuse("must be left out under replace_one: use add_or_remove_one")
     if guarantee.delta == 0:
-        raise refuse("must be left out where delta is 0: Gaussian noise needs a delta > 0")
+        raise refuse("must be left out if delta is 0: Gaussian noise needs a delta > 0")
     if num_records != "noisy":
-        raise refuse("must be left out where num_records is public: use num_records noisy")
+        raise refuse("must be left out if num_records is public: use num_records noisy")
     if not plans.joins_fit(workload):
         raise refuse(
-            "must be left out where noise selects what is measured, as it does for a workload that"
-            " no one model can hold: use fewer or smaller marginals"
+            "must be left out if noise selects the measured marginals, as for a workload that does"
+            " not fit one model: use fewer or smaller marginals"
         )
     used = {name for names in workload for name in names if workload.domain[name].size > 1}
     if len(used) > MAX_ATTRIBUTES:
         raise refuse(
-            f"must be left out where the workload has more than {MAX_ATTRIBUTES} attributes;"
+            f"must be left out if the workload has more than {MAX_ATTRIBUTES} attributes;"
             f" it has {len(used)}"
         )
 
@@ -365,7 +365,7 @@ class MWEM(plans.Mechanism):
     stop_below: float | None = dataclasses.field(
         default=None,
         metadata=option(
-            "textbook mwem: ends the rounds where a noisy comparison, which takes a tenth of the"
+            "textbook mwem: ends the rounds when a noisy comparison, which costs a tenth of the"
             " budget, finds the error below this share of all records, 0 < A <= 1",
             "A",
             number,
@@ -384,7 +384,9 @@ class MWEM(plans.Mechanism):
             checked_integer("num_rounds", rounds, 1, 100_000, note=" or 'annealed'")
         check_max_unit_cost(self.max_unit_cost, self.calibration)
         if self.max_unit_cost is not None and rounds is not None:
-            condition = "must be left out with num_rounds, for rounds select what they measure"
+            condition = (
+                "must be left out with num_rounds, because rounds choose their own measurements"
+            )
             raise InputError("max_unit_cost", self.max_unit_cost, condition)
         if self.stop_below is not None:
             share = ", a share of the records"

@@ -73,7 +73,7 @@ class Ledger:
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         if not isinstance(url, str):
-            raise InputError("ledger", url, "must be a sqlite file or a URL, as a text")
+            raise InputError("ledger", url, "must be a sqlite file or a URL, as a string")
         checked_number("wait_seconds", wait_seconds, above=0)
         self._storage = storage.Storage(url, wait_seconds)
         self._rows = storage.Rows(self._storage.name)
@@ -205,7 +205,7 @@ class Ledger:
         paid = (found.mechanism, found.guarantee, found.loss)
         if paid != (mechanism, guarantee, loss.in_doubles()):
             condition = (
-                f"must be of a release with the mechanism, guarantee and loss of"
+                f"must belong to a release with the mechanism, guarantee and loss of"
                 f" {found.release_id!r}, which paid for it"
             )
             raise LedgerError(key, parameters[key], condition)
@@ -377,7 +377,7 @@ class Ledger:
         )
         found = self._rows.entries(connection, mine)
         if not found or found[0].loss != token.loss:
-            raise LedgerError("token", token.release_id, "must be of this ledger")
+            raise LedgerError("token", token.release_id, "must come from this ledger")
         return found[0]
 
     def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
@@ -416,7 +416,7 @@ class Ledger:
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:
     _to_json("parameters", parameters)  # refuses parameters that are not JSON
     if storage.ORIGIN in parameters:
-        condition = "must not be a parameter: it says who paid, and why"
+        condition = "must not be a parameter: the ledger stores the payer and purpose there"
         raise InputError("parameters", storage.ORIGIN, condition)
     return _to_json("parameters", {**parameters, storage.ORIGIN: (origin or Origin()).to_json()})
 

@@ -49,15 +49,15 @@ _CLIENT = {
     "client_encoding": "utf8",
 }
 # A backup lacks the rows of later releases.
-FROM_BACKUP = "a backup lacks what was paid after it was made: restore it, and pay for that again"
+FROM_BACKUP = "a backup lacks later releases: restore it, and pay for those releases again"
 
 _CONDITIONS = {
-    "BUSY": "must not be locked for more than {seconds:g} seconds: another program holds it",
-    "LOCKED": "must not be locked for more than {seconds:g} seconds: another program holds it",
+    "BUSY": "must not be locked for more than {seconds:g} seconds: another program has locked it",
+    "LOCKED": "must not be locked for more than {seconds:g} seconds: another program has locked it",
     "READONLY": "must be on a disk that can be written",
     "PERM": "must be one that you may read and write",
     "CANTOPEN": "must be a file that can be opened, in a directory that can be written",
-    "NOTADB": "must be a sqlite file: it is damaged, or is something else",
+    "NOTADB": "must be a sqlite file: this file is damaged or not a database",
     "CORRUPT": f"must be undamaged; {FROM_BACKUP}",
     "FULL": "must be on a disk with room left",
     "IOERR": "must be on a disk that works",
@@ -200,7 +200,7 @@ class Storage:
         except UnicodeDecodeError:
             raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"]) from None
         except UnicodeEncodeError:
-            condition = "must be given text that UTF-8 can hold: one has a lone surrogate"
+            condition = "must be given text that UTF-8 can encode: a string has a lone surrogate"
             raise LedgerError("ledger", self.name, condition) from None
         except exc.SQLAlchemyError as error:
             raise LedgerError("ledger", self.name, self._condition(error)) from None
@@ -234,15 +234,15 @@ class Storage:
 
     def _check_schema(self, connection: sa.Connection) -> None:
         if not sa.inspect(connection).has_table(VERSION.name):
-            condition = "must hold a ledger; `beam-dp ledger URL --declare` makes one"
+            condition = "must contain a ledger; `beam-dp ledger URL --declare` makes one"
             raise LedgerError("ledger", self.name, condition)
         versions = list(connection.execute(sa.select(VERSION.c.version)).scalars().all())
         if versions != [SCHEMA_VERSION]:
             condition = "must be undamaged: its schema version is unreadable"
             if len(versions) == 1 and isinstance(versions[0], int) and versions[0] >= 1:
                 age = "a newer" if versions[0] > SCHEMA_VERSION else "an unpublished"
-                found = f"and is of {versions[0]}: {age} beam_dp wrote it"
-                condition = f"must be of schema {SCHEMA_VERSION}, {found}"
+                found = f"not schema {versions[0]}: {age} beam_dp wrote it"
+                condition = f"must have schema {SCHEMA_VERSION}, {found}"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
             # Not quick_check, which does not compare indexes with tables: queries read the indexes.
