@@ -68,11 +68,7 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 
 @dataclass(frozen=True)
 class OrderedAttribute(Attribute):
-    """An attribute whose levels have an order, so that intervals can be counted.
-
-    ``clip``: whether values below the first level or above the last count as that level.
-    The other fields are described in ``Attribute``.
-    """
+    """An attribute whose levels have an order; ``clip`` counts values beyond an end as that end."""
 
     clip: bool = field(default=False, kw_only=True)
 
@@ -176,10 +172,7 @@ class BinnedAttribute(OrderedAttribute):
     @property
     @abstractmethod
     def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """The first and the last integer in each bin; None if values are not integers.
-
-        Dates are counted in days and times in microseconds, like released values.
-        """
+        """The first and last integer (day, microsecond) in each bin; None for other values."""
 
     @property
     def bin_ends(self) -> tuple[NDArray[Any], NDArray[Any]]:

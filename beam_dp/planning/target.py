@@ -123,10 +123,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class TargetRanking:
-    """The mechanisms that meet an error target, the least epsilon first.
-
-    ``beyond``: the mechanisms that miss the target with every epsilon, the least error first.
-    """
+    """Mechanisms that meet an error target, least epsilon first; ``beyond``: those that don't."""
 
     job: PlanningJob | SparsePlanningJob
     target: Target

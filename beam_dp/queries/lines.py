@@ -26,10 +26,7 @@ class QueryReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class QueryLine:
-    """The query of a line, or the reason why the line is invalid; both are public.
-
-    ``text``: the query as JSON, shortened if it is very long.
-    """
+    """The query of a line or why it is invalid, both public; ``text``: JSON, shortened if long."""
 
     id: str | None
     text: str

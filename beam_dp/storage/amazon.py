@@ -209,10 +209,7 @@ def _keeps_deleted_objects(reason: str, cure: str) -> BucketSettingsError:
 def _pause_after_conflict(
     response: tuple[Any, Any] | None, attempts: int, **_: object
 ) -> float | None:
-    """Returns the seconds to wait before retrying a request that conflicted with another one.
-
-    Returns None for other failures: boto3 decides whether to retry those requests.
-    """
+    """Returns the seconds until a conflicting request is retried; None leaves it to boto3."""
     if response is None or response[0].status_code != 409 or attempts >= _MAX_ATTEMPTS:
         return None
     return 0.05 * 2.0**attempts

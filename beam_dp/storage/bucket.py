@@ -40,10 +40,7 @@ class BucketSettingsError(Exception):
 
 
 class FoundObject(NamedTuple):
-    """An object in a listing.
-
-    ``modified``: the time at which its content was written, in seconds since 1970, UTC.
-    """
+    """An object in a listing; its content is from ``modified``, in seconds since 1970, UTC."""
 
     name: str
     num_bytes: int
@@ -59,10 +56,7 @@ class Bucket(Protocol):
     """
 
     def check(self) -> None:
-        """Raises BucketSettingsError if no draft should be written here.
-
-        Reasons: the bucket keeps deleted objects or is open to the public; a permission is missing.
-        """
+        """Raises BucketSettingsError if it keeps deleted objects, is public, or lacks a right."""
 
     def create(self, name: str) -> str | None:
         """Creates an object without a file; returns its version, or None if the object exists."""

@@ -23,10 +23,7 @@ _PENDING_KEYS = 2**18
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Projection:
-    """Exact sums of the columns of all records. Secret: only a mechanism may read it.
-
-    ``sums``: shape (projection_width,), int64; exact, because the sums are not scaled yet.
-    """
+    """Exact unscaled int64 sums of the columns of all records; only a mechanism may read them."""
 
     sums: NDArray[np.int64]
 

@@ -15,11 +15,7 @@ Calibration = Literal["tight", "textbook"]
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound on the largest error of all answers at once, for one number of records.
-
-    ``max_error``: the bound on the error of every answer, in records.
-    ``failure_probability``: the probability that the bound fails; at 1 or more it is void.
-    """
+    """A bound on all errors at once, in records; void at a failure probability of 1 or more."""
 
     theorem: str
     num_records: int

@@ -46,10 +46,7 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Payment:
-    """The ledger entry that paid for a run; public.
-
-    ``state_number``: the number of the saved state from which the run resumed; 0 for a new run.
-    """
+    """The entry that paid for a run; public. ``state_number``: of the resumed state, or 0."""
 
     token: Token
     state_number: int = 0

@@ -220,10 +220,7 @@ class SparseMechanism(ABC):
         max_weight: int = 1,
         hash_key: HashKey | None = None,
     ) -> SparsePlan:
-        """Returns the plan of a release, from public numbers alone.
-
-        ``hash_key``: a key drawn before any record was read; by default a new key is drawn.
-        """
+        """Returns a plan from public numbers; draw ``hash_key`` before any record is read."""
         check_is("guarantee", guarantee, Guarantee)
         for name, value, most in (
             ("max_sparsity", max_sparsity, MAX_SPARSITY),

@@ -50,10 +50,7 @@ class ScoredPair:
     total_distance: float
 
     def bound(self, query: VectorQuery, value: float, most: float = math.inf) -> float:
-        """Returns a bound on the error of a value as the answer to a query about the pair.
-
-        ``most``: the largest possible answer, if f is never negative.
-        """
+        """Returns a bound on a value's error; ``most``: the largest answer, if f is never < 0."""
         values = query.constant + query.factor * np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
         around = float(sums_of(self.table, [query])[0])
