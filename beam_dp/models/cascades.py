@@ -1,4 +1,4 @@
-"""Sums of one large table into many small ones in few passes, and the reverse.
+"""Sums one large table into many small tables in few passes, and the reverse.
 
 A cascade is a tree of ever smaller tables. Its root has all axes; each child drops a large axis
 that the wanted tables below the child do not need. Summing the root down the cascade gives all

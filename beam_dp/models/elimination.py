@@ -133,7 +133,7 @@ def _eliminate(
     order: _Order,
     max_cells: float = math.inf,
 ) -> Triangulation:
-    """Returns the triangulation of a greedy order; neighbours include the attribute itself.
+    """Returns the triangulation of a greedy order; an attribute is its own neighbour, too.
 
     Stops with an incomplete triangulation as soon as it has more cells than the limit.
     """

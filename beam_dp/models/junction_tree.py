@@ -335,7 +335,7 @@ class _Marginals:
         return self._costs[key]
 
     def _root_of(self, wanted: int) -> int:
-        """Returns the clique at which a marginal is cheapest."""
+        """Returns the clique that computes a marginal with the fewest operations."""
         holding = [i for i, mask in enumerate(self._masks) if wanted & ~mask == 0]
         if holding:
             return min(holding, key=lambda i: self._num_cells(self._masks[i]))
@@ -414,7 +414,7 @@ _BELOW_ONE = 1 - 1e-9
 
 
 def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
-    """Returns records whose marginals inside cliques are close to the tree's.
+    """Returns records with marginals close to the tree's, for attributes in one clique.
 
     Returns: shape (number of attributes, num_records), int32: the codes of each attribute. Cells of
         probability 0 get no records. The order of the records has no meaning.

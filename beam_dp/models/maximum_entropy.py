@@ -7,10 +7,10 @@ follows a path: from independent attributes, each step p_k solves
     minimise  sum_j (N c_j(p) - y_j)^2 / (2 v_j)  +  penalty_k N KL(p || p_{k-1})
 
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
-geometrically (nonstationary iterated regularisation: strong structure is fitted without bias long
-before noise is fitted at all). The fit returns the step with the smallest estimated error. If
-another start is given, such as public records, a second path begins there. The whole fit is
-post-processing of released values.
+geometrically (nonstationary iterated regularisation: the path fits strong structure without bias
+long before it fits noise). The fit returns the step with the smallest estimated error. If another
+start is given, such as public records, a second path begins there. The whole fit is post-processing
+of released values.
 
 Each step minimises one smooth convex function under quadratic penalties. Limited-memory
 quasi-Newton steps (Nocedal, 1980) learn curvature from how the gradient changes along each step.
@@ -179,7 +179,7 @@ _PATIENCE = 3
 _TIE = 0.01
 # One-way tables have few cells and much data: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
-# Size, in standard deviations, of the shift of the observations that probes the fit's freedom.
+# The shift of the observations, in standard deviations, that probes the freedom of the fit.
 _PROBE = 0.1
 # Numbers of passes in fits of NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. The passes of
 # one fit depend on its noise; these constants do not.
@@ -255,9 +255,9 @@ def fit_maximum_entropy(
     (num_coefficients,). The fit returns the better result of both paths: a misleading start costs
     only time, except for errors in the error estimates.
 
-    Accuracy: the estimate is Stein's unbiased one of the weighted squared error of the
-    coefficients; its divergence term is measured by following the path once more from
-    observations that are shifted by small random signs.
+    Accuracy: the error estimate is Stein's unbiased estimate of the weighted squared error of the
+    coefficients. The fit measures the estimate's divergence term by following the path again with
+    observations shifted by small random signs.
 
     Reference: Hanke and Groetsch (1998) for the path; Stein (1981) and Ramani, Blu and Unser
     (2008) for the estimate.

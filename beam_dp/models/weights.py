@@ -63,7 +63,7 @@ class SparseWeights:
     so at least one slot stays free. c updates of at most m elements need m c + 1 slots; after that,
     slots are added.
 
-    Reference: Blum and Roth (2011), Algorithm 1, with a slot that is never taken.
+    Reference: Blum and Roth (2011), Algorithm 1, with one slot that always stays free.
 
     Example:
         >>> hypothesis = SparseWeights(4)

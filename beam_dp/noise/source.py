@@ -43,11 +43,11 @@ class NoiseSource:
     """
 
     def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        """Returns the values plus discrete Laplace noise, P(z) proportional to exp(-|z| / scale).
+        """Adds discrete Laplace noise to the values; P(z) is proportional to exp(-|z| / scale).
 
-        Privacy: epsilon = (L1 sensitivity of the values) / scale; pure differential privacy.
+        Privacy: pure differential privacy with epsilon = (L1 sensitivity of the values) / scale.
 
-        ``scale``: in (0, 2^50], in units of the values.
+        ``scale``: the scale of the noise, in units of the values, in (0, 2^50].
 
         Cost: about 1e-5 s per value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 2.
@@ -55,14 +55,14 @@ class NoiseSource:
         return _draw("laplace", values, scale)
 
     def gaussian(self, values: NDArray[np.int64], sigma: float) -> NDArray[np.int64]:
-        """Returns the values plus discrete Gaussian noise, P(z) ~ exp(-z^2 / (2 sigma^2)).
+        """Adds discrete Gaussian noise; P(z) is proportional to exp(-z^2 / (2 sigma^2)).
 
-        Privacy: rho = (L2 sensitivity of the values / sigma)^2 / 2; zero-concentrated. See
+        Privacy: zero-concentrated, with rho = (L2 sensitivity of the values / sigma)^2 / 2. See
         ``privacy.accounting.discrete_gaussian_mu`` for a tighter account on a fine grid.
 
-        ``sigma``: in (0, 2^50], in units of the values.
+        ``sigma``: the parameter of the noise, in units of the values, in (0, 2^50].
 
-        Cost: about 2e-5 s a value.
+        Cost: about 2e-5 s per value.
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 3.
         """
         return _draw("gaussian", values, sigma)
@@ -73,10 +73,11 @@ class NoiseSource:
         The exponential mechanism. Privacy: epsilon = 2 (sensitivity of every score) / scale, and
         epsilon^2 / 8 zero-concentrated (bounded range), for scores that need not be monotone.
 
-        ``scores``: shape (num_candidates,), at least one.
-        ``scale``: in (0, 2^50], in units of the scores.
+        ``scores``: one score per candidate, shape (num_candidates,), num_candidates >= 1.
+        ``scale``: the scale of the selection, in units of the scores, in (0, 2^50].
 
-        Reference: Durfee and Rogers (2019) for the bounded range; Gumbel noise compared exactly.
+        Reference: Durfee and Rogers (2019) for the bounded range; the sampler compares Gumbel noise
+        exactly.
         """
         _check_scale(scale)
         return int(_noisy_max(len(scores), scale)(scores.tolist()))
@@ -89,11 +90,11 @@ class NoiseSource:
         score) / scale, pure, for scores that need not be monotone. The loss has no bounded range,
         so its zero-concentrated bound is only epsilon^2 / 2.
 
-        ``scores``: shape (num_candidates,), at least one.
-        ``scale``: in (0, 2^50], in units of the scores.
+        ``scores``: one score per candidate, shape (num_candidates,), num_candidates >= 1.
+        ``scale``: the scale of the selection, in units of the scores, in (0, 2^50].
 
         Cost: up to 1e-5 s per candidate; the number of visits depends on the scores.
-        Reference: McKenna and Sheldon (2020), Theorem 1. The coins are tossed exactly.
+        Reference: McKenna and Sheldon (2020), Theorem 1. The coins have exact probabilities.
         """
         _check_scale(scale)
         exact, width = scores.tolist(), Fraction(scale)
@@ -112,7 +113,7 @@ class NoiseSource:
 
         This is discrete Laplace noise conditioned on being >= 0; shape (size,).
 
-        Cost: about 2e-5 s a value.
+        Cost: about 2e-5 s per value.
         """
         _check_scale(scale)
         drawn = np.zeros(0, np.int64)

@@ -15,7 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.noise.bound import log_normal
 from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 
-# Width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
+# The width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
 _SMOOTHING = 2
 # sqrt(pi / 8) = 0.62665706865775..., rounded up.
@@ -67,12 +67,13 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
 
     Proof. Draw g from the continuous N(x, s^2 - t^2) with t = 2, and then an integer z with weight
     exp(-(z - g)^2 / 2t^2). By Poisson's summation formula, the normaliser of z is within a factor 1
-    +- e of t sqrt(2 pi), e = 2 sum_k exp(-2 pi^2 t^2 k^2) < 1e-33. The two Gaussians convolve to
-    N(z; x, s^2), so the law of z is within a factor (1 + e)/(1 - e) of the discrete Gaussian's, at
-    every z. The continuous mechanism is (epsilon0, delta0)-DP with mu as above and z is computed
-    from it alone; m coordinates together change probabilities by at most exp(g), g = 3 m e, so the
-    discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40 coordinates g is below 1e-20;
-    the returned mu leaves a relative margin of 1e-12 in epsilon and delta.
+    +- e of t sqrt(2 pi), e = 2 sum_k exp(-2 pi^2 t^2 k^2) < 1e-33. The convolution of the two
+    Gaussians is N(z; x, s^2), so the probability of every z is within a factor (1 + e)/(1 - e) of
+    that under the discrete Gaussian. The continuous mechanism is (epsilon0, delta0)-DP with mu as
+    above and z is computed from it alone; m coordinates together change probabilities by at most
+    exp(g), g = 3 m e, so the discrete vector is (epsilon0 + 2g, exp(g) delta0)-DP. For m < 2^40
+    coordinates g is below 1e-20; the returned mu leaves a relative margin of 1e-12 in epsilon and
+    delta.
 
     The margin does not cover rounding: noise parameters are rounded up separately.
     """
@@ -80,7 +81,7 @@ def discrete_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def range_mu(epsilon: Real) -> Fraction:
-    """Returns a mu of every mechanism of range epsilon, sqrt(pi / 8) epsilon, rounded up.
+    """Returns sqrt(pi / 8) epsilon, rounded up: a mu for all mechanisms of range epsilon.
 
     A mechanism has range epsilon if, for the laws P and Q of any two neighbours, ln(P / Q) is
     within an interval of length epsilon. The exponential mechanism with 2 (sensitivity) / scale =
@@ -133,7 +134,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     log_delta = math.log(delta)
 
     def epsilon(log_excess: float) -> float:
-        excess = math.exp(log_excess)  # alpha - 1; the minimum is smooth on this scale
+        excess = math.exp(log_excess)  # alpha - 1; on a log scale, the minimum is smooth
         log_excess = math.log1p(excess)
         spent, share = rho * (1 + excess), (log_delta + log_excess) / excess
         tail = math.log1p(1 / excess)

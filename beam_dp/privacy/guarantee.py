@@ -19,12 +19,12 @@ MIN_EPSILON, MAX_EPSILON = 1e-300, 1e6
 MAX_RECORDS_PER_UNIT = 2**40
 # With a larger delta, a mechanism may publish a record outright with a real chance.
 MAX_DELTA = 1e-5
-# A smaller delta is a mistake, and its reciprocal exceeds all doubles.
+# A smaller delta is a mistake, and 1 / delta may exceed all doubles.
 MIN_DELTA = 1e-300
 
 
 class Neighboring(enum.StrEnum):
-    """The pairs of data sets that an observer must not be able to distinguish.
+    """The relation between two data sets that an observer must not be able to distinguish.
 
     ``ADD_OR_REMOVE_ONE``: one privacy unit with all its records is added or removed; the number of
     records is private. ``REPLACE_ONE``: one unit's records are replaced; the number of records is
@@ -52,7 +52,7 @@ class Guarantee:
         privacy_unit: the column whose values are the protected units, or ``"record"``.
         max_records_per_unit: the largest number of records used per unit, from 1 to 2^40; 1 for
             ``"record"``.
-        allow_large_delta: admits a delta above 1e-5, with which a mechanism might publish a record
+        allow_large_delta: allows a delta above 1e-5, with which a mechanism might publish a record
             outright; not part of the guarantee.
 
     Raises:
@@ -114,7 +114,7 @@ class Guarantee:
 
 
 def checked_delta(value: object) -> float:
-    """Returns a delta as a float."""
+    """Checks a delta, and returns it as a float."""
     delta = as_float("delta", value)
     if not (delta == 0 or MIN_DELTA <= delta < 1):
         condition = f"must be 0 (pure differential privacy), or >= {MIN_DELTA:g} and < 1"

@@ -39,7 +39,7 @@ class Loss:
     ``epsilon``: a bound in pure differential privacy; None if no epsilon is proved.
     ``slack``: the probability that these bounds do not apply; 0 if the bounds always apply. A
     mechanism of slack s has, for any two neighbours, laws (1 - s) P' + s P'' and (1 - s) Q' + s
-    Q'', and the bounds hold of P' and Q'.
+    Q'', and the bounds are true for P' and Q'.
     """
 
     rho: Fraction | None = None
@@ -59,9 +59,9 @@ class Loss:
 
         Privacy: rho is epsilon^2 / 2 (Bun and Steinke, 2016, Proposition 1.4) or, if smaller,
         epsilon, which bounds every Renyi divergence. mu solves Phi(-mu/2) = 1/(1 + e^epsilon): the
-        trade-off curve of pure privacy is the two chords from (0, 1) and (1, 0) to the corner (p,
-        p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three points, so
-        it is nowhere above the two chords. mu is rounded up.
+        trade-off curve of pure privacy consists of the two chords from (0, 1) and (1, 0) to the
+        corner (p, p), p = 1/(1 + e^epsilon); the convex curve of mu passes through the same three
+        points, so it is nowhere above the two chords. mu is rounded up.
         """
         epsilon = _exact("epsilon", epsilon)
         return cls(min(epsilon**2 / 2, epsilon), _mu_squared(epsilon), epsilon)
@@ -89,7 +89,7 @@ class Loss:
         Privacy: rho is mu^2 / 2. By mu-Gaussian privacy, a release is a function of one draw of a
         normal variable of mean 0 or mu (Blackwell), and no function raises a divergence. On a grid,
         a vector whose mu^2 is the sum of d^2 / (s^2 - 4) has the smaller rho of sum d^2 / (2 s^2)
-        (Canonne, Kamath and Steinke, 2020, Theorem 4) and mu up to a factor e^g of all
+        (Canonne, Kamath and Steinke, 2020, Theorem 4), and has this mu up to a factor e^g in all
         probabilities, g < 1e-25 for fewer than 2^28 coordinates (``discrete_gaussian_mu``).
         """
         mu_squared = _exact("mu", mu) ** 2
@@ -129,7 +129,7 @@ class Loss:
         return type(self)(rho, mu_squared, epsilon, times * self.slack)
 
     def covers(self, proved: Loss) -> bool:
-        """Returns whether a stated loss is at least the proved one.
+        """Returns whether a stated loss is at least the proved loss.
 
         Each stated bound must follow either from the proved bound of the same kind, or from a pure
         epsilon that is both stated and proved.

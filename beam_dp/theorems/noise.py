@@ -19,7 +19,7 @@ def laplace_error(
     *,
     grid: int | None = 1,
 ) -> float:
-    """Returns the error, in records, that discrete Laplace noise exceeds only rarely.
+    """Returns an error bound for discrete Laplace noise, in records.
 
     ``l1_sensitivity``: the largest L1 change D of all answers by one privacy unit, > 0.
     ``epsilon``: the epsilon spent on all answers together, finite and > 0.
@@ -48,7 +48,7 @@ def laplace_error(
 def laplace_theorem(
     num_queries: int, l1_sensitivity: float, epsilon: float, failure_probability: float
 ) -> Theorem:
-    """Returns ``laplace_error`` as a theorem."""
+    """Returns the bound of ``laplace_error`` as a theorem."""
     error = laplace_error(num_queries, l1_sensitivity, epsilon, failure_probability)
     name = "Laplace: Dwork and Roth (2014), Theorem 3.8"
     return Theorem(name, constant(failure_probability), constant(error))

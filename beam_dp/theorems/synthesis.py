@@ -192,8 +192,8 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
     a noisy number of records. ``textbook`` is 3 alpha N for the smallest alpha of the published
     theorem, with continuous noise and, for sparse queries, with ln s + 1 instead of ln|X|.
 
-    Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 for the printed 32;
-    Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
+    Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 instead of the printed
+    32; Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
 
     Example:
         >>> from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw

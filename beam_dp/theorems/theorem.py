@@ -24,7 +24,7 @@ class Bound:
 
     @property
     def max_error_fraction(self) -> float:
-        """The bound as a share of the records."""
+        """The bound divided by the number of records."""
         return self.max_error / self.num_records
 
     @property
@@ -87,7 +87,7 @@ def constant(value: float) -> Callable[[int], float]:
 
 
 def checked_fraction(max_error_fraction: float) -> float:
-    """Refuses a share of the records outside (0, 1]."""
+    """Refuses a fraction of the records outside (0, 1]."""
     return checked_number(
         "max_error_fraction", max_error_fraction, above=0, most=1, note=", a share of the records"
     )

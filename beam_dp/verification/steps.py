@@ -73,7 +73,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
 
 @functools.lru_cache(maxsize=256)
 def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
-    """Returns an epsilon that mu-Gaussian privacy implies at delta, also for noise on a grid.
+    """Returns an epsilon that mu-Gaussian privacy implies at delta, even for noise on a grid.
 
     The vector of noisy integers may have up to 2^40 coordinates; mu^2 is the sum of d^2 / (s^2 - 4)
     over the coordinates. The probability of each outcome is then within a factor e^g, g < 1e-20, of
@@ -106,7 +106,7 @@ def _near_epsilon(mu: float, delta: Fraction) -> float:
             density, first, second = _parts(step, epsilon)
             found = density * (first - second)
             change = (found.ln() - _decimal(delta).ln()) * found / (density * second)
-            # A step that is too long must not lead below 0.
+            # A step that is too long must not make epsilon negative.
             epsilon = max(epsilon + change, epsilon / 4)
             if abs(change) < epsilon * Decimal(2) ** -50:
                 break
@@ -204,7 +204,7 @@ EXPONENTIAL = "McSherry and Talwar (2007); Dong, Durfee and Rogers (2020)"
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step, and its privacy loss."""
+    """One step of a mechanism, and the step's privacy loss."""
 
     what: str
     formula: str

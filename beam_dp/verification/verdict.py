@@ -1,4 +1,4 @@
-"""The result of verifying a release: its steps, their total, and the figures of the card."""
+"""The result of verifying a release: the steps, the total, and the figures of the card."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _short(value: Any) -> str:
 
 
 def misread(release: Release) -> list[str]:
-    """Returns the places where the card of a release differs from the release that was read.
+    """Returns the differences between a release's card and the card written from the read release.
 
     Reading a release ignores or recomputes some fields of its card. Comparing the card with one
     written from the release that was read therefore reveals every wrong field.

@@ -220,7 +220,7 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian(plans.Mechanism):
-    """Adds discrete Gaussian noise to the workload, then fits.
+    """Measures the workload with discrete Gaussian noise, and fits a distribution.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
     ``tight`` measures residuals with the best variances for the workload, calibrated exactly (see
@@ -229,7 +229,7 @@ class Gaussian(plans.Mechanism):
     unit, on the integers, calibrated through zero-concentrated privacy.
 
     Args:
-        calibration: ``tight`` or ``textbook``.
+        calibration: the method described above, ``tight`` or ``textbook``.
         max_unit_cost: see ``MWEM``.
 
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
@@ -275,7 +275,7 @@ def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ..
 
 @dataclasses.dataclass(frozen=True)
 class Laplace(plans.Mechanism):
-    """Adds discrete Laplace noise to tables, then fits.
+    """Measures tables with discrete Laplace noise, and fits a distribution.
 
     Privacy: pure epsilon, for the relation and unit of the guarantee; a delta is not spent. A
     record changes one cell of each of m tables by one. With equal shares of epsilon, the scale is m
@@ -284,7 +284,7 @@ class Laplace(plans.Mechanism):
     joint table, and uses the shares that are predicted to be best.
 
     Args:
-        calibration: ``tight`` or ``textbook``.
+        calibration: the method described above, ``tight`` or ``textbook``.
 
     Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
     """
@@ -337,12 +337,13 @@ class MWEM(plans.Mechanism):
         num_rounds: the number of selection rounds, >= 1. With ``"annealed"``, the number depends on
             the results of the rounds. None measures at once the tables that are predicted to be
             best.
-        calibration: ``tight`` or ``textbook``.
+        calibration: the method described above, ``tight`` or ``textbook``.
         max_unit_cost: the limit C: the records of a unit are kept up to the joint cost of C equal
-            records, and up to ``max_records_per_unit``. The more the records differ, the more are
-            kept; the noise is that for C records. Requires Gaussian noise, add-or-remove-one, and
-            measuring everything at once. ``"planned"`` sets the cost of ``max_records_per_unit``
-            records that agree as often as random codes. See ``unit_costs``.
+            records, and up to ``max_records_per_unit``. A unit with different records keeps more
+            records than a unit with equal ones; the noise is calibrated for C records. Requires
+            Gaussian noise, add-or-remove-one, and measuring everything at once. ``"planned"`` sets
+            the cost of ``max_records_per_unit`` records that agree as often as random codes. See
+            ``unit_costs``.
         stop_below: for ``textbook`` only: the error below which the rounds end, as a share of the
             records, in (0, 1].
 

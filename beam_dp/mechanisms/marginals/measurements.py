@@ -55,10 +55,11 @@ def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     """Returns ``grid`` times the residual of a table, exactly, in integers modulo 2^64.
 
     Noise is added modulo 2^64, too, so a sum that wraps is the true noisy sum modulo 2^64, and as
-    private for any counts. Tables are not clipped here. Residuals of several tables are measured
-    together, and their joint change by a replacement depends on the attributes in which the two
-    records agree. Clipping each table separately would break this dependence. Sums are correct if
-    ``grid`` times the number of records is below 2^63; planning refuses a larger public number.
+    private for any counts. This function does not clip tables. Residuals of several tables are
+    measured together, and their joint change by a replacement depends on the attributes in which
+    the two records agree. Clipping each table separately would break this dependence. Sums are
+    correct if ``grid`` times the number of records is below 2^63; planning refuses a larger public
+    number.
 
     Along an axis of size s, the residual is the table minus its mean; s times the residual is a
     whole number.
@@ -263,7 +264,7 @@ def table_strategy(
 
     ``shares``: relative shares of epsilon, one per table, > 0, with any sum; equal by default.
 
-    Privacy: epsilon, pure. Adding or removing a record changes one cell of each table by 1,
+    Privacy: pure epsilon. Adding or removing a record changes one cell of each table by 1,
     replacing a record changes two cells, and k records of a unit change the cells k times as much.
     The scale of a table is this L1 sensitivity divided by the table's part of epsilon. The parts
     are rational numbers that add up to epsilon, and each scale is rounded up.
@@ -363,7 +364,7 @@ def _best_shares(
 
     Returns: One share per table; None if no table is worth measuring.
 
-    Reference: Hunter and Lange (2004) for minimising by such bounds.
+    Reference: Hunter and Lange (2004) for minimisation with upper bounds.
     """
     domain = workload.domain
     supports = [domain.axes(names) for names in workload.closure()]

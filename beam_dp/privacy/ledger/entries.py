@@ -57,7 +57,7 @@ def parse_url(text: str) -> sa.URL:
     """Returns the parsed URL of a ledger, with the driver of sqlite or psycopg."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # bytes of the command line that are not text
+    except UnicodeEncodeError:  # undecodable bytes from the command line
         _refuse_unseen(text)
     if "://" not in text:
         looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
@@ -350,7 +350,7 @@ def over_budget(
     if which is not None and account.admits_slack(loss):
         requested, left = float(filters.cost(which, loss) or 0), float(account.left(which, loss))
         if left < 1e-12 * requested:
-            left = 0.0  # a rest of rounding
+            left = 0.0  # only a rounding error is left
         said.append(f"requested {filters.UNITS[which]} {requested:.6g}, remaining {left:.6g}")
     spenders = sorted(paid, key=lambda token: token.guarantee.epsilon, reverse=True)[:3]
     if spenders:

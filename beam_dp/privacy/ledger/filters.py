@@ -1,4 +1,4 @@
-"""Privacy filters: whether one more release fits a budget, adaptively.
+"""Privacy filters: decide adaptively whether one more release fits a budget.
 
 An analyst looks at one release before asking for the next, so the parameters of a release may
 depend on the noise of earlier releases. A *filter* is a stopping rule whose guarantee is valid even
@@ -60,19 +60,20 @@ first release fits ``gaussian`` but not ``zcdp``.
 
 **Pure releases first.** ``pure_first``, the default, adds up epsilons until the first release that
 is not pure: one without an epsilon, or with a slack (below). Let e1 be the sum of the epsilons
-before it. From this release on, the rule above and the rule for slacks apply with the budget
-(epsilon - e1, delta), as ``auto`` applies both rules from the first release on. This release
+before this release. From this release on, the rule above and the rule for slacks apply with the
+budget (epsilon - e1, delta), as ``auto`` applies both rules from the first release on. This release
 decides the fixed filter and the part for slacks, which then count this release and all later
 releases (pure ones by rho or mu). ``pure`` still compares the sum of all epsilons with epsilon.
 Claim: this keeps (epsilon, delta). Proof. The analyst's coins are the same for both neighbours, so
 fix them. Let h be the outputs before the switch, or all outputs of a transcript without a switch.
-No h is a prefix of another h, so each transcript has exactly one h. A release is chosen from the
-outputs before it. So h determines the epsilons of its releases, their sum e1(h) <= epsilon, and the
-next release if it is not pure. So h also determines the filter, its limit and the part for slacks,
-before any noise that the filter counts is drawn. The probabilities of each output in h, given the
-earlier outputs, differ by a factor of at most e^epsilon_i, so P(h) <= e^e1(h) Q(h). Given h, the
-later releases obey the rule for a budget that is now fixed: P(S | h) <= e^(epsilon - e1(h)) Q(S |
-h) + delta for every set S of transcripts, trivially so if no release follows. Therefore
+No h is a prefix of another h, so each transcript has exactly one h. The choice of a release depends
+only on the outputs before it. So h determines the epsilons of its releases, their sum e1(h) <=
+epsilon, and the next release if it is not pure. So h also determines the filter, its limit and the
+part for slacks, before any noise that the filter counts is drawn. The probabilities of each output
+in h, given the earlier outputs, differ by a factor of at most e^epsilon_i, so P(h) <= e^e1(h) Q(h).
+Given h, the later releases obey the rule for a budget that is now fixed: P(S | h) <= e^(epsilon -
+e1(h)) Q(S | h) + delta for every set S of transcripts, trivially so if no release follows.
+Therefore
 
     P(S) = sum over h of P(h) P(S | h)
         <= sum over h of P(h) (e^(epsilon - e1(h)) Q(S | h) + delta)
@@ -80,11 +81,11 @@ h) + delta for every set S of transcripts, trivially so if no release follows. T
          = e^epsilon Q(S) + delta.
 
 Both inequalities also hold with P and Q exchanged, under either neighbouring relation. Two kinds of
-output may be paid for before the switch and shown after it; h contains all of both, which only
-reveals more. Windows are one release, in which no part depends on the use of earlier parts. A pure
-run that is still open may, as shown above, draw a randomised response when it is paid for and
-continue without the records: h contains the response, and the run's later answers are coins of the
-analyst.
+output may be paid for before the switch and shown after it; h contains this output completely,
+which only reveals more. Windows are one release, in which no part depends on the use of earlier
+parts. A pure run that is still open may, as shown above, draw a randomised response when it is paid
+for and continue without the records: h contains the response, and the run's later answers are coins
+of the analyst.
 
 e1 must be fixed at the same time as the filter. If later pure releases were also subtracted from
 the filter's epsilon, the analyst could choose that epsilon from the filter's own noise. The margin
@@ -218,7 +219,7 @@ class Account:
             return self.delta
         left = self._slack_left(next_loss)
         if left < Fraction(self.delta) / 10**12:
-            return 0.0  # a rest of rounding
+            return 0.0  # only a rounding error is left
         typed = float(f"{float(left):.6g}")
         return typed if typed <= left else down_to_digits(float(left), 6)
 
@@ -318,7 +319,7 @@ class Account:
         # A number that a user typed, such as the total budget, must not come back as 0.999999.
         typed = float(f"{largest:.6g}")
         if largest < 1e-12 * self.epsilon:
-            return 0.0  # a rest of rounding
+            return 0.0  # only a rounding error is left
         if abs(typed - largest) <= 1e-8 * largest and self.fits(loss_of(kind, typed, delta)):
             return typed
         return down_to_digits(largest, 6)
@@ -338,7 +339,7 @@ class Account:
         return gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
 
     def spent_epsilon(self) -> float:
-        """Returns the epsilon of the history at the budget's delta, rounded up.
+        """Returns the total epsilon of the releases so far at the budget's delta, rounded up.
 
         The releases so far would guarantee this epsilon if they had been fixed in advance. An
         adaptive sequence of releases only guarantees the budget itself.

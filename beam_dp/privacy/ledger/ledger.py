@@ -1,8 +1,8 @@
 """`Ledger`: declares budgets, records releases, and refuses releases that do not fit.
 
-A total budget is declared for a dataset id. Every release is then recorded before it is made
-(``spend``) and marked when it is complete (``mark_released``). No entry is ever changed or removed:
-a failed release has still spent its budget, because someone may have seen its noise.
+Users declare a total budget for a dataset id. Every release is then recorded before it is made
+(``spend``), and marked when it is complete (``mark_released``). No entry is ever changed or
+removed: a failed release has still spent its budget, because someone may have seen its noise.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Ledger:
             epsilon,
             delta,
             privacy_unit,
-            neighboring,  # type: ignore[arg-type]  # its value is taken, too
+            neighboring,  # type: ignore[arg-type]  # a string is accepted
             composition or filters.DEFAULT_COMPOSITION,
         )
         if dataset.delta > MAX_DELTA and not allow_large_delta:
@@ -154,7 +154,7 @@ class Ledger:
         Returns: A token for the transform and for ``mark_released``. The entry is durable.
 
         Raises:
-            OverBudgetError: if the release does not fit the rest of the budget.
+            OverBudgetError: if the release does not fit the remaining budget.
             LedgerError: if the dataset id is unknown, or was declared with another unit or
             relation.
             InputError: if the parameters are not JSON, or too long.
@@ -177,8 +177,9 @@ class Ledger:
     ) -> tuple[Entry, bool]:
         """Pays for a release with a unique id, unless an entry with this id was already paid.
 
-        Use it for a job that is restarted and continues the same release. If several callers use
-        the same id, even concurrently, only one pays. An existing entry keeps its origin.
+        Use ``spend_once`` for a job that may be restarted and then continues the same release. If
+        several callers use the same id, even concurrently, only one pays. An existing entry keeps
+        its origin.
 
         Privacy: a caller that continues an entry may only complete the release that the entry paid
         for: a second draw of noise is not paid for.

@@ -91,7 +91,7 @@ RELEASES = sa.Table(
     sa.Column("dataset_id", sa.ForeignKey(DATASETS.c.dataset_id), primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("mechanism", sa.Text, nullable=False),
-    sa.Column("guarantee", sa.Text, nullable=False),  # JSON, as are the next two
+    sa.Column("guarantee", sa.Text, nullable=False),  # JSON, like the next two columns
     sa.Column("loss", sa.Text, nullable=False),
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("spent_at", sa.String(40), nullable=False),
@@ -282,7 +282,7 @@ class Rows:
         self._name = name
 
     def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
-        """Returns the tokens of all releases, in order. Skips the parameters: they may be long."""
+        """Returns the tokens of all releases, in order. Skips the long parameters."""
         columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
         mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
         rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
@@ -302,7 +302,7 @@ class Rows:
         return tokens
 
     def entries(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Entry]:
-        """Returns the entries that a condition selects, in order."""
+        """Returns the entries that match a condition, in order."""
         joined = RELEASES.outerjoin(
             COMPLETIONS,
             sa.and_(
