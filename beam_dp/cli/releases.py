@@ -170,7 +170,7 @@ def _compared(first: Release, second: Release, workload: Workload | None) -> lis
     except InputError as error:
         if error.name != "workload":
             raise
-        condition = "must be given: A and B were made for no marginal that is the same"
+        condition = "must be given: A and B were not made for a common marginal"
         raise refused("marginal", None, condition) from None
 
 

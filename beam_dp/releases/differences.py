@@ -123,7 +123,7 @@ def marginal_differences(
     if workload is None:
         shared = tuple(each for each in first.workload if each in set(second.workload))
         if not shared:
-            condition = "must be given: the releases were made for no marginal that is the same"
+            condition = "must be given: the releases were not made for a common marginal"
             raise InputError("workload", len(first.workload), condition)
         workload = Workload(domain, shared)
     both = zip(first.answer(workload), second.answer(workload), strict=True)

@@ -148,7 +148,7 @@ def read_release(directory: str | os.PathLike[str], *, kind: Any = Release) -> R
         condition = error.condition + commit.advice_on_drafts(store, directory)
         raise cards.ReleaseError(os.fspath(directory), condition) from None
     if not isinstance(release, kind):
-        condition = f"must hold {with_article(kind)}; this is {with_article(type(release))}"
+        condition = f"must contain {with_article(kind)}; this is {with_article(type(release))}"
         raise cards.ReleaseError(os.fspath(directory), condition)
     return release
 
@@ -176,7 +176,7 @@ def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
         return store.read(cards.CARD)
     except FileNotFoundError:
         if store.fingerprint(cards.HORIZON) is not None:
-            condition = "holds the releases of many windows: read_windows reads them"
+            condition = "contains the releases of many windows: use read_windows"
             raise cards.ReleaseError(os.fspath(directory), condition) from None
         raise
 

@@ -63,10 +63,10 @@ class LeftOut:
     def check(self, domain: Domain) -> None:
         """Raises InputError if the counts belong to another domain."""
         if tuple(self.counts) != domain.names:
-            condition = "must be one of each attribute, in the order of the domain"
+            condition = "must be one count per attribute, in the order of the domain"
             raise InputError("left_out", "counts", condition)
         if (self.impossible is None) == bool(domain.impossible):
-            condition = "must be a count where the domain declares combinations, and only there"
+            condition = "must be a count if and only if the domain declares impossible combinations"
             raise InputError("left_out", "impossible", condition)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class LeftOut:
         fields = {"counts": dict, "noise": dict, "budget": dict}
         for name, kind in fields.items():
             if not isinstance(parsed, dict) or not isinstance(parsed.get(name), kind):
-                raise InputError("left_out", name, "must be there and be a JSON object")
+                raise InputError("left_out", name, "must be present and be a JSON object")
         if parsed["noise"].get("distribution") != "discrete_laplace":
             raise InputError("left_out", "noise", "must be discrete_laplace")
         found = cls(

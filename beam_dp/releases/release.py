@@ -130,7 +130,7 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain_json(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError("card", value, "must hold finite numbers only")
+        raise InputError("card", value, "must contain finite numbers only")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    raise InputError("card", type(value).__name__, "must hold JSON values only")
+    raise InputError("card", type(value).__name__, "must contain JSON values only")

@@ -84,7 +84,7 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         *told.sections,
         _ledger_section(release, beside.entry),
         _citation_section(release, beside.verification),
-        section("All that the card says", details),
+        section("Everything on the card", details),
     ]
     name, mechanism = text(release.id), text(release.mechanism)
     lead = paragraph(f"Mechanism {mechanism}, {release.ID_OF} <code>{name}</code>", "muted")

@@ -188,7 +188,7 @@ def test_describe_shows_answers_and_answer_refuses_them(tmp_path, capfd, monkeyp
     assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
     assert cli.main(["answer", directory, "--marginal", "sex"]) == 2
     assert capfd.readouterr().err.endswith(
-        "holds answers and can answer no further queries: see beam-dp describe\n"
+        "contains answers and can't answer further queries: see beam-dp describe\n"
     )
     (path,) = (tmp_path / "out").glob("answers-*.avro")
     path.write_bytes(path.read_bytes()[:-1] + b"x")

@@ -200,7 +200,7 @@ def test_job_refuses_to_run_over_drafts_of_a_job_killed_before_its_card(
             pipeline.run().wait_until_finish()
     assert [path[:7] for path in everything_under(tmp_path / "out")][:1] == [".draft-"]
     assert main(job_flags(tmp_path)) == 2
-    assert "must hold no drafts of another job" in capfd.readouterr().err
+    assert "must not contain drafts of another job" in capfd.readouterr().err
     assert len(set(DRAWS)) == 1
     assert beam_dp_main(["finish", str(tmp_path / "out")]) == 0
     assert main(job_flags(tmp_path)) == 0

@@ -111,7 +111,7 @@ def draft_in(output: Path) -> None:
     (draft / "records-000.avro").write_bytes(b"private")
 
 
-OTHER_JOB = "must hold no drafts of another job: stop that job if it is running, then run"
+OTHER_JOB = "must not contain drafts of another job: stop that job if it is running, then run"
 
 
 @pytest.mark.mostly_slow(one_in=2, start=0)

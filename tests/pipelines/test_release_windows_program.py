@@ -295,7 +295,7 @@ def test_rejects_drafts_of_another_job_before_payment(tmp_path, capsys, preview)
     ledger, argv = paid_job(tmp_path, **preview)
     (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
     assert main(argv) == 2
-    line = f"error: --output: '{tmp_path}/out' is refused; must hold no drafts of another job: "
+    line = f"error: --output: '{tmp_path}/out' is refused; must not contain drafts of another job: "
     assert line in capsys.readouterr().err
     assert ledger.entries("visits") == [] and not (tmp_path / "out" / "horizon.json").exists()
 

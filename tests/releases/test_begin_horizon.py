@@ -158,7 +158,7 @@ def test_drafts_of_another_job_block_a_new_horizon_but_not_a_resumed_one(place):
         if is_begun:
             assert begin_horizon(place.url(), CARD, SECOND) == FIRST
             continue
-        with pytest.raises(InputError, match=r"^output: .* must hold no drafts of another job"):
+        with pytest.raises(InputError, match=r"^output: .* must not contain drafts of another job"):
             begin_horizon(place.url(), CARD, FIRST)
         assert "horizon.json" not in place.names()
         assert finish_writing(place.url()) is False
@@ -209,7 +209,7 @@ def test_kill_at_any_step_leaves_no_partial_file(tmp_path, monkeypatch, method, 
 
 def test_read_release_rejects_a_horizon(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
-    with pytest.raises(ReleaseError, match="holds the releases of many windows: read_windows"):
+    with pytest.raises(ReleaseError, match="contains the releases of many windows: use"):
         read_release(tmp_path)
 
 

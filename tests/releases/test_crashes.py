@@ -127,7 +127,7 @@ def test_never_commits_content_that_differs_from_the_draw(place, monkeypatch):
         return dataclasses.replace(original(*args), sha256="0" * 64)
 
     monkeypatch.setattr(kind, "write_draft", damages)
-    with pytest.raises(InputError, match=r"output: .* what was written is not what is read"):
+    with pytest.raises(InputError, match=r"output: .* the file does not contain what was written"):
         commit_release(OURS, place.url())
     assert place.names() == []
 
@@ -140,8 +140,8 @@ def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
     with pytest.raises(InputError) as error:
         check(place.url())
     assert str(error.value) == (
-        f"output: '{place.url()}' is refused; must hold no drafts of another job: stop that job if"
-        f" it is running, then run `beam-dp finish {place.url()}`, which withdraws its drafts"
+        f"output: '{place.url()}' is refused; must not contain drafts of another job: stop that job"
+        f" if it is running, then run `beam-dp finish {place.url()}`, which withdraws its drafts"
     )
     assert place.names() == before
     assert finish_writing(place.url()) is False and place.names() == []

@@ -64,7 +64,7 @@ def test_rejects_unpaired_surrogates(hostile, change):
     ("change", "message"),
     [
         (lambda card: card.update(noise=[3]), "must be a list of JSON objects"),
-        (lambda card: card["versions"].update(numpy=3), "must be texts"),
+        (lambda card: card["versions"].update(numpy=3), "must be strings"),
         (lambda card: card["errors"][0].update(bound=10**400), "finite numbers >= 0"),
         (lambda card: card["workload"]["marginals"].append(["x" * 10**6]), "known are"),
         (lambda card: card["workload"].update({"x" * 10**6: 0}), "must have marginals"),

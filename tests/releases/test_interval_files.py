@@ -158,7 +158,7 @@ def last_number(name: str, value: float) -> Callable[[dict[str, bytes]], Any]:
     ("choice", "change", "message"),
     [
         (WINDOWS, last_number("estimate", np.nan), "not finite"),
-        (WINDOWS, last_number("top", 0.5), "must hold integers"),
+        (WINDOWS, last_number("top", 0.5), "must contain integers"),
         (WINDOWS, last_number("top", -1), "must hold integers from 0"),
         (WINDOWS, last_number("top", 2**40), "must hold integers from 0"),
         (WINDOWS, last_number("sizes", 22), "must not decrease, from at most"),

@@ -39,7 +39,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "no hard links": ("os.link", no_links, "Operation not permitted"),
     "no folder can be made": ("tempfile.mkdtemp", read_only, "Read-only file system"),
     "no file can be made durable": ("os.fsync", read_only, "Read-only file system"),
-    "a link replaces what is there": ("os.link", overwriting, "can be taken twice"),
+    "a link replaces what is there": ("os.link", overwriting, "can replace an existing file"),
     "nothing can be moved": ("os.replace", closed, "Permission denied"),
 }
 

@@ -304,7 +304,7 @@ def _card(**changes):
         (_card(num_records={"noisy": -1}), "must be "),
         (_card(num_records={"noisy": 10, "public": 10}), "must be "),
         (_card(num_records={}), "must be "),
-        (_card(mechanism=None), "must be there and be of type str"),
+        (_card(mechanism=None), "must be present and of type str"),
         (_card(guarantee={}), "guarantee"),
         (_card(guarantee={**OURS.guarantee.to_json(), "epsilon": -1}), "epsilon = -1"),
         (_card(guarantee={**OURS.guarantee.to_json(), "epsilon": 10**400}), "card.json"),
@@ -346,7 +346,7 @@ def test_reads_a_release_of_the_expected_kind(directory, kind):
 
 
 def test_rejects_a_release_of_another_kind(directory):
-    told = "is refused; must hold a SparseRelease; this is a SyntheticDatabase$"
+    told = "is refused; must contain a SparseRelease; this is a SyntheticDatabase$"
     with pytest.raises(ReleaseError, match=told):
         read_release(directory, kind=SparseRelease)
 

@@ -103,7 +103,10 @@ def many_attributes(card: dict[str, Any]) -> None:
         (lambda card: card.update(end=card["start"]), "end = "),
         (lambda card: card.update(start=10**400), "end = "),
         (lambda card: card["domain"].clear(), "domain"),
-        (lambda card: card.update(workload=asked(["member"])), "no marginal of its card"),
+        (
+            lambda card: card.update(workload=asked(["member"])),
+            "a table that its card does not name",
+        ),
         (lambda card: card.update(workload=asked(["hours"], *OWN)), "one of each marginal"),
         (lambda card: card["workload"].update(marginals=[["x"]]), "known are"),
         (lambda card: card["guarantee"].update(epsilon=0), "epsilon"),
@@ -167,8 +170,8 @@ def test_unchanged_rows_are_not_rejected(tmp_path):
     ("change", "message"),
     [
         (lambda rows: rows.pop(), "one of each marginal"),
-        (lambda rows: rows.append(rows[0]), "one twice"),
-        (lambda rows: rows[0].update(attributes=["hours"]), "no marginal of its card"),
+        (lambda rows: rows.append(rows[0]), "a table twice"),
+        (lambda rows: rows[0].update(attributes=["hours"]), "a table that its card does not name"),
         (lambda rows: rows[0].update(shape=[8, 1]), "shape is not its domain's"),
         (lambda rows: rows[0].update(values=np.zeros(7)), "shape is not its domain's"),
         (lambda rows: rows[0]["values"].fill(np.nan), "not finite"),

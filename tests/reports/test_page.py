@@ -69,7 +69,7 @@ def test_makes_a_page_for_every_kind_of_release(kind):
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
-    assert {"The promise", "The ledger", "How to cite", "All that the card says"} <= {
+    assert {"The promise", "The ledger", "How to cite", "Everything on the card"} <= {
         *parsed.texts["h2"]
     }
     assert f"{release.guarantee.epsilon:g}" in parsed.texts["dd"]

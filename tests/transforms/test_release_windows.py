@@ -141,7 +141,7 @@ def test_refuses_horizon_of_an_earlier_version_without_time_columns(tmp_path):
     card = json.loads((tmp_path / "horizon.json").read_text())
     card["source"] = {}
     (tmp_path / "horizon.json").write_text(json.dumps(card))
-    line = r"^event_time: 't' is refused; must be what the horizon was begun with, and horizon.json"
+    line = r"^event_time: 't' is refused; must be the horizon's first value, which horizon.json"
     rows = beam.Pipeline() | beam.Create(ROWS)
     with pytest.raises(InputError, match=line):
         _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, "t", "arrival")
@@ -166,7 +166,7 @@ def test_refuses_to_continue_with_another_topic(tmp_path):
         _ = records({**visits, "num_partitions": 3}) | release
     with pytest.raises(InputError, match=r"^topic: 'calls' is refused; must be 'visits', as hori"):
         _ = records({**visits, "topic": "calls"}) | release
-    with pytest.raises(InputError, match=r"^topic: 'visits' .* what the horizon was begun with"):
+    with pytest.raises(InputError, match=r"^topic: 'visits' .* the horizon's first value"):
         _ = records(visits) | ReleaseWindows(SURE, tmp_path / "without", without, "t", "arrival")
     with pytest.raises(InputError, match=r"^num_partitions: 3 is refused; must be 2, as horizon"):
         begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})

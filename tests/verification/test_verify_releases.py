@@ -206,7 +206,7 @@ def test_notes_that_a_custom_mechanism_may_draw_more_noise(tmp_path):
 
     release = RELEASES[f"rounds, {ADDED}"]()
     found = verified_after(release, own, tmp_path / "with tables")
-    assert found is not None and any("drew no more than the tables" in n for n in found.notes)
+    assert found is not None and any("drew no noise besides" in n for n in found.notes)
 
     def of_nothing(card: dict[str, Any]) -> None:
         own(card)
@@ -274,7 +274,7 @@ def test_notes_truncated_queries():
     rows = [{**row, "query": cut[:2000]} for row in release.rows]
     object.__setattr__(release, "rows", rows)
     found = verify_release(release)
-    assert found.holds and "were only compared with" in found.notes[0]
+    assert found.holds and "were compared only with" in found.notes[0]
     object.__setattr__(release, "rows", [{**rows[0], "query": cut[:1999]}])
     with pytest.raises(InputError, match="must be a query of the domain"):
         verify_release(release)

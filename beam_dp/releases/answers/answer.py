@@ -13,5 +13,5 @@ from beam_dp.releases.answers.release import AnswersRelease
 def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
     """Raises an error: a release of answers can't answer further queries."""
     refuse_others(options, ("interval", "quantile", "sparse"))
-    condition = "holds answers and can answer no further queries: see beam-dp describe"
+    condition = "contains answers and can't answer further queries: see beam-dp describe"
     raise InputError("release", options.directory, condition)

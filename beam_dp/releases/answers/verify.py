@@ -41,7 +41,7 @@ def verify_answers(release: AnswersRelease) -> Verification:
     """Verifies answers with noise on each answer, or from a hypothesis that learns."""
     plan = release.stated.get("plan")
     if not isinstance(plan, Mapping):
-        raise InputError("plan", plan, "must be there: without it no noise is stated")
+        raise InputError("plan", plan, "must be present, because the plan states the noise")
     if "choice" in plan:
         return _verify_top_queries(release)
     return _verify_linear_answers(release) if "distribution" in plan else verify_online(release)
@@ -67,8 +67,8 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
     figures.at_least("num_queries", plan["num_queries"], least, most)
     if num_cut:
         notes.append(
-            "A query is too long for the file, which holds its first letters: the sensitivities are"
-            " those of the card, and were only compared with those of the other queries."
+            "The file truncates a long query. The sensitivities are therefore the figures of the"
+            " card, which were compared only with the sensitivities of the other queries."
         )
     steps = linear_answer_steps(plan, None if num_cut else found)
     figures.loss("plan.loss", plan["loss"], composed(step.loss for step in steps))

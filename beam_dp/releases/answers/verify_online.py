@@ -60,7 +60,7 @@ def verify_online(release: AnswersRelease) -> Verification:
     figures, card = Figures(), release.card
     plan, settings = card["plan"], card.get("settings")
     if not isinstance(settings, Mapping):
-        raise InputError("settings", settings, "must be there: without them no noise is stated")
+        raise InputError("settings", settings, "must be present, because they state the noise")
     _check_names(card, plan, settings)
     _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
@@ -180,7 +180,7 @@ def online_steps(
     """
     noise = settings.get("noise")
     if not isinstance(noise, Mapping):
-        raise InputError("settings", "noise", "must be there")
+        raise InputError("settings", "noise", "must be present")
     k = guarantee.max_records_per_unit
     most = checked_integer("max_above", noise.get("max_above"), 1)
     steps = []

@@ -138,14 +138,14 @@ def check_fields(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
     check_types(fields, {**types, "versions": dict})
     versions = fields["versions"]
     if not all(isinstance(version, str) for version in versions.values()):
-        raise InputError("versions", len(versions), "must be texts")
+        raise InputError("versions", len(versions), "must be strings")
 
 
 def check_types(fields: Mapping[str, Any], types: Mapping[str, type]) -> None:
     """Raises InputError if fields are missing or have another type."""
     for name, kind in types.items():
         if not isinstance(fields.get(name), kind):
-            raise InputError("card", name, f"must be there and be of type {kind.__name__}")
+            raise InputError("card", name, f"must be present and of type {kind.__name__}")
 
 
 # The exceptions that reading an untrusted file may raise.
@@ -223,5 +223,5 @@ def _check_depth_and_texts(parsed: Any) -> None:
 def _check_unicode(text: str) -> None:
     try:
         text.encode()
-    except UnicodeEncodeError:  # a JSON escape may hold half a character
-        raise InputError("card", text, "must hold Unicode texts only") from None
+    except UnicodeEncodeError:  # a JSON escape may be half of a surrogate pair
+        raise InputError("card", text, "must contain valid Unicode only") from None

@@ -81,7 +81,7 @@ def check_output(directory: str | os.PathLike[str]) -> None:
     store = storage.store_for(directory, "output")
     if any(not draft.startswith(_WITHOUT_DRAW) for draft in store.drafts()):
         condition = (
-            "must hold no drafts of another job: stop that job if it is running, then run"
+            "must not contain drafts of another job: stop that job if it is running, then run"
             f" `beam-dp finish {shlex.quote(os.fspath(directory))}`, which withdraws its drafts"
         )
         raise InputError("output", os.fspath(directory), condition)
@@ -115,13 +115,13 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
             raise InputError("output", os.fspath(directory), condition) from None
     committed = committed_card(store, directory)
     if committed is None:
-        raise InputError("output", os.fspath(directory), "must be written by nobody else")
+        raise InputError("output", os.fspath(directory), "must not be written by other programs")
     _complete(committed, store, directory)
     return committed.draw_id == draw.card.draw_id
 
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
-    """Returns whether a directory has a card, valid or not."""
+    """Returns whether a directory has a card, valid or damaged."""
     return read_card(storage.store_for(directory, "output")) is not None
 
 
@@ -134,12 +134,12 @@ def complete_committed(directory: str | os.PathLike[str]) -> None:
 
 
 def _try_to_commit(draw: Draw, store: storage.Store) -> None:
-    """Takes steps 1 and 2, and removes the draft unless it became the release."""
+    """Writes the draft and publishes the card; removes the draft unless it became the release."""
     draft = store.open_draft(draw.card.draw_id)
     try:
         for name, data in draw.payload.items():
             if store.write_draft(draft, name, data) != draw.card.files[name]:
-                raise OSError(errno.EIO, "what was written is not what is read")
+                raise OSError(errno.EIO, "the file does not contain what was written")
         store.publish(draft, CARD, draw.text)
     finally:
         # Checks the card instead of whether publishing succeeded: publishing may fail after its
@@ -149,7 +149,7 @@ def _try_to_commit(draw: Draw, store: storage.Store) -> None:
 
 
 def _complete(card: Card, store: storage.Store, directory: str | os.PathLike[str]) -> None:
-    """Takes steps 3 and 4 for the committed draw."""
+    """Places the payload of the committed draw, and removes all drafts."""
     missing = place_payload(store, card.files)
     if missing:
         raise ReleaseError(os.fspath(directory), f"{missing[0]} is missing or damaged")
@@ -235,9 +235,9 @@ def _commit(store: storage.Store) -> None:
     first, second = (store.open_draft(name) for name in ("first", "second"))
     written = store.write_draft(first, _PAYLOAD, b"payload")
     if not store.publish(first, _CARD, b"first"):
-        raise OSError(errno.EIO, "a name that was free is taken")
+        raise OSError(errno.EIO, "a new file can't be created")
     if store.publish(second, _CARD, b"second"):
-        raise OSError(errno.EOPNOTSUPP, "the name of a file can be taken twice, hence by two draws")
+        raise OSError(errno.EOPNOTSUPP, "a second draw can replace an existing file")
     store.place(first, _PAYLOAD)
     if store.fingerprint(_PAYLOAD) != written or store.read(_CARD) != b"first":
-        raise OSError(errno.EIO, "what was written is not what is read")
+        raise OSError(errno.EIO, "the file does not contain what was written")

@@ -119,7 +119,7 @@ def _estimate(strategy: Strategy, values: NDArray[np.float64]) -> Prefixes | Nod
     if values.shape != (sum(sizes),):
         raise InputError(_ESTIMATE, values.shape, f"must have the shape ({sum(sizes)},)")
     if not (np.abs(values) < 2.0**63).all():
-        raise InputError(_ESTIMATE, values.shape, "must hold numbers below 2^63")
+        raise InputError(_ESTIMATE, values.shape, "must contain numbers below 2^63")
     if isinstance(strategy, TextbookTree):
         return Nodes(np.split(values, np.cumsum(sizes)[:-1]))
     return Prefixes(values)
@@ -162,11 +162,11 @@ def _read_tables(data: bytes) -> dict[str, NDArray[np.float64]]:
         filled[name] += len(values)
     for name, table in found.items():
         if filled[name] != table.size:
-            raise DamagedFileError("has a table of which a piece is missing")
+            raise DamagedFileError("has a table with a missing piece")
     return found
 
 
 def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:
     if not (np.abs(table) < 2**53).all() or not (table == np.rint(table)).all():
-        raise InputError(name, table.shape, "must hold integers")
+        raise InputError(name, table.shape, "must contain integers")
     return table.astype(np.int64)

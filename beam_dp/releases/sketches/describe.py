@@ -48,7 +48,7 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
     if release.histogram is not None:
         histogram = release.histogram
         tables["histogram"] = {
-            "keys that are held": f"{len(histogram.elements):,}",
+            "keys with a count": f"{len(histogram.elements):,}",
             "least count": f"{histogram.threshold:,}",
             "noise of a count": f"discrete Laplace, scale {histogram.scale:.4g}",
         }

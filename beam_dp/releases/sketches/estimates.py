@@ -150,11 +150,11 @@ def selected_noise_bound(
     """Returns a bound on the weighted noise of any selection of a query's elements.
 
     Which elements a histogram keeps depends on their noise Z, so the noise of the kept elements is
-    biased upwards. But for any selection, its weighted noise is at most the sum of w max(Z, 0) over
-    all elements of the query, and at least minus that of w max(-Z, 0). These are sums of
-    independent terms that do not depend on the selection. Cantelli bounds each; the largest of all
-    Z, and of all -Z, has a union bound. Each of the four fails with a quarter of the probability.
-    If none fails, both bounds hold at once, so the smaller one does too.
+    biased upwards. For any selection, however, the weighted noise is at most the sum of w max(Z, 0)
+    over all elements of the query, and at least minus the sum of w max(-Z, 0). Both are sums of
+    independent terms that do not depend on the selection, so Cantelli's inequality bounds each sum;
+    a union bound is true for the largest Z and for the largest -Z. Each of these four bounds fails
+    with a quarter of the probability. If all four are true, so is the smaller of both results.
 
     ``scale``: b, the scale of the discrete Laplace noise; q = e^(-1 / b).
     ``weights``: the weights of all elements of the query, shape (m,), float64, at least 0.

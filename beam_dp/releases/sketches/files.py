@@ -179,7 +179,7 @@ def _read_hash_key(data: bytes) -> HashKey:
     records = avro.read_records(data, _SCHEMAS["hash key"])
     first, second = next(records, None), next(records, None)
     if first is None or second is not None:
-        raise DamagedFileError("must hold one hash key")
+        raise DamagedFileError("must contain one hash key")
     if first["family"] != HASH_FAMILY:
         raise DamagedFileError("has a hash family that is not its card's")
     return HashKey.from_bytes(first["key"])
@@ -190,7 +190,7 @@ def _read_cells(data: bytes, width: int) -> NDArray[np.int64]:
     for shard in avro.read_records(data, _SCHEMAS["projection"]):
         read, length = len(cells) // 8, len(shard["cells"])
         if shard["first_cell"] != read or not 0 < length == min(_SHARD_CELLS, width - read):
-            raise DamagedFileError("has cells that are not in their place")
+            raise DamagedFileError("has cells in the wrong place")
         cells += shard["cells"].tobytes()
     if len(cells) != 8 * width:
         raise DamagedFileError("has fewer cells than its card says")

@@ -236,17 +236,18 @@ class SparseRelease(Release):
     def answer(self, support: NDArray[np.uint64], values: NDArray[np.float64]) -> SparseAnswer:
         """Returns the sum of values times weights over all records of some elements.
 
-        Accuracy: the value from a sketch is unbiased over hash and noise (a median because the
-        errors of its rows are symmetric). Its bound is Chebyshev's with the standard error, which
-        estimates from the released cells how much other elements add; with medians and clipped
-        means it ignores that elements of the query in the same cells have the same error, which
-        matters if the query contains a large part of all records. A histogram alone answers 0 for
-        elements that it does not hold: its standard error is that of its noise, and only the bound
-        covers missing elements. That bound is a theorem: a missing element has a count below the
-        threshold minus its noise, so the error is at most ``selected_noise_bound`` over the whole
-        query plus the threshold for each missing element. If there is a sketch, too, each part has
-        half of the failure probability. No bound with a sketch is a theorem: hashing has none that
-        holds for all data with a fixed key; see docs/sparse_queries.md.
+        Accuracy: the value from a sketch is unbiased over hash and noise (for a median, because the
+        errors of the rows are symmetric). The bound is Chebyshev's, with a standard error that
+        estimates from the released cells how much other elements add. With medians and clipped
+        means, this estimate ignores that elements of the query in the same cells have the same
+        error, which matters if the query contains a large part of all records. A histogram alone
+        answers 0 for elements that it does not contain: the standard error is the error of the
+        noise, and only the bound covers missing elements. The bound of a histogram alone is a
+        theorem: a missing element has a count below the threshold minus its noise, so the error is
+        at most ``selected_noise_bound`` over the whole query plus the threshold for each missing
+        element. If the release also has a sketch, each part has half of the failure probability.
+        A bound with a sketch is not a theorem, because no bound on hashing with a fixed key is true
+        for all data; see docs/sparse_queries.md.
 
         Args:
             support: the m distinct elements, shape (m,), uint64; m is at most ``max_sparsity``.

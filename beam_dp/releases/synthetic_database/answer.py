@@ -244,8 +244,8 @@ def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
 def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[str]:
     """Returns explanations of the printed error bars."""
     lines = {
-        "exact": "exact: the error follows from the noise alone, whatever the data",
-        "approximate": "approximate: predicted, of a fit to what was measured, or of a ratio",
+        "exact": "exact: the error follows from the noise alone, for any data",
+        "approximate": "approximate: predicted, for a fit to noisy tables or for a ratio",
         "model_based": "model-based: predicted; these columns were not measured together",
     }
     found = [text for kind, text in lines.items() if kind in kinds]

@@ -97,8 +97,8 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns a fact about the released values within bins, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
-    drawn = "drawn uniformly in its bin: what is known of a value is its bin"
-    return {"in bins": drawn if release.bin_values else "the middle of a bin stands for its values"}
+    drawn = "values are drawn uniformly; only the bin carries information"
+    return {"in bins": drawn if release.bin_values else "a value is the middle of its bin"}
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:

@@ -1,10 +1,10 @@
 """Files of synthetic databases: the card, the tables and records in Avro.
 
-Blocks of tables are not compressed: the length of a file depends only on the shapes of its tables.
+Blocks of tables are not compressed, so the length of a file depends only on the table shapes.
 
-Records are in the users' own columns and values, in the random order of the draw. Readers accept
-any order. fastavro takes 3 microseconds for a record of 8 columns. So it writes each value once;
-records are put together from these bytes, and taken apart into them, 10 times as fast.
+Records have the users' own columns and values, in the random order of the draw. Reading accepts
+records in any order. fastavro takes 3 microseconds for a record of 8 columns; encoding each
+distinct value once and joining or splitting the bytes of records is 10 times as fast.
 """
 
 from __future__ import annotations

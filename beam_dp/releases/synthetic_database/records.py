@@ -196,7 +196,7 @@ def checked_values(
 
 
 def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
-    """Returns columns of codes in their narrowest types."""
+    """Returns columns of codes in the smallest unsigned types; raises InputError if invalid."""
     if len(codes) != domain.num_attributes:
         condition = f"must be one column an attribute, {domain.num_attributes}"
         raise InputError("codes", len(codes), condition)
@@ -294,7 +294,7 @@ def _places(
 def _num_heads(
     counts: NDArray[np.int64], bits: Callable[[int, str], NDArray[Any]]
 ) -> NDArray[np.int64]:
-    """Returns the number of heads among fair coins, for each count of coins."""
+    """Returns the number of heads after tossing each given number of fair coins."""
     full, rest = np.divmod(counts, 16)
     words = bits(len(counts) + int(full.sum()), "<u2")
     last, words = words[: len(counts)], _ONES[words[len(counts) :]]

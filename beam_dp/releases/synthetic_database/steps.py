@@ -283,9 +283,9 @@ def _max_unit_cost(
     records = guarantee.max_records_per_unit
     checked_integer("max_records_per_unit", records, math.ceil(most), MAX_RECORDS)
     if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
-        raise InputError("max_unit_cost", most, "limits no unit that is replaced")
+        raise InputError("max_unit_cost", most, "can't limit a unit that is replaced")
     if guarantee.privacy_unit == RECORD:
-        raise InputError("max_unit_cost", most, "limits no unit that is one record")
+        raise InputError("max_unit_cost", most, "can't limit a unit that is one record")
     if any((each.kind, each.distribution) != ("residual", "discrete_gaussian") for each in tables):
-        raise InputError("max_unit_cost", most, "limits residuals with Gaussian noise alone")
+        raise InputError("max_unit_cost", most, "can only limit residuals with Gaussian noise")
     return most

@@ -66,10 +66,10 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             raise InputError("strategy", strategy, condition)
         for name in release.plan:
             if name.endswith("_scale"):
-                figures.faults.append(f"parameters.{name} is the noise of nothing that is charged")
+                figures.faults.append(f"parameters.{name} is noise that no step charges")
         notes.append(
-            "The card states no strategy that this version knows: what is shown holds if the"
-            " mechanism drew no more than the tables that the card states."
+            "The card states no strategy that this version knows: the result is valid if the"
+            " mechanism drew no noise besides the noise of the tables on the card."
         )
     guarantee = verdict.of_release(release.guarantee, release.left_out)
     stated = Stated(
@@ -99,7 +99,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
 
 
 def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the other statements of the card of a known strategy."""
+    """Compares the remaining statements of a card with a known strategy."""
     strategy, measured = release.plan["strategy"], release.measurements
     if not release.num_records_is_public:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)

@@ -34,7 +34,7 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
     windows = windows_of(options.windows, release.horizon.num_windows)
     missing = [each for each in range(windows.start, windows.stop) if each not in release.windows]
     if missing:
-        condition = f"must be released, and {shown_runs(missing)} of them are not yet"
+        condition = f"must be released; not released yet: {shown_runs(missing)}"
         raise refused("windows", options.windows, condition)
     try:
         estimate = release.summed(windows)
@@ -73,6 +73,6 @@ def windows_of(text: str, num_windows: int) -> slice:
 
 
 def _from_start(text: str, num_windows: int) -> int:
-    """Returns a window number; negative ones count from the end of the horizon."""
+    """Returns a window number; negative numbers count from the end of the horizon."""
     number = int(text)
     return number + num_windows if number < 0 else number

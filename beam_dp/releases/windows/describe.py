@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN_MARGINALS = 20
-_SHOWN_RUNS = 20  # rows of a table
-_WRITTEN_RUNS = 6  # in a line
+_SHOWN_RUNS = 20  # the number of runs in a table
+_WRITTEN_RUNS = 6  # the number of runs in a line
 _MAX_WINDOWS = 96
 _moment = functools.partial(moment, form="%Y-%m-%d %H:%M")
 
@@ -68,7 +68,7 @@ def describe_window_tables(release: WindowTables) -> RenderableType:
 
 
 def errors_table(release: WindowTables) -> RenderableType:
-    """Returns the errors of the marginals of a window; all windows of a horizon have the same."""
+    """Returns the errors of a window's marginals, which are the same for a horizon's windows."""
     errors = [
         (", ".join(names), short_value(math.sqrt(release.variance(names))))
         for names in release.workload.marginals[:_SHOWN_MARGINALS]

@@ -107,7 +107,7 @@ def _read_tables(
     for row in read_records(data, TABLE_SCHEMA):
         names = tuple(row["attributes"])
         if names in tables or names not in workload.marginals:
-            raise DamagedFileError("has a table of no marginal of its card, or one twice")
+            raise DamagedFileError("has a table that its card does not name, or a table twice")
         axes = workload.domain.axes(names)
         shape = [workload.domain.shape[axis] for axis in axes]
         if row["shape"].tolist() != shape or row["values"].size != math.prod(shape):

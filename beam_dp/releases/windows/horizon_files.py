@@ -227,7 +227,7 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise InputError("output", os.fspath(directory), condition) from None
         except InputError:
-            if _read_begun(store, directory) is None:  # else another job just began it
+            if _read_begun(store, directory) is None:  # else another job just created it
                 raise
         begun = _read_begun(store, directory)
     if begun is None:
@@ -432,10 +432,10 @@ def _refuse_difference(
             _refuse_difference(own, begun, directory)
             continue
         file = f"{HORIZON} in {os.fspath(directory)!r}"
-        condition = f"must be {shown(begun)}, as {file} says: a horizon goes on as it was begun"
+        condition = f"must be {shown(begun)}, as {file} states: a horizon keeps its parameters"
         if name not in theirs:
-            condition = f"must be what the horizon was begun with, and {file} does not say what"
-        raise InputError(name, own, f"{condition}, and another one needs another directory")
+            condition = f"must be the horizon's first value, which {file} does not state"
+        raise InputError(name, own, f"{condition}; use a new directory for a new horizon")
 
 
 def _refuse_other_records(card: HorizonCard) -> None:

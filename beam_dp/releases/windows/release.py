@@ -368,11 +368,11 @@ class HorizonRelease:
         """Returns the tables of a window or block, after checking that this horizon contains it."""
         release = self.windows[number] if level == "window" else self.blocks[number]
         if not isinstance(release, WindowTables):
-            raise InputError(level, number, "must hold tables, as the others do")
+            raise InputError(level, number, "must contain tables, as the other releases do")
         self._check(level, number, release)
         return release
 
     def _check(self, level: Level, number: int, release: WindowTables) -> None:
         held = release.horizon_id, release.level, release.number, release.workload
         if held != (self.horizon_id, level, number, self.workload):
-            raise InputError(level, number, "must hold tables of this horizon, of this number")
+            raise InputError(level, number, "must contain tables of this horizon with this number")

@@ -95,8 +95,8 @@ def verify_window_tables(release: WindowTables) -> verdict.Verification:
         steps = [_with_other_level(step, part) for step in steps]
         other = "blocks" if release.level == "window" else "windows"
         notes.append(
-            f"The {other} are taken to spend their share, and were not read: to have them verified,"
-            " too, verify the directory of the horizon."
+            f"The {other} were not read and are assumed to spend their share of the budget."
+            f" To verify the {other}, verify the directory of the horizon."
         )
     return verdict.judged(
         f"tables of a {release.level}", "windows", release.guarantee, steps, figures, notes=notes
@@ -106,7 +106,7 @@ def verify_window_tables(release: WindowTables) -> verdict.Verification:
 def of_one_window(found: verdict.Verification, release: Release) -> verdict.Verification:
     """Adds the statements about the window of a release to the release's verification."""
     figures, stated = verdict.Figures(), release.plan["windows"]
-    note = "It is of a window: verify the directory of its horizon, too."
+    note = "This release is one window of a horizon: verify the directory of the horizon, too."
     verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
     limits = Limits.of(stated)
     verdict.check_fields("horizon", stated["horizon"], _HORIZON)
@@ -140,7 +140,7 @@ def verify_horizon(release: HorizonRelease) -> verdict.Verification:
         figures.faults += [f"{place}: {fault}" for fault in _of_horizon(each, stated)]
     steps: list[Step] = []
     if not release.windows:
-        notes.append("No window is released yet: what is shown follows from the plan alone.")
+        notes.append("No window is released yet: the loss follows from the plan alone.")
         steps = [_planned_step(plan, limits)]
     elif "window" in plan:
         steps = [_database_step(release, limits, figures)]
@@ -157,12 +157,14 @@ def verify_horizon(release: HorizonRelease) -> verdict.Verification:
                 found[level] = level_steps(of_one, level, limits, plan.get("block"))
                 steps += found[level]
             if len(measured) > 1:
-                notes.append(f"Not every {level} has the same noise: what is shown is their sum.")
+                notes.append(
+                    f"Not every {level} has the same noise: the losses of all noises add up."
+                )
         if share is not None:
             blocks = _together(found["block"]) if release.blocks else None
             _share_figures(share, _together(found["window"]), blocks, release.guarantee, figures)
         if share is not None and not release.blocks:
-            notes.append("No block is released yet: blocks are taken to spend their share.")
+            notes.append("No block is released yet: blocks are assumed to spend their share.")
             part = 1 - Fraction(math.nextafter(share, 0.0))
             steps = [_with_other_level(step, part) for step in steps]
     return verdict.judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
