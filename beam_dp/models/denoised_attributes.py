@@ -235,7 +235,8 @@ def _shared(codes: NDArray[np.float64], bins: _Bins) -> NDArray[np.float64]:
 
     A code's own noisy count is left out, because it would otherwise keep more of its noise.
 
-    ``codes``: the probability that a code starts afresh in a bin, shape (num_codes, num_bins).
+    ``codes``: per code, the probability of each bin together with starting afresh, shape
+    (num_codes, num_bins).
     """
     others = codes.sum(axis=0) - codes
     return _normalised(others @ bins.alike(_BLUR) + _SUPPOSED_CODES * bins.supposed)

@@ -222,8 +222,8 @@ class GrowingTree:
     """The cliques of some attribute sets and of the pairs that were added later.
 
     Adding a pair connects its two attributes along the path between them, at the cheapest meeting
-    point. Early pairs can make the tree larger than necessary. So before refusing a pair, the tree
-    triangulates all sets and pairs again, at most once after each change.
+    point. The order in which pairs are added can make the tree larger than necessary. So before
+    refusing a pair, the tree triangulates all sets and pairs again, at most once after each change.
 
     ``sets``: the initial attribute sets, as ascending axes, of any size.
     """

@@ -165,8 +165,8 @@ def _direction(
 
 Progress = Callable[[str, int, int], None]
 
-# At the first penalty the prior outweighs any data; at the last one, rounding errors dominate. The
-# error estimate normally stops the path earlier.
+# At the first penalty the prior outweighs any data; at the last penalty rounding errors dominate.
+# The error estimate normally stops the path earlier.
 _FIRST_PENALTY = 64.0
 _MAX_STEPS = 100
 # While steps halve the squared error, the path is far from its end, and each step halves the

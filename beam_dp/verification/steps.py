@@ -34,7 +34,7 @@ _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
 _TINY = 1e-300
-_LARGEST_MU = 1e5  # larger values imply no valid epsilon
+_LARGEST_MU = 1e5  # a larger mu implies only an epsilon that is too large for a guarantee
 
 
 @functools.lru_cache(maxsize=256)

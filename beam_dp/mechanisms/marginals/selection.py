@@ -93,7 +93,7 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(plans.MarginalsPlan):
-    """A plan that selects pairs by noisy scores, measures each once, and checks the others.
+    """The plan of steps: score the pairs, measure selected pairs, and check the other pairs.
 
     ``pairs``: the pairs with a score, as ascending axes.
     """

@@ -170,7 +170,7 @@ class Storage:
         """A write transaction, committed at its end. In PostgreSQL, lock ``dataset`` first."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
-                if not self.is_sqlite:  # sqlite has locked its file
+                if not self.is_sqlite:  # sqlite has already locked its file
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
                 if not sa.inspect(connection).has_table(VERSION.name):
                     _metadata.create_all(connection)
@@ -282,7 +282,7 @@ class Rows:
         self._name = name
 
     def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
-        """Returns the tokens of all releases, in order. Skips the long parameters."""
+        """Returns the tokens of all releases, in order. Does not read the parameters."""
         columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
         mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
         rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
