@@ -67,7 +67,8 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         selected_cells: that a selected tree may have; without it everything may be joined.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "MAX_CELLS", 0)
+        for name in ("MAX_ARRAY_CELLS", "MAX_CELLS"):
+            patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
         patch.setattr(pair_scores_module, "LARGEST_MISS", math.inf)
         if selected_cells is not None:

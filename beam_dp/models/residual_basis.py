@@ -31,7 +31,6 @@ class ResidualBasis:
     """The coefficients of dense tables whose supports are in a given collection.
 
     Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
-    Its own numbers of cells follow that order of axes; others follow that of the domain.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant. At least
     one must have coefficients.
@@ -81,7 +80,7 @@ class ResidualBasis:
 
         Returns:
             Some columns of the table, one row for each combination of its first axes and
-            ``num_columns`` columns for those of the others, and their cells, shape (number of
+            as many columns as pieces have, and their cells, shape (number of
             rows, columns), which the caller may change.
         """
         first, inner, ended = self._opened(coefficients)
@@ -89,11 +88,6 @@ class ResidualBasis:
             width = where.stop - where.start
             (cells,) = first.expand([block[:, where] for block in inner], ended, width)
             yield where, cells.reshape(first.axis_size, width)
-
-    @property
-    def num_columns(self) -> int:
-        """Number of columns of the table as ``pieces`` cuts it."""
-        return self._levels[0].rest_cells
 
     def exponential_moments(
         self, coefficients: NDArray[np.float64], shift: float
@@ -173,26 +167,6 @@ class ResidualBasis:
         """
         return self.num_cells // math.prod(self.shape[axis] for axis in axes)
 
-    def chosen(self, cells: NDArray[np.int64]) -> ChosenCells:
-        """Returns transforms of tables that are 0, or of no interest, outside some cells.
-
-        ``cells``: their distinct numbers in the basis's own order.
-        """
-        return ChosenCells(self, cells)
-
-    def own_cells(self, cells: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Returns the numbers that cells have here, of their numbers in C order of the domain."""
-        digits = np.unravel_index(cells, self.shape)
-        own = np.ravel_multi_index([digits[axis] for axis in self._axes], self._sizes)
-        return np.asarray(own, dtype=np.int64)
-
-    def domain_cells(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the numbers of cells in C order of the domain, of their numbers here."""
-        digits = np.unravel_index(cells, self._sizes)
-        places = np.argsort(self._axes)
-        ordered = np.ravel_multi_index([digits[place] for place in places], self.shape)
-        return np.asarray(ordered, dtype=np.int64)
-
     def _columns(self) -> Iterator[slice]:
         """Yields the columns of one piece after the other."""
         first = self._levels[0]
@@ -262,47 +236,3 @@ class ResidualBasis:
         firsts = np.array([starts[int(code)] for code in known], dtype=np.int64)
         positions: NDArray[np.int64] = firsts[inverse] + local
         return positions
-
-
-class ChosenCells:
-    """Transforms between coefficients and a few cells, all others being 0 or left out.
-
-    ``cells``: their distinct numbers in the basis's own order.
-    """
-
-    def __init__(self, basis: ResidualBasis, cells: NDArray[np.int64]) -> None:
-        self._basis = basis
-        # At every level, of each column that is left: its code, and which of the next ones it is.
-        self._steps: list[tuple[NDArray[np.int64], NDArray[np.int64], int]] = []
-        for level in basis._levels:
-            codes, rest = np.divmod(cells, level.rest_cells)
-            cells, columns = np.unique(rest, return_inverse=True)
-            self._steps.append((codes, columns, len(cells)))
-
-    def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the coefficients of the table with these values, shape (number of cells,)."""
-        blocks = [values.reshape(1, -1)]
-        all_ended = []
-        for level, (codes, columns, width) in zip(self._basis._levels, self._steps, strict=True):
-            spread = []
-            for block in blocks:
-                cells = np.zeros((len(block), level.axis_size, width))
-                cells[:, codes, columns] = block
-                spread.append(cells.reshape(len(block), -1))
-            blocks, ended = level.contract(spread)
-            all_ended.append(ended)
-        return self._basis._gather(np.concatenate(all_ended))
-
-    def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the values of these cells in the table with the given coefficients."""
-        ended = coefficients[self._basis._positions]
-        blocks: Blocks = []
-        for level, (codes, columns, width) in zip(
-            reversed(self._basis._levels), reversed(self._steps), strict=True
-        ):
-            ended, own = np.split(ended, [len(ended) - level.num_ended])
-            blocks = [
-                block.reshape(len(block), level.axis_size, width)[:, codes, columns]
-                for block in level.expand(blocks, own, width)
-            ]
-        return blocks[0].ravel()

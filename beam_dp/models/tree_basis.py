@@ -1,4 +1,4 @@
-"""``ResidualBasis`` for domains whose distribution is a junction tree.
+"""``ResidualBasis`` for domains that are too large for one array.
 
 Log-weights that are sums of small tables, and the marginals of the distribution they describe,
 need only the cliques of a junction tree. Coefficients here are those of each support's own
@@ -22,66 +22,24 @@ from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 _DENSE_AXIS_SIZE = 64
 
 
-class TreeBasis(MarginalCoefficients):
-    """The coefficients of tables whose supports lie inside the cliques of a junction tree.
+class FactoredBasis(MarginalCoefficients):
+    """The coefficients of log-weights that are sums of tables, one for each maximal support.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
-    ``impossible``: (axes, table) with True in the cells of a marginal that get no mass.
+    ``sets``: the maximal ones, each of which has a table.
     ``slices``: for each support, where its coefficients stand (row-major over its axes).
     ``num_cells``: of the domain; an exact integer of any size.
     """
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        supports: Iterable[Support],
-        impossible: Sequence[tuple[Support, NDArray[np.bool_]]] = (),
-    ) -> None:
+    def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
         super().__init__(shape, supports)
         masks = maximal_masks(mask_of(support) for support in self.supports)
         self.sets = tuple(axes_of(mask) for mask in masks)
-        self.tree = JunctionTree(self.shape, [*self.sets, *(axes for axes, _ in impossible)])
-        self._impossible = [np.where(cells, -np.inf, 0.0) for _, cells in impossible]
         self._positions = self._positions_of(masks)
         self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
 
-    def log_moments(
-        self, log_weights: NDArray[np.float64], shift: float = 0.0
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the log of the sum of weights, and the coefficients of their distribution.
-
-        Returns:
-            The logarithm, and shape (num_coefficients,), float64.
-        """
-        log_sum, marginals = self.tree.calibrate(self._tables(log_weights))
-        products = np.empty(self._num_products)
-        start = 0
-        for table in marginals[: len(self.sets)]:
-            for position in range(table.ndim):
-                table = _contract(table, position)
-            products[start : start + table.size] = table.ravel()
-            start += table.size
-        return log_sum, products[self._positions]
-
-    def marginals(
-        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
-    ) -> list[NDArray[np.float64]]:
-        """Returns marginals of the distribution, over any attributes.
-
-        ``wanted``: attribute sets, as ascending axes.
-
-        Returns:
-            For each set a table with one axis an attribute, which sums to 1.
-        """
-        self.calibrate(log_weights)
-        return tree_marginals(self.tree, wanted)
-
-    def calibrate(self, log_weights: NDArray[np.float64]) -> float:
-        """Calibrates the tree, for marginals and records; returns the log of the sum of weights."""
-        return self.tree.calibrate(self._tables(log_weights))[0]
-
-    def _tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the log-potentials of the tree, a table for each of its sets."""
+    def tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Returns the log-potentials of each set, one axis an attribute."""
         products = np.zeros(self._num_products)
         products[self._positions] = log_weights
         tables = []
@@ -94,7 +52,18 @@ class TreeBasis(MarginalCoefficients):
                 table = _expand(table, position, self.shape[axis])
             tables.append(table)
             start = end
-        return tables + self._impossible
+        return tables
+
+    def coefficients(self, marginals: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Returns the coefficients of the marginals of each set, shape (num_coefficients,)."""
+        products = np.empty(self._num_products)
+        start = 0
+        for table in marginals:
+            for position in range(table.ndim):
+                table = _contract(table, position)
+            products[start : start + table.size] = table.ravel()
+            start += table.size
+        return products[self._positions]
 
     def _extended(self, axes: Support) -> tuple[int, ...]:
         """Returns the numbers of contrasts, each with the constant before them."""
@@ -114,6 +83,68 @@ class TreeBasis(MarginalCoefficients):
                 chosen = tuple(slice(1, None) if axis in support else 0 for axis in axes)
                 positions[left.pop(support)] = numbers[chosen].ravel()
         return positions
+
+
+class TreeBasis(FactoredBasis):
+    """The coefficients of tables whose supports lie inside the cliques of a junction tree.
+
+    ``impossible``: (axes, table) with True in the cells of a marginal that get no mass.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        supports: Iterable[Support],
+        impossible: Sequence[tuple[Support, NDArray[np.bool_]]] = (),
+    ) -> None:
+        super().__init__(shape, supports)
+        self.tree = JunctionTree(self.shape, [*self.sets, *(axes for axes, _ in impossible)])
+        self._impossible = [np.where(cells, -np.inf, 0.0) for _, cells in impossible]
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float = 0.0
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution.
+
+        Returns:
+            The logarithm, and shape (num_coefficients,), float64.
+        """
+        log_sum, marginals = self.tree.calibrate(self._potentials(log_weights))
+        return log_sum, self.coefficients(marginals[: len(self.sets)])
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes.
+
+        ``wanted``: attribute sets, as ascending axes.
+
+        Returns:
+            For each set a table with one axis an attribute, which sums to 1.
+        """
+        self.calibrate(log_weights)
+        return tree_marginals(self.tree, wanted)
+
+    def calibrate(self, log_weights: NDArray[np.float64]) -> float:
+        """Calibrates the tree, for marginals and records; returns the log of the sum of weights."""
+        return self.tree.calibrate(self._potentials(log_weights))[0]
+
+    def log_probabilities(
+        self, log_weights: NDArray[np.float64], codes: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        """Returns the logarithms of the probabilities of records.
+
+        ``codes``: shape (number of attributes, number of records).
+        """
+        potentials = self._potentials(log_weights)
+        result = np.full(codes.shape[1], -self.tree.calibrate(potentials)[0])
+        for axes, table in zip(self.tree.sets, potentials, strict=True):
+            result += table[tuple(codes[axis] for axis in axes)]
+        return result
+
+    def _potentials(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Returns the log-potentials of the tree, a table for each of its sets."""
+        return self.tables(log_weights) + self._impossible
 
 
 def _contract(table: NDArray[np.float64], position: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ import numpy as np
 from tiny import domain_of
 
 from beam_dp.mechanisms.marginals.measurements import closure_of
-from beam_dp.mechanisms.marginals.synthesis import tree_release
+from beam_dp.mechanisms.marginals.released_records import tree_release
 from beam_dp.models.record_moves import Target
 from beam_dp.models.tree_basis import TreeBasis
 

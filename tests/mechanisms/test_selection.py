@@ -34,7 +34,8 @@ from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
-    synthesis as records_module,
+    plan as plan_module,
+    released_records as records_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import (
@@ -330,7 +331,7 @@ def test_progress_reports_public_quantities_only(name):
 def test_more_records_than_candidates_are_released_as_copies(name, monkeypatch):
     """Noise may be far above any number of records: no such number is ever listed."""
     mechanism, delta = SELECTING[name]
-    monkeypatch.setattr(records_module, "MAX_CANDIDATES", 500)
+    monkeypatch.setattr(plan_module, "MAX_CANDIDATES", 500)
     rng = np.random.default_rng(1)
     noise = Scripted([0], lambda _, shape: rng.integers(2**58, 2**62, shape))
     domain = domain_of(3, 2, 2)

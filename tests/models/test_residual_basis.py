@@ -120,33 +120,11 @@ def test_table_survives_conversion_to_coefficients_and_back(shape):
     np.testing.assert_allclose(table_coefficients(back), found, atol=1e-10)
 
 
-@pytest.mark.parametrize("shape", [(2,) * 10, (5, 2, 70, 3), (66, 2, 67), (1, 4, 1, 3), (100,)])
-@pytest.mark.parametrize("ways", [1, 2, 3])
-def test_transforms_of_chosen_cells_are_those_of_tables_without_the_others(shape, ways):
-    num_axes = len(shape)
-    supports = [s for k in range(ways + 1) for s in combinations(range(num_axes), k)]
-    basis = ResidualBasis(shape, supports)
-    rng = np.random.default_rng(3)
-    cells = np.sort(rng.choice(basis.num_cells, size=min(40, basis.num_cells), replace=False))
-    table = np.zeros(basis.num_cells)
-    table[cells] = rng.normal(size=len(cells))
-    chosen = basis.chosen(basis.own_cells(cells))
-    np.testing.assert_allclose(chosen.analyse(table[cells]), basis.analyse(table), atol=1e-12)
-    coefficients = rng.normal(size=basis.num_coefficients)
-    expected = basis.synthesise(coefficients)[cells]
-    np.testing.assert_allclose(chosen.synthesise(coefficients), expected, atol=1e-12)
-    assert (basis.domain_cells(basis.own_cells(cells)) == cells).all()
-
-
 @pytest.mark.parametrize("shape", [(2,) * 17, (5, 2, 700, 3, 9)])
 def test_pieces_are_columns_of_the_table(shape):
     basis = ResidualBasis(shape, [(), (0,), (0, 1), (1, 3)])
     coefficients = np.random.default_rng(4).normal(size=basis.num_coefficients)
-    table = basis.synthesise(coefficients)
-    seen = 0
-    for where, values in basis.pieces(coefficients):
-        rows, columns = np.indices(values.shape)
-        own = rows * basis.num_columns + columns + where.start
-        np.testing.assert_allclose(table[basis.domain_cells(own.ravel())], values.ravel())
-        seen += values.size
-    assert seen == basis.num_cells
+    axes = sorted(range(len(shape)), key=lambda axis: shape[axis])
+    table = basis.synthesise(coefficients).reshape(shape).transpose(axes).ravel()
+    pieces = [values for _, values in basis.pieces(coefficients)]
+    np.testing.assert_allclose(table, np.concatenate(pieces, axis=1).ravel())

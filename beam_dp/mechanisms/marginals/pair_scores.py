@@ -23,6 +23,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans, synthesis
 from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.models.basis import Support, coefficients_table, table_coefficients
+from beam_dp.models.candidates import beyond_noise
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
@@ -284,4 +285,4 @@ def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np
         table_coefficients(noisy) - table_coefficients(answer), answer.shape
     )
     of_cell = measured.variance * freedoms(answer.shape) / answer.size
-    return bool(synthesis.beyond_noise(difference, of_cell).any())
+    return bool(beyond_noise(difference, of_cell).any())

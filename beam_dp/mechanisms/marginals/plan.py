@@ -35,7 +35,12 @@ from beam_dp.verification.steps import Step
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A hypothesis is one array up to this many cells, and a junction tree above.
+# A hypothesis is one array up to this many cells.
+MAX_ARRAY_CELLS = 2**18
+# Above, a junction tree of all that it joins, up to this many; else weights of candidate records.
+MAX_CANDIDATE_TREE = 2**18
+MAX_CANDIDATES = 2**19
+# What may be joined: all of a domain with so many cells, or a tree of so many.
 MAX_CELLS = 2**26
 MAX_TREE_CELLS = 2**24
 # Selected sets make a smaller tree: a fit costs a few hundred passes over its cells, about a
@@ -173,7 +178,8 @@ class MarginalsPlan(Plan):
             return self.domain.num_cells
         if not joins_fit(self.workload):
             return MAX_SELECTED_CELLS
-        return tree_cells(self.domain, [self.domain.axes(each) for each in self.workload.maximal()])
+        sets = [self.domain.axes(each) for each in self.workload.maximal()]
+        return min(tree_cells(self.domain, sets), MAX_CANDIDATES)
 
     @property
     def resources(self) -> Resources:
@@ -273,8 +279,8 @@ class Mechanism(Protocol):
 
 
 def fits_an_array(domain: Domain) -> bool:
-    """Returns whether hypotheses over a domain are one array, and not a junction tree."""
-    return domain.num_cells <= MAX_CELLS and not domain.impossible
+    """Returns whether hypotheses over a domain are one array."""
+    return domain.num_cells <= MAX_ARRAY_CELLS and not domain.impossible
 
 
 def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
@@ -297,10 +303,17 @@ def growing_tree(domain: Domain, max_cells: int) -> GrowingTree:
 def joins_fit(workload: Workload) -> bool:
     """Returns whether one hypothesis can join all marginals of a workload."""
     domain = workload.domain
-    if fits_an_array(domain):
+    if domain.num_cells <= MAX_CELLS and not domain.impossible:
         return True
     sets = [domain.axes(names) for names in workload.maximal()]
     return tree_fits(domain, sets, MAX_TREE_CELLS)
+
+
+def holds_all(workload: Workload) -> bool:
+    """Returns whether an array or a small tree holds all marginals of a workload."""
+    domain = workload.domain
+    sets = [domain.axes(names) for names in workload.maximal()]
+    return fits_an_array(domain) or tree_fits(domain, sets, MAX_CANDIDATE_TREE)
 
 
 def check_joins(workload: Workload, advice: str) -> None:

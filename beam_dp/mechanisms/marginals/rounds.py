@@ -19,10 +19,22 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.measurements import TOTAL_SHARE, Measurement, Names, fine_grid
+from beam_dp.mechanisms.marginals.measurements import (
+    TOTAL_SHARE,
+    Measurement,
+    Names,
+    closure_of,
+    fine_grid,
+)
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
-from beam_dp.mechanisms.marginals.synthesis import noisy_total, plan_basis, synthesise
-from beam_dp.models.basis import Support, carry_over, on_one_thread
+from beam_dp.mechanisms.marginals.synthesis import (
+    noisy_total,
+    plan_basis,
+    plan_candidates,
+    synthesise,
+)
+from beam_dp.models import basis as bases
+from beam_dp.models.basis import Support, on_one_thread
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.noise.bound import Distribution
 from beam_dp.noise.source import NoiseSource
@@ -125,8 +137,14 @@ class RoundsPlan(plans.MarginalsPlan):
         weights = dict(zip(workload.marginals, workload.weights, strict=True))
         candidates = weights if joins_all else inner_candidates(workload)
         joined: list[Support] = []
-        basis = plan_basis(self, None if joins_all else joined)
-        combination = Combination(domain, basis)
+        over_candidates = joins_all and not plans.holds_all(workload)
+        basis: bases.Basis = plan_basis(self, None if joins_all and not over_candidates else joined)
+        layout: bases.Coefficients = basis
+        if over_candidates:
+            layout = bases.MarginalCoefficients(
+                domain.shape, closure_of(map(domain.axes, workload.maximal()))
+            )
+        combination = Combination(domain, layout)
         measurements: list[Measurement] = []
         tables: list[NDArray[np.float64]] = []
 
@@ -139,8 +157,8 @@ class RoundsPlan(plans.MarginalsPlan):
         total = self.num_records
         if total == "noisy":
             measure((), unit.total_scale)
-            total = noisy_total(basis, combination.estimate())
-        log_weights, units = np.zeros(basis.num_coefficients), 1
+            total = noisy_total(layout, combination.estimate())
+        log_weights, units = np.zeros(layout.num_coefficients), 1
         if is_annealed and progress is not None:
             # Not round by round: how many there are depends on a draw that may never be released.
             progress("rounds", 1, 1)
@@ -148,6 +166,9 @@ class RoundsPlan(plans.MarginalsPlan):
             if units_left < 2 * units and is_annealed:
                 units = units_left
             units_left -= units
+            if over_candidates and len(measurements).bit_count() <= 1:
+                # The nearer their distribution is to the hypothesis, the better they stand for it.
+                basis = plan_candidates(self, layout, combination.estimate(), total, noise)
             if not is_annealed and progress is not None:
                 progress("round", self.num_units - units_left, self.num_units)
             budget = unit.of_round(units)
@@ -160,8 +181,8 @@ class RoundsPlan(plans.MarginalsPlan):
             measure(names, budget.measurement_scale)
             if not joins_all and axes not in joined:
                 joined.append(axes)
-                narrower, basis = basis, plan_basis(self, joined)
-                log_weights = carry_over(narrower.slices, log_weights, basis)
+                narrower, layout = layout, (basis := plan_basis(self, joined))
+                log_weights = bases.carry_over(narrower.slices, log_weights, basis)
                 combination = Combination(domain, basis, measurements, tables)
             observed, how = combination.estimate(), (_ROUND_PENALTY, _ROUND_TOLERANCE)
             log_weights = refit(basis, observed, total, log_weights, *how)

@@ -202,11 +202,7 @@ class SelectionPlan(plans.MarginalsPlan):
                 {synthesis.names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
-            fit={
-                "num_joined_pairs": len(joined),
-                "num_other_pairs": len(loose),
-                "num_added_pairs": len(added),
-            },
+            fit={"num_added_pairs": len(added)},
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,38 +12,41 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import MAX_RECORDS, Progress
+from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, closure_of
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords, fits_an_array
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
+from beam_dp.mechanisms.marginals.released_records import (
+    array_release,
+    loose_targets,
+    many_records,
+    record_coefficients,
+    tree_release,
+    workload_pairs,
+)
 from beam_dp.models import basis as bases, maximum_entropy
-from beam_dp.models.basis import Basis, Support
+from beam_dp.models.basis import Basis, Coefficients, Support
+from beam_dp.models.candidates import CandidateBasis, candidate_basis
 from beam_dp.models.denoised_attributes import denoised
-from beam_dp.models.junction_tree import tree_records
-from beam_dp.models.record_moves import Target, improve_records
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.models.rounding import round_systematically, round_to_records
+from beam_dp.models.rounding import round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
-from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements, PairDistances
-from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
 # Rounding to records may add this share of the fit's own error.
 _ROUNDING_SHARE = 0.1
-# Over a tree there are many coefficients: a third of the passes costs about 1 % of accuracy.
+# Over large domains there are many coefficients: a third of the passes costs about 1 % of accuracy.
 _ARRAY_TOLERANCE = 1e-6
-_TREE_TOLERANCE = 1e-5
+_TOLERANCE = 1e-5
 
 
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
 ) -> ResidualBasis | TreeBasis:
-    """Returns the coefficients of a hypothesis, for a domain of any size.
-
-    Small domains are one array. Above 2^26 cells, or where the domain declares impossible
-    combinations, they are a junction tree.
+    """Returns the coefficients of a hypothesis that is an array, or a junction tree.
 
     ``sets``: attribute sets, as ascending axes, with whatever lies inside them; by default all
     of the workload's.
@@ -52,10 +55,46 @@ def plan_basis(
     if sets is None:
         sets = [domain.axes(names) for names in plan.workload.maximal()]
     supports = closure_of(sets)
-    if fits_an_array(domain):
+    if plans.fits_an_array(domain):
         return ResidualBasis(domain.shape, supports)
     impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
     return TreeBasis(domain.shape, supports, impossible)
+
+
+def plan_candidates(
+    plan: MarginalsPlan,
+    layout: Coefficients,
+    observed: maximum_entropy.NoisyCoefficients,
+    total: int,
+    noise: NoiseSource,
+) -> CandidateBasis:
+    """Returns a hypothesis's coefficients over candidate records, drawn from noisy tables.
+
+    ``layout``: the coefficients of each support's own marginal.
+    """
+    importance = _importance(plan, layout)
+    signs = noise.signs(layout.num_coefficients)
+    return candidate_basis(
+        plan.domain, layout.supports, observed, total, importance, signs, plans.MAX_CANDIDATES
+    )
+
+
+@dataclass(frozen=True)
+class _Hypothesis:
+    """What was fitted to noisy tables, and the records that come from it.
+
+    ``expected``: its coefficients, in records.
+    ``potentials``: its log-weights; none where the records stand for it.
+    ``kind``: what it is, for the card.
+    """
+
+    found: maximum_entropy.Fit
+    expected: NDArray[np.float64]
+    codes: Sequence[NDArray[Any]]
+    counts: NDArray[np.int64]
+    potentials: list[tuple[Names, NDArray[np.float64]]]
+    record_tables: list[Names]
+    kind: dict[str, Any]
 
 
 def synthesise(
@@ -72,61 +111,179 @@ def synthesise(
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
-    ``joined``: the attribute sets that the hypothesis joins; by default those of the workload.
-    What was measured of others is left to the records, which answer for it: only those of a
-    tree are fitted to it, so a domain that fits an array must join all of them.
+    The hypothesis is an array of a small domain. Of others it is a junction tree where that is
+    small, else weights of candidate records: those have tables that no tree can join, but there
+    are at most 2^20.
+
+    ``tables``: the noisy tables, in records.
+    ``progress``: called with public quantities.
+    ``joined``: the attribute sets that a tree joins; by default those of the workload.
+    What was measured of others is left to the records, which answer for it: a domain that
+    fits an array must join all of them.
     ``num_bounded_cells``: cells whose bounds must hold together, where noise decided which of
     them were measured; by default those of each marginal alone.
     """
-    domain, workload = plan.domain, plan.workload
+    domain = plan.domain
     joins_all = joined is None
     if joined is None:
-        joined = [domain.axes(names) for names in workload.maximal()]
-    basis = plan_basis(plan, joined)
-    loose = [] if joins_all else _outside(basis, domain, measurements)
-    layout = (
-        bases.MarginalCoefficients(domain.shape, closure_of([*joined, *loose])) if loose else basis
-    )
-    everything = measured_tables.Combination(domain, layout, measurements, tables).estimate()
-    observed = everything if layout is basis else everything.restricted(layout, basis)
-    total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
-    importance = bases.importance_of(domain, basis, workload.marginals, workload.weights)
-    found = _fitted(plan, basis, observed, total, importance, noise, progress)
-    if progress is not None:
-        progress("records", 1, 1)
-    if isinstance(basis, ResidualBasis):
-        most = _ROUNDING_SHARE * found.estimated_error
-        codes, counts = array_release(basis, domain, found.log_weights, total, importance, most)
+        joined = [domain.axes(names) for names in plan.workload.maximal()]
+    supports = closure_of(joined)
+    loose = [] if joins_all else _outside(supports, domain, measurements)
+    layout = _layout(plan, [*joined, *loose])
+    observed = measured_tables.Combination(domain, layout, measurements, tables).estimate()
+    total = noisy_total(layout, observed) if plan.num_records == "noisy" else plan.num_records
+    if isinstance(layout, ResidualBasis):
+        made = _over_array(plan, layout, observed, total, joined, noise, progress)
+    elif _fits_a_tree(domain, joined, joins_all, total) and not (loose and _are_many(total)):
+        made = _over_tree(plan, layout, observed, total, joined, loose, noise, progress)
     else:
-        targets = loose_targets(basis, found.log_weights, total, layout, everything, loose)
-        codes, counts = tree_release(
-            domain, basis, found.log_weights, total, targets, workload_pairs(workload)
-        )
-    moments = total * basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
-    expected = bases.carry_over(basis.slices, moments, layout)
-    released = record_coefficients(layout, codes, counts) if loose else expected
-    record_tables = [names_of(domain, axes) for axes in loose]
-    misfit = _misfits(plan, layout, everything.values, expected, released, record_tables)
-    log_tables = bases.log_potentials(basis, found.log_weights, joined)
+        sets = [*joined, *loose]
+        made = _over_candidates(plan, layout, observed, total, sets, noise, progress)
+    if distances is not None:
+        names = [each for each, _ in made.potentials]
+        pairs = [sum(len(each) > 1 for each in sets) for sets in (names, made.record_tables)]
+        fit = {"num_joined_pairs": pairs[0], "num_other_pairs": pairs[1], **(fit or {})}
+    released = made.expected
+    if made.record_tables:
+        released = record_coefficients(layout, made.codes, made.counts)
+    misfit = _misfits(plan, layout, observed.values, made.expected, released, made.record_tables)
     held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
-        workload=workload,
+        workload=plan.workload,
         guarantee=plan.guarantee,
         mechanism=plan.mechanism,
         num_records=total,
         num_records_is_public=plan.total_is_public,
-        codes=codes,
-        counts=counts,
-        potentials=[*zip((names_of(domain, axes) for axes in joined), log_tables, strict=True)],
-        record_tables=record_tables,
+        codes=made.codes,
+        counts=made.counts,
+        potentials=made.potentials,
+        record_tables=made.record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
         measurements=held,
         errors=marginal_errors(plan, layout, held, misfit, num_bounded_cells),
         plan=plan.public,
-        fit={**_stated_fit(plan, basis, found), **(fit or {})},
+        fit={**_stated_fit(plan, made), **(fit or {})},
     )
+
+
+def _are_many(total: int) -> bool:
+    """Returns whether released records are more than candidates, and so copies of these."""
+    return total > plans.MAX_CANDIDATES
+
+
+def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, total: int) -> bool:
+    """Returns whether a tree is fitted: for few records also any tree that was selected."""
+    if not joins_all and not _are_many(total):
+        return True
+    return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
+
+
+def _layout(plan: MarginalsPlan, sets: Iterable[Support]) -> Coefficients:
+    """Returns where the coefficients of some sets stand: of the array, or of their marginals."""
+    domain = plan.domain
+    if plans.fits_an_array(domain):
+        return ResidualBasis(domain.shape, closure_of(sets))
+    return bases.MarginalCoefficients(domain.shape, closure_of(sets))
+
+
+def _importance(plan: MarginalsPlan, layout: Coefficients) -> NDArray[np.float64]:
+    return bases.importance_of(plan.domain, layout, plan.workload.marginals, plan.workload.weights)
+
+
+def _over_array(
+    plan: MarginalsPlan,
+    basis: ResidualBasis,
+    observed: maximum_entropy.NoisyCoefficients,
+    total: int,
+    joined: Sequence[Support],
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> _Hypothesis:
+    """Fits an array of the whole domain."""
+    importance = _importance(plan, basis)
+    found = _fitted(plan, basis, observed, total, importance, noise, progress)
+    most = _ROUNDING_SHARE * found.estimated_error
+    records = array_release(basis, plan.domain, found.log_weights, total, importance, most)
+    moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
+    potentials = _potentials(plan.domain, basis, found.log_weights, joined)
+    kind = {"hypothesis": "dense_array"}
+    return _Hypothesis(found, total * moments, *records, potentials, [], kind)
+
+
+def _over_tree(
+    plan: MarginalsPlan,
+    layout: Coefficients,
+    observed: maximum_entropy.NoisyCoefficients,
+    total: int,
+    joined: Sequence[Support],
+    loose: Sequence[Support],
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> _Hypothesis:
+    """Fits a junction tree of some sets, and its records to the other ones, too."""
+    domain = plan.domain
+    basis = plan_basis(plan, joined)
+    assert isinstance(basis, TreeBasis)
+    importance = _importance(plan, basis)
+    known = observed.restricted(layout, basis) if loose else observed
+    found = _fitted(plan, basis, known, total, importance, noise, progress)
+    moments = total * basis.log_moments(found.log_weights)[1]
+    if _are_many(total):
+        most = _ROUNDING_SHARE * found.estimated_error
+        records = many_records(domain, basis, found.log_weights, total, moments, importance, most)
+    else:
+        targets = loose_targets(basis, found.log_weights, total, layout, observed, loose)
+        pairs = workload_pairs(plan.workload)
+        records = tree_release(domain, basis, found.log_weights, total, targets, pairs)
+    return _Hypothesis(
+        found,
+        bases.carry_over(basis.slices, moments, layout),
+        *records,
+        _potentials(domain, basis, found.log_weights, joined),
+        [names_of(domain, axes) for axes in loose],
+        {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells},
+    )
+
+
+def _over_candidates(
+    plan: MarginalsPlan,
+    layout: Coefficients,
+    observed: maximum_entropy.NoisyCoefficients,
+    total: int,
+    sets: Sequence[Support],
+    noise: NoiseSource,
+    progress: Progress | None,
+) -> _Hypothesis:
+    """Fits weights of candidate records. Their whole number is released, and answers for them."""
+    basis = plan_candidates(plan, layout, observed, total, noise)
+    importance = _importance(plan, basis)
+    found = _fitted(plan, basis, observed, total, importance, noise, progress)
+    weights = basis.weights(found.log_weights)
+    most = _ROUNDING_SHARE * found.estimated_error
+    counts = round_to_records(basis, weights, total, importance, most)
+    kept = counts > 0
+    domain, chosen = plan.domain, observed.fitted(basis)
+    away = (basis.analyse(counts.astype(np.float64)) - observed.values)[chosen]
+    mismatch = float(np.mean(away**2 / observed.variances[chosen])) if len(chosen) else 0.0
+    return _Hypothesis(
+        replace(found, mismatch=mismatch),
+        total * basis.analyse(weights),
+        tuple(column[kept] for column in basis.codes),
+        counts[kept],
+        [],
+        [(), *(names_of(domain, axes) for axes in dict.fromkeys(sets))],
+        {"hypothesis": "candidates"},
+    )
+
+
+def _potentials(
+    domain: Domain, basis: Basis, log_weights: NDArray[np.float64], joined: Sequence[Support]
+) -> list[tuple[Names, NDArray[np.float64]]]:
+    """Returns the tables of log-weights that are released."""
+    names = (names_of(domain, axes) for axes in joined)
+    return [*zip(names, bases.log_potentials(basis, log_weights, joined), strict=True)]
 
 
 def _fitted(
@@ -155,12 +312,6 @@ def _fitted(
     )
 
 
-def workload_pairs(workload: Workload) -> list[Support]:
-    """Returns the pairs of attributes that some marginal of a workload holds."""
-    axes = (workload.domain.axes(names) for names in workload)
-    return sorted({pair for each in axes for pair in combinations(each, 2)})
-
-
 def independent_start(
     plan: MarginalsPlan,
     basis: Basis,
@@ -179,10 +330,13 @@ def independent_start(
     return observed, total, maximum_entropy.independent_log_weights(basis, observed, total)
 
 
-def _outside(basis: Basis, domain: Domain, measurements: Sequence[Measurement]) -> list[Support]:
+def _outside(
+    supports: Iterable[Support], domain: Domain, measurements: Sequence[Measurement]
+) -> list[Support]:
     """Returns the measured sets of attributes that a hypothesis does not join."""
+    joined = set(supports)
     measured = [domain.axes(measurement.names) for measurement in measurements]
-    return [axes for axes in dict.fromkeys(measured) if axes not in basis.slices]
+    return [axes for axes in dict.fromkeys(measured) if axes not in joined]
 
 
 def _misfits(
@@ -210,14 +364,13 @@ def _misfits(
 
 def tolerance(basis: Basis) -> float:
     """Returns the nats a coefficient within which a fit is solved."""
-    return _TREE_TOLERANCE if isinstance(basis, TreeBasis) else _ARRAY_TOLERANCE
+    is_array = isinstance(basis, ResidualBasis)
+    return _ARRAY_TOLERANCE if is_array else _TOLERANCE
 
 
-def _stated_fit(plan: MarginalsPlan, basis: Basis, found: maximum_entropy.Fit) -> dict[str, Any]:
+def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
     """Returns what the hypothesis is and how it was found, for the card."""
-    kind: dict[str, Any] = {"hypothesis": "dense_array"}
-    if isinstance(basis, TreeBasis):
-        kind = {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells}
+    found, kind = made.found, dict(made.kind)
     if plan.start_from is not None:
         kind["start_was_used"] = found.is_from_start
     return {
@@ -233,7 +386,7 @@ def names_of(domain: Domain, axes: Support) -> Names:
     return tuple(domain.names[axis] for axis in axes)
 
 
-def noisy_total(basis: Basis, observed: maximum_entropy.NoisyCoefficients) -> int:
+def noisy_total(basis: Coefficients, observed: maximum_entropy.NoisyCoefficients) -> int:
     """Returns the estimated number of records, from 1 to what a public number may be."""
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(bases.squared_scale(basis, (), ()))
@@ -284,153 +437,6 @@ def marginal_errors(
             "failure_probability": _FAILURE_PROBABILITY,
         }
     return errors
-
-
-Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
-
-# More records than this are copies of so many candidates: moving each would take hours, and the
-# rounding of so many disappears in any noise.
-MAX_CANDIDATES = 2**20
-# Each lowers the error less than the one before; after three answers no longer come closer to the
-# truth: what is left to fit is noise.
-_NUM_SWEEPS = 3
-
-
-def array_release(
-    basis: ResidualBasis,
-    domain: Domain,
-    log_weights: NDArray[np.float64],
-    num_records: int,
-    importance: NDArray[np.float64],
-    max_error: float,
-) -> Records:
-    """Returns the distinct records rounded from a dense hypothesis, and their counts.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``importance``: of the coefficients, shape (num_coefficients,).
-    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
-    """
-    weights = basis.weights(log_weights)
-    counts = round_to_records(basis, weights, num_records, importance, max_error)
-    cells = np.flatnonzero(counts)
-    return domain.codes(cells), counts[cells]
-
-
-def tree_release(
-    domain: Domain,
-    basis: TreeBasis,
-    log_weights: NDArray[np.float64],
-    num_records: int,
-    loose: Sequence[Target],
-    pairs: Sequence[Support],
-) -> Records:
-    """Returns the distinct records of a hypothesis over a junction tree, and their counts.
-
-    Records are made from the tree, and moved towards the tables that it joins and those that it
-    does not. Whole records that fit all of them at once leave out much of the noise. So that
-    pairs which no table holds do not go astray meanwhile, they are kept at what the tree says.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``loose``: tables that the tree does not join, in records.
-    """
-    joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
-    num_candidates = min(num_records, MAX_CANDIDATES)
-    share = num_candidates / max(num_records, 1)
-    targets = [Target(axes, table * num_candidates, 1.0) for axes, table in joined]
-    targets += [Target(each.axes, each.table * share, each.weight) for each in loose]
-    held = {pair for each in targets for pair in combinations(each.axes, 2)}
-    others = [pair for pair in pairs if pair not in held]
-    tables = zip(others, basis.marginals(log_weights, others), strict=True)
-    targets += [Target(axes, table * num_candidates, 1.0) for axes, table in tables]
-    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
-    codes = tree_records(basis.tree, num_candidates)
-    _leave_out_impossible(domain, codes)
-    improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
-    distinct, counts = distinct_records(domain, list(codes))
-    if num_candidates < num_records:
-        counts = round_systematically(counts.astype(np.float64), num_records)
-        distinct = tuple(column[counts > 0] for column in distinct)
-    return distinct, counts[counts > 0]
-
-
-def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
-    """Replaces impossible records by copies of others, in place.
-
-    A tree gives them no weight, but its tables may round to nothing where they meet.
-    """
-    if not domain.impossible:
-        return
-    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
-    wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
-    if len(wrong) and len(right):
-        codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
-
-
-def loose_targets(
-    basis: TreeBasis,
-    log_weights: NDArray[np.float64],
-    total: int,
-    layout: bases.Coefficients,
-    observed: maximum_entropy.NoisyCoefficients,
-    loose: Sequence[Support],
-) -> list[Target]:
-    """Returns what records should say of measured tables that the tree does not join.
-
-    The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
-    expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
-    counts; the whole way where it is further off than noise takes any cell.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``observed``: everything observed, in records.
-    """
-    targets = []
-    for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
-        table = total * weights
-        where = layout.slices[axes]
-        difference = observed.values[where] - bases.table_coefficients(table)
-        of_all = float(observed.variances[where].sum())
-        targets.append(Target(axes, table + _less_noise(table, difference, of_all), 1.0))
-    return targets
-
-
-def _less_noise(
-    table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
-) -> NDArray[np.float64]:
-    """Returns how far the cells of a table are believed to be from noisy ones.
-
-    ``table``: of the hypothesis, in records.
-    ``difference``: coefficients of the noisy table less its own, in records.
-    """
-    cells = bases.coefficients_table(difference, table.shape)
-    of_cell = noise / table.size
-    beyond = max(float(difference @ difference) - noise, 0.0)
-    squares = table * table
-    prior = beyond * squares / max(float(squares.sum()), np.finfo(float).tiny)
-    kept = prior / np.maximum(prior + of_cell, np.finfo(float).tiny)
-    return np.where(beyond_noise(cells, of_cell), cells, kept * cells)
-
-
-def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
-    """Returns which cells are larger than noise alone would make the largest of them.
-
-    Reference: Donoho and Johnstone (1994), the universal threshold.
-    """
-    return np.abs(cells) > math.sqrt(2 * math.log(cells.size) * variance)
-
-
-def record_coefficients(
-    layout: bases.Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Returns the coefficients of released records, shape (num_coefficients,), in records."""
-    result = np.empty(layout.num_coefficients)
-    for support, where in layout.slices.items():
-        shape = [layout.shape[axis] for axis in support]
-        cells = np.zeros(len(counts), dtype=np.int64)
-        for axis in support:
-            cells = cells * layout.shape[axis] + codes[axis]
-        table = np.bincount(cells, weights=counts, minlength=math.prod(shape))
-        result[where] = bases.table_coefficients(table.astype(np.float64).reshape(shape))
-    return result
 
 
 # Noisy tables correct a start: it need not be solved as well as the fit, in five times the time.

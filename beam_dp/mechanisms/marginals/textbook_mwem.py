@@ -13,9 +13,10 @@ from scipy.special import softmax
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
+from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
-from beam_dp.mechanisms.marginals.synthesis import array_release, plan_basis
+from beam_dp.mechanisms.marginals.released_records import array_release
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.models.basis import importance_of, marginal_of
@@ -251,8 +252,7 @@ class TextbookPlan(MarginalsPlan):
         domain, workload = self.domain, self.workload
         total = int(self.num_records)
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
-        basis = plan_basis(self)
-        assert isinstance(basis, ResidualBasis)
+        basis = ResidualBasis(domain.shape, closure_of(map(domain.axes, workload.maximal())))
         exact = {names: marginals.marginal(names) for names in workload}
         ends = np.cumsum([exact[names].size for names in workload])
         potentials = {names: np.zeros(exact[names].shape) for names in workload}

@@ -218,6 +218,8 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     the workload-weighted error of the records may be twice that tenth, or twice the error that
     rounding once more leaves. For a tree, no cell of a table may be twice as far from the records
     as for records that are drawn independently, except with probability 1e-9.
+    Weighted candidates have no other hypothesis: the tables of their records are compared with the
+    noisy tables.
     """
     measured = release.measurements
     noise = loose_distance = 0.0
@@ -225,18 +227,24 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
         observed, layout = _observed(release, measured)
         _number_figures(release, observed, layout, figures)
         noise = _fit_figures(release, observed, layout, figures)
-        loose_distance = _loose_distance(release, observed, layout)
-    if not release.potentials:
-        return
+        if release.potentials:
+            loose_distance = _loose_distance(release, observed, layout)
     marginals = [set(names) for names in release.workload]
-    for names, _ in release.potentials:
+    for names in _fitted_sets(release):
         is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
         figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
+    if not release.potentials:
+        return  # The records are the hypothesis: their tables are compared with the noisy ones.
     is_rounded = measured is not None or release.plan.get("strategy") == "textbook"
     if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
         _rounded_figures(release, noise, figures)
     else:
         _drawn_figures(release, loose_distance, figures)
+
+
+def _fitted_sets(release: SyntheticDatabase) -> tuple[Names, ...]:
+    """The attribute sets whose tables were fitted: those of the records where they are all."""
+    return _sets([names for names, _ in release.potentials] or release.record_tables)
 
 
 def _observed(
@@ -276,8 +284,7 @@ def _fit_figures(
     figures: Figures,
 ) -> float:
     """Compares the card's statements about the fit; returns the weighted error of the noise."""
-    domain, fit = release.domain, release.fit
-    names = _sets([names for names, _ in release.potentials])
+    domain, fit, names = release.domain, release.fit, _fitted_sets(release)
     is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
     needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
     if is_selection and "most_choices" in release.plan:
@@ -287,9 +294,8 @@ def _fit_figures(
     check_fields("fit", fit, needed)
     checked_integer("fit.steps", fit["steps"], 0)
     checked_number("fit.estimated_cell_error", fit["estimated_cell_error"], least=0)
-    figures.equal(
-        "fit.hypothesis", fit["hypothesis"], "junction_tree" if is_tree else "dense_array"
-    )
+    kind = "junction_tree" if is_tree else "dense_array" if release.potentials else "candidates"
+    figures.equal("fit.hypothesis", fit["hypothesis"], kind)
     if is_tree:
         sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
@@ -297,7 +303,8 @@ def _fit_figures(
             least = int(fit["tree_cells"])
             checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
     if is_selection:
-        pairs = [sum(len(each) > 1 for each in sets) for sets in (names, release.record_tables)]
+        joined = [each for each, _ in release.potentials]
+        pairs = [sum(len(each) > 1 for each in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
         figures.equal("fit.num_other_pairs", fit["num_other_pairs"], pairs[1])
         figures.at_least("joined and other pairs", sum(pairs), fit.get(_ADDED, 0))

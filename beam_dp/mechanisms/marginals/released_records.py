@@ -1,0 +1,163 @@
+"""Records that a hypothesis releases. Nothing here touches exact data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.models import basis as bases, maximum_entropy
+from beam_dp.models.basis import Support
+from beam_dp.models.candidates import CandidateBasis, less_noise, record_table
+from beam_dp.models.junction_tree import tree_records
+from beam_dp.models.record_moves import Target, improve_records
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.models.rounding import round_to_records
+from beam_dp.models.tree_basis import TreeBasis
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.records import distinct_records
+
+Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
+
+# Each lowers the error less than the one before; after three answers no longer come closer to the
+# truth: what is left to fit is noise.
+_NUM_SWEEPS = 3
+
+
+def array_release(
+    basis: ResidualBasis,
+    domain: Domain,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    importance: NDArray[np.float64],
+    max_error: float,
+) -> Records:
+    """Returns the distinct records rounded from a dense hypothesis, and their counts.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``importance``: of the coefficients, shape (num_coefficients,).
+    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
+    """
+    weights = basis.weights(log_weights)
+    counts = round_to_records(basis, weights, num_records, importance, max_error)
+    cells = np.flatnonzero(counts)
+    return domain.codes(cells), counts[cells]
+
+
+def tree_release(
+    domain: Domain,
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    loose: Sequence[Target],
+    pairs: Sequence[Support],
+) -> Records:
+    """Returns the distinct records of a hypothesis over a junction tree, and their counts.
+
+    Records are made from the tree, and moved towards the tables that it joins and those that it
+    does not. Whole records that fit all of them at once leave out much of the noise. So that
+    pairs which no table holds do not go astray meanwhile, they are kept at what the tree says.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``loose``: tables that the tree does not join, in records.
+    """
+    joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
+    targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]
+    targets += loose
+    held = {pair for each in targets for pair in combinations(each.axes, 2)}
+    others = [pair for pair in pairs if pair not in held]
+    tables = zip(others, basis.marginals(log_weights, others), strict=True)
+    targets += [Target(axes, table * num_records, 1.0) for axes, table in tables]
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    codes = tree_records(basis.tree, num_records)
+    _leave_out_impossible(domain, codes)
+    improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
+    distinct, counts = distinct_records(domain, list(codes))
+    return distinct, counts
+
+
+def many_records(
+    domain: Domain,
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    num_records: int,
+    moments: NDArray[np.float64],
+    importance: NDArray[np.float64],
+    max_error: float,
+) -> Records:
+    """Returns more records than there are candidates: each of those many times.
+
+    ``moments``: the coefficients of the hypothesis, in records.
+    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
+    """
+    basis.calibrate(log_weights)
+    codes = tree_records(basis.tree, plans.MAX_CANDIDATES)
+    _leave_out_impossible(domain, codes)
+    distinct, copies = distinct_records(domain, list(codes))
+    codes = np.stack(distinct).astype(np.int32)
+    cells = CandidateBasis(domain.shape, basis.supports, codes, np.zeros(len(copies)))
+    weights = copies / copies.sum()
+    counts = round_to_records(cells, weights, num_records, importance, max_error, moments)
+    return tuple(column[counts > 0] for column in distinct), counts[counts > 0]
+
+
+def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
+    """Replaces impossible records by copies of others, in place.
+
+    A tree gives them no weight, but its tables may round to nothing where they meet.
+    """
+    if not domain.impossible:
+        return
+    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
+    wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
+    if len(wrong) and len(right):
+        codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
+
+
+def loose_targets(
+    basis: TreeBasis,
+    log_weights: NDArray[np.float64],
+    total: int,
+    layout: bases.Coefficients,
+    observed: maximum_entropy.NoisyCoefficients,
+    loose: Sequence[Support],
+) -> list[Target]:
+    """Returns what records should say of measured tables that the tree does not join.
+
+    The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
+    expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
+    counts; the whole way where it is further off than noise takes any cell.
+
+    ``log_weights``: the hypothesis, shape (num_coefficients,).
+    ``observed``: everything observed, in records.
+    """
+    targets = []
+    for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
+        table = total * weights
+        where = layout.slices[axes]
+        difference = observed.values[where] - bases.table_coefficients(table)
+        of_all = float(observed.variances[where].sum())
+        targets.append(Target(axes, table + less_noise(table, difference, of_all), 1.0))
+    return targets
+
+
+def record_coefficients(
+    layout: bases.Coefficients, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Returns the coefficients of released records, shape (num_coefficients,), in records."""
+    result = np.empty(layout.num_coefficients)
+    for support, where in layout.slices.items():
+        table = record_table(layout.shape, codes, counts, support)
+        result[where] = bases.table_coefficients(table)
+    return result
+
+
+def workload_pairs(workload: Workload) -> list[Support]:
+    """Returns the pairs of attributes that some marginal of a workload holds."""
+    axes = (workload.domain.axes(names) for names in workload)
+    return sorted({pair for each in axes for pair in combinations(each, 2)})

@@ -1,0 +1,331 @@
+"""A log-linear distribution over a list of candidate records, in place of a whole domain.
+
+Tables of a few attributes together can have far fewer cells than the domain and still hang together
+so much that a junction tree has a clique of all attributes. Then neither an array of the domain
+nor a tree is affordable. But up to a million records, drawn from a distribution that is near the
+wanted one, have almost any tables of two or three attributes for some choice of their weights.
+Each candidate stands for as many cells of the domain as importance sampling says, so that
+coefficients mean the same as over the whole domain, and a fit goes the same way.
+
+Everything here is a function of noisy tables, the declared domain and public numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.universe import Domain
+from beam_dp.models.basis import Support, carry_over, coefficients_table, table_coefficients
+from beam_dp.models.cascades import Cascade
+from beam_dp.models.denoised_attributes import denoised
+from beam_dp.models.elimination import GrowingTree, axes_of, mask_of
+from beam_dp.models.junction_tree import into_order, tree_records
+from beam_dp.models.maximum_entropy import (
+    NoisyCoefficients,
+    fit_maximum_entropy,
+    independent_log_weights,
+)
+from beam_dp.models.tree_basis import FactoredBasis, TreeBasis
+
+# A table of this many cells stays in the cache, and holds several small tables.
+_GROUP_CELLS = 2**15
+# The tree that candidates are drawn from: its fit should cost little beside theirs.
+_TREE_CELLS = 2**13
+_TREE_TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Tables that are looked up together, as one table over all of their axes.
+
+    ``numbers``: of the tables among the sets of the basis.
+    ``tables``: their axes, in the order of ``axes``.
+    ``cells``: of each candidate, in the common table.
+    """
+
+    axes: Support
+    shape: Support
+    numbers: list[int]
+    tables: list[Support]
+    cascade: Cascade
+    cells: NDArray[np.int64]
+
+
+class CandidateBasis(FactoredBasis):
+    """Coefficients of distributions over candidate records.
+
+    ``codes``: shape (number of attributes, number of candidates), int32; distinct.
+    ``log_base``: shape (number of candidates,): the logarithm of the number of cells that each
+    stands for.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        supports: Iterable[Support],
+        codes: NDArray[np.int32],
+        log_base: NDArray[np.float64],
+    ) -> None:
+        super().__init__(shape, supports)
+        self.codes = codes
+        self._log_base = log_base
+        self._groups = [self._group(*each) for each in _groups(self.shape, self.sets)]
+
+    def _group(self, mask: int, numbers: list[int]) -> _Group:
+        axes = tuple(sorted(axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
+        tables = [tuple(axis for axis in axes if axis in self.sets[each]) for each in numbers]
+        cells = record_cells(self.shape, self.codes, axes)
+        cascade = Cascade(axes, self.shape, tables)
+        shape = tuple(self.shape[axis] for axis in axes)
+        return _Group(axes, shape, numbers, tables, cascade, cells)
+
+    def log_moments(
+        self, log_weights: NDArray[np.float64], shift: float = 0.0
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Returns the log of the sum of weights, and the coefficients of their distribution."""
+        log_sum, weights = self._normalised(log_weights)
+        return log_sum, self.analyse(weights)
+
+    def weights(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the weights of the candidates, which sum to 1."""
+        return self._normalised(log_weights)[1]
+
+    def marginals(
+        self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
+    ) -> list[NDArray[np.float64]]:
+        """Returns marginals of the distribution, over any attributes; each sums to 1."""
+        weights = self.weights(log_weights)
+        return [record_table(self.shape, self.codes, weights, axes) for axes in wanted]
+
+    def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns what coefficients add up to at each candidate: the transpose of ``analyse``."""
+        tables = self.tables(coefficients)
+        result = np.zeros(self.codes.shape[1])
+        for group in self._groups:
+            table = np.empty(group.shape)
+            parts = zip(group.numbers, group.tables, strict=True)
+            group.cascade.add_up([into_order(tables[each], axes) for each, axes in parts], table)
+            result += table.ravel().take(group.cells)
+        return result
+
+    def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns the coefficients of the table that has these values at the candidates."""
+        marginals = [np.empty(0)] * len(self.sets)
+        for group in self._groups:
+            sums: NDArray[Any] = np.bincount(group.cells, values, math.prod(group.shape))
+            found = group.cascade.sum_down(sums.reshape(group.shape))
+            for each, axes, table in zip(group.numbers, group.tables, found, strict=True):
+                marginals[each] = table.transpose([axes.index(axis) for axis in self.sets[each]])
+        return self.coefficients(marginals)
+
+    def _normalised(self, log_weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logs = self._log_base + self.synthesise(log_weights)
+        largest = float(logs.max())
+        weights = np.exp(logs - largest)
+        total = float(weights.sum())
+        weights /= total
+        return largest + math.log(total), weights
+
+
+def candidate_basis(
+    domain: Domain,
+    supports: Iterable[Support],
+    observed: NoisyCoefficients,
+    total: float,
+    importance: NDArray[np.float64],
+    signs: NDArray[np.float64],
+    number: int,
+) -> CandidateBasis:
+    """Returns candidates for a fit to noisy tables.
+
+    Half of them come from a small junction tree that holds the strongest dependences of two
+    attributes, fitted to the noisy tables; the other half has independent attributes, so that
+    what the tree makes too rare is there, too.
+
+    ``observed``: coefficients of each support's own marginal, in records.
+    ``total``: records.
+    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
+    ``signs``: shape (num_coefficients,), independent fair signs.
+    ``number``: of records that are drawn; equal ones are one candidate.
+    """
+    layout = FactoredBasis(domain.shape, supports)
+    pairs = _strongest_pairs(domain, layout, observed, total)
+    singles = [(axis,) for axis in range(domain.num_attributes)]
+    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    tree = TreeBasis(domain.shape, [(), *singles, *pairs], impossible)
+    known = denoised(domain, tree, observed.restricted(layout, tree), total)
+    weights, fair = (carry_over(layout.slices, each, tree) for each in (importance, signs))
+    fit = fit_maximum_entropy(tree, known, total, weights, fair, tolerance=_TREE_TOLERANCE)
+    drawn = [fit.log_weights, independent_log_weights(tree, known, total)]
+    records = []
+    for log_weights in drawn:
+        tree.calibrate(log_weights)
+        records.append(tree_records(tree.tree, number // len(drawn)))
+    codes, copies = _distinct(domain.shape, np.concatenate(records, axis=1))
+    logs = [tree.log_probabilities(log_weights, codes) for log_weights in drawn]
+    log_mixture = np.logaddexp(*logs) - math.log(len(drawn))
+    # Where the tree's own tables round to nothing, a record may be impossible.
+    possible = np.isfinite(log_mixture)
+    log_base = np.log(copies[possible] / copies.sum()) - log_mixture[possible]
+    return CandidateBasis(
+        domain.shape, layout.supports, np.ascontiguousarray(codes[:, possible]), log_base
+    )
+
+
+def _distinct(
+    shape: Sequence[int], codes: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Returns the distinct records in ascending order, and how many equal each."""
+    keys = _keys(shape, codes)
+    order = np.lexsort(keys[::-1])
+    codes = codes[:, order]
+    is_first = np.append(True, np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys]))
+    starts = np.flatnonzero(is_first)
+    return codes[:, starts], np.diff(starts, append=codes.shape[1])
+
+
+def _keys(shape: Sequence[int], codes: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+    """Returns few whole numbers for each record that order records as their codes do."""
+    keys: list[NDArray[np.int64]] = []
+    axes: list[int] = []
+    for axis in range(len(shape)):
+        if math.prod(shape[each] for each in [*axes, axis]) >= 2**62:
+            keys.append(record_cells(shape, codes, tuple(axes)))
+            axes = []
+        axes.append(axis)
+    return [*keys, record_cells(shape, codes, tuple(axes))]
+
+
+def _strongest_pairs(
+    domain: Domain, layout: FactoredBasis, observed: NoisyCoefficients, total: float
+) -> list[Support]:
+    """Returns the pairs with the most mutual information that join a small tree."""
+    shares = {}
+    for axis, size in enumerate(domain.shape):
+        where = layout.slices.get((axis,))
+        table = np.full(size, total / size)
+        if where is not None and np.isfinite(observed.variances[where]).all():
+            table += coefficients_table(observed.values[where], (size,))
+        positive = np.maximum(table, np.finfo(float).tiny)
+        shares[axis] = positive / positive.sum()
+    information: dict[Support, float] = {}
+    for pair in {each for each in layout.supports if len(each) == 2}:
+        where = layout.slices[pair]
+        if where.start == where.stop or not np.isfinite(observed.variances[where]).all():
+            continue
+        independent = total * np.outer(*(shares[axis] for axis in pair))
+        difference = observed.values[where] - table_coefficients(independent)
+        noise = float(observed.variances[where].sum())
+        table = np.maximum(independent + less_noise(independent, difference, noise), 0.0)
+        information[pair] = _mutual_information(table)
+    joined = GrowingTree(domain.shape, (each.axes for each in domain.impossible), _TREE_CELLS)
+    ranked = sorted(information, key=lambda pair: (-information[pair], pair))
+    return [pair for pair in ranked if joined.join(pair)]
+
+
+def _mutual_information(table: NDArray[np.float64]) -> float:
+    """Returns the mutual information of two attributes, in nats, of a table >= 0."""
+    number = float(table.sum())
+    if not number > 0:
+        return 0.0
+    shares = table / number
+    expected = np.outer(shares.sum(axis=1), shares.sum(axis=0))
+    filled = shares > 0
+    return float(shares[filled] @ np.log(shares[filled] / expected[filled]))
+
+
+def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, list[int]]]:
+    """Returns few sets of axes that hold all of some, as masks, and which each holds.
+
+    Greedy: a set grows by the axis that completes most of what is left, while it has few cells.
+    """
+
+    def num_cells(mask: int) -> int:
+        return math.prod(shape[axis] for axis in axes_of(mask))
+
+    left = {number: mask_of(axes) for number, axes in enumerate(sets)}
+    groups = []
+    while left:
+        group = max(left.values(), key=lambda mask: (num_cells(mask), mask))
+        while wider := _widened(shape, group, left):
+            group = wider
+        held = [number for number, mask in left.items() if mask & ~group == 0]
+        for number in held:
+            del left[number]
+        groups.append((group, held))
+    return groups
+
+
+def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
+    """Returns a group with one axis more, or 0 where none fits."""
+    best, most = 0, 0.0
+    cells = math.prod(shape[axis] for axis in axes_of(group))
+    for axis, size in enumerate(shape):
+        wider = group | 1 << axis
+        if wider == group or cells * size > _GROUP_CELLS:
+            continue
+        masks = [mask for mask in left.values() if mask >> axis & 1]
+        completed = sum(mask & ~wider == 0 for mask in masks)
+        gain = (completed + 1e-3 * len(masks)) / math.log(max(size, 2))
+        if gain > most:
+            best, most = wider, gain
+    return best
+
+
+def record_cells(
+    shape: Sequence[int], codes: Sequence[NDArray[np.int32]] | NDArray[np.int32], axes: Support
+) -> NDArray[np.int64]:
+    """Returns the cells of records in a table over some axes, in the order of these."""
+    cells = np.zeros(len(codes[0]), dtype=np.int64)
+    for axis in axes:
+        cells *= shape[axis]
+        cells += codes[axis]
+    return cells
+
+
+def record_table(
+    shape: Sequence[int],
+    codes: Sequence[NDArray[np.int32]] | NDArray[np.int32],
+    weights: NDArray[np.float64] | NDArray[np.int64],
+    axes: Support,
+) -> NDArray[np.float64]:
+    """Returns the table of weighted records over some axes."""
+    sizes = [shape[axis] for axis in axes]
+    cells = record_cells(shape, codes, axes)
+    table: NDArray[Any] = np.bincount(cells, weights, math.prod(sizes))
+    return table.reshape(sizes)
+
+
+def less_noise(
+    table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
+) -> NDArray[np.float64]:
+    """Returns how far the cells of a table are believed to be from noisy ones.
+
+    Each cell goes as far as its difference is expected to exceed noise, if what all of them exceed
+    it by is shared out by the squares of the counts; the whole way where it is further off than
+    noise takes any cell.
+
+    ``table``: of the hypothesis, in records.
+    ``difference``: coefficients of the noisy table less its own, in records.
+    """
+    cells = coefficients_table(difference, table.shape)
+    of_cell = noise / table.size
+    beyond = max(float(difference @ difference) - noise, 0.0)
+    squares = table * table
+    prior = beyond * squares / max(float(squares.sum()), np.finfo(float).tiny)
+    kept = prior / np.maximum(prior + of_cell, np.finfo(float).tiny)
+    return np.where(beyond_noise(cells, of_cell), cells, kept * cells)
+
+
+def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
+    """Returns which cells are larger than noise alone would make the largest of them.
+
+    Reference: Donoho and Johnstone (1994), the universal threshold.
+    """
+    return np.abs(cells) > math.sqrt(2 * math.log(cells.size) * variance)

@@ -1,0 +1,161 @@
+"""Releases over candidate records: what tables hang together too much for an array or a tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from noise_sources import NoNoise, Seeded
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    PURE,
+    check_release,
+    domain_of,
+    exact_table,
+    on_trees,
+    plan_of,
+    promise,
+    summary,
+    workload_of,
+)
+
+from beam_dp.domain.impossible import Impossible
+from beam_dp.mechanisms.marginals import plan as plan_module
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.kinds import verify_release
+from beam_dp.releases.synthetic_database import files
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+MECHANISMS = {
+    "mwem": (MWEM(), APPROXIMATE),
+    "mwem pure": (MWEM(), PURE),
+    "rounds": (MWEM(num_rounds=6), PURE),
+    "annealed": (MWEM(num_rounds="annealed"), APPROXIMATE),
+    "gaussian": (Gaussian(), APPROXIMATE),
+    "laplace textbook": (Laplace("textbook"), PURE),
+}
+DOMAIN = domain_of(3, 4, 2, 5)
+
+
+@contextmanager
+def over_candidates(number: int = 2**12):
+    """Lets tiny domains take the path of those that fit neither an array nor a tree."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "MAX_ARRAY_CELLS", 0)
+        patch.setattr(plan_module, "MAX_CANDIDATE_TREE", 0)
+        patch.setattr(plan_module, "MAX_CANDIDATES", number)
+        yield
+
+
+def dependent(number: int = 2000) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    weights = rng.uniform(size=DOMAIN.shape)
+    weights[0, 0] *= 20
+    weights[:, :, 1, 4] *= 5
+    return rng.multinomial(number, (weights / weights.sum()).ravel())
+
+
+def released(name, num_records="noisy", epsilon=1.0, counts=None, noise=None, domain=DOMAIN):
+    mechanism, delta = MECHANISMS[name]
+    workload = workload_of(domain, 2)
+    counts = dependent() if counts is None else counts
+    with over_candidates():
+        plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon), num_records)
+        release = mechanism.release(plan, summary(plan, counts), noise or Seeded(1))
+    return plan, release
+
+
+@pytest.mark.parametrize("num_records", [2000, "noisy"])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_releases_over_candidates_are_well_formed_and_verified(name, num_records):
+    plan, release = released(name, num_records)
+    check_release(release, plan)
+    assert release.fit["hypothesis"] == "candidates" and not release.potentials
+    found = verify_release(release)
+    assert found.holds and not found.faults
+
+
+@pytest.mark.parametrize("name", ["mwem", "annealed"])
+def test_huge_epsilon_gives_the_exact_tables_over_candidates(name):
+    counts = dependent()
+    _, release = released(name, 2000, 1e6, counts)
+    for answer in release.answer(workload_of(DOMAIN, 2)):
+        exact = exact_table(DOMAIN, counts, answer.attributes)
+        assert np.abs(answer.values - exact).max() <= 2
+
+
+def test_candidates_err_as_little_as_an_array():
+    """Over ten draws of noise, the mean errors of pairs differ by less than a tenth."""
+    counts, workload = dependent(), workload_of(DOMAIN, 2)
+
+    def error(release: SyntheticDatabase) -> float:
+        tables = [(each.values, each.attributes) for each in release.answer(workload)]
+        away = [np.abs(values - exact_table(DOMAIN, counts, names)) for values, names in tables]
+        return float(np.mean([each.mean() for each in away]))
+
+    found, expected = [], []
+    for seed in range(10):
+        found.append(error(released("mwem", 2000, 0.3, counts, Seeded(seed))[1]))
+        plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE, 0.3), 2000)
+        expected.append(error(MWEM().release(plan, summary(plan, counts), Seeded(seed))))
+    assert np.mean(found) < 1.1 * np.mean(expected)
+
+
+@pytest.mark.parametrize("change", ["records", "mismatch", "kind"])
+def test_forged_records_or_fit_of_candidates_fail_verification(change):
+    _, release = released("mwem")
+    if change == "records":
+        counts = release.counts.copy()
+        counts[0], counts[-1] = counts[0] + counts[-1] - 1, 1
+        forged = dataclasses.replace(release, counts=counts)
+    elif change == "mismatch":
+        fit = {**release.fit, "mismatch": release.fit["mismatch"] / 2}
+        forged = dataclasses.replace(release, fit=fit)
+    else:
+        forged = dataclasses.replace(release, fit={**release.fit, "hypothesis": "dense_array"})
+    assert verify_release(release).holds
+    assert not verify_release(forged).holds
+
+
+def test_impossible_combinations_get_no_candidate():
+    impossible = (Impossible((0, 1), (((1, 3),), ((0, 1),))),)
+    domain = dataclasses.replace(DOMAIN, impossible=impossible)
+    counts = dependent().reshape(domain.shape)
+    counts[1:, 0] = 0
+    _, release = released("mwem", counts=counts.ravel(), domain=domain)
+    assert release.fit["hypothesis"] == "candidates"
+    assert not impossible[0].matches(release.codes).any()
+    (pair,) = release.answer(Workload(domain, (("a0", "a1"),)))
+    assert (pair.values[1:, 0] == 0).all()
+
+
+def test_every_marginal_is_answered_by_the_records():
+    _, release = released("mwem")
+    for answer in release.answer(workload_of(DOMAIN, 3)):
+        assert (answer.values == release.record_marginal(answer.attributes)).all()
+
+
+def test_candidates_are_written_to_the_files_of_any_release():
+    _, release = released("mwem")
+    names = {name.split("-")[0] for name in files.payload(release)}
+    assert names == {"records", "hypothesis", "measurements"}
+
+
+@pytest.mark.parametrize("num_records", [10**6, 10**12])
+def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
+    """Each candidate is released many times; rounding errs by a few records a cell."""
+    counts = dependent(10_000) * (num_records // 10_000)
+    workload = Workload(DOMAIN, (("a0", "a1"), ("a1", "a2"), ("a3",)))
+    with on_trees(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "MAX_CANDIDATES", 2**12)
+        plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE), num_records)
+        release = MWEM().release(plan, summary(plan, counts), NoNoise())
+    assert release.fit["hypothesis"] == "junction_tree"
+    assert release.num_records == num_records and len(release.counts) <= 2**12
+    for answer in release.answer(workload):
+        away = release.record_marginal(answer.attributes) - answer.values
+        assert np.abs(away).max() < 1e-6 * num_records + 5
