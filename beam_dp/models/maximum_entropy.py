@@ -176,6 +176,8 @@ _FINE_RATIO = 1.2
 # The error estimate is noisy: the path ends only after this number of rises. If errors differ by
 # less than this share, the smoothest step wins.
 _PATIENCE = 3
+# Far from its end, above this multiple of the squared error of the noise alone, it may rise longer.
+_FAR = 100.0
 _TIE = 0.01
 # One-way tables have few cells and much data: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
@@ -278,6 +280,7 @@ def fit_maximum_entropy(
         freedom = (fitted_shifted - fitted) * shift / _PROBE**2
         return float((weights * ((fitted - values) ** 2 - variances + 2 * freedom)).sum())
 
+    far = _FAR * float(weights @ variances)
     points = [problem.at(starts[0][chosen])]
     started = time.thread_time()
     points.append(problem.at(starts[1][chosen]))
@@ -285,11 +288,11 @@ def fit_maximum_entropy(
         # Steps are not reported: their number depends on noise that may never be released.
         seconds = (time.thread_time() - started) * (1 if start is None else 2)
         progress(_announced(seconds), 1, 1)
-    path, is_from_start = _follow(problem, points, goals, penalties, estimate), False
+    path, is_from_start = _follow(problem, points, goals, penalties, estimate, far), False
     if start is not None:
         problem = _Problem(basis, chosen, total, start, tolerance)
         point = problem.at(start[chosen])
-        other = _follow(problem, [point, point], goals, penalties, estimate)
+        other = _follow(problem, [point, point], goals, penalties, estimate, far)
         if other.error < path.error:
             path, is_from_start = other, True
     log_weights = starts[0].copy() if start is None or not is_from_start else start.copy()
@@ -320,17 +323,19 @@ def _follow(
     goals: Sequence[NDArray[np.float64]],
     penalties: Sequence[NDArray[np.float64]],
     estimate: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
+    far: float,
 ) -> _Place:
     """Returns the smoothest hypothesis on a path among those with the smallest estimated error.
 
     ``points``: the start of the path for the observations, and for the shifted observations.
     ``estimate``: a function from both paths' coefficients to the estimated squared error.
+    ``far``: the path does not end while the least estimated squared error is above this.
     """
     # Candidates are the steps that tie with the best step so far, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
     candidates = [_Place(error, 0, math.inf, points[0])]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
-    while step < _MAX_STEPS and step - best_step < _PATIENCE:
+    while step < _MAX_STEPS and (step - best_step < _PATIENCE or least > far):
         step += 1
         paths = [point.place for point in points]
         first = problem.step(goals[0], penalties[0] * penalty, paths[0], points[0])

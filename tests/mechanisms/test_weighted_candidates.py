@@ -1,4 +1,4 @@
-"""Releases over candidate records: what tables hang together too much for an array or a tree."""
+"""Releases over candidate records, for tables that fit neither an array nor a small tree."""
 
 from __future__ import annotations
 
@@ -159,3 +159,17 @@ def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
     for answer in release.answer(workload):
         away = release.record_marginal(answer.attributes) - answer.values
         assert np.abs(away).max() < 1e-6 * num_records + 5
+
+
+def test_strong_dependence_of_many_attributes_is_fitted_down_to_the_noise():
+    """The estimated error rises for some steps long before the fit comes near such tables."""
+    rng, num_axes = np.random.default_rng(7), 18
+    latent = rng.random(50_000)
+    cells = np.zeros(len(latent), np.int64)
+    for _ in range(num_axes):
+        value = (latent + 0.6 * rng.random(len(latent))) % 1
+        cells = cells * 2 + (value**2 * 2).astype(np.int64)
+    domain = domain_of(*[2] * num_axes)
+    plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
+    held = summary(plan, np.bincount(cells, minlength=2**num_axes))
+    assert MWEM().release(plan, held, Seeded(1)).fit["mismatch"] < 2
