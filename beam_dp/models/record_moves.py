@@ -279,6 +279,6 @@ class _StackedTables:
 
 
 def _cells(records: NDArray[np.int32], strides: NDArray[Any]) -> NDArray[np.int64]:
-    """Returns cell numbers as products; the type of the strides must represent them exactly."""
+    """Returns cell numbers; the type of the strides must represent cell numbers exactly."""
     numbers: NDArray[Any] = records.astype(strides.dtype) @ strides
     return numbers.astype(np.int64)

@@ -323,7 +323,7 @@ def positive(scale: Any) -> Fraction:
 def noise_step(
     what: str, distribution: object, l1: Fraction | int, l2_squared: Fraction | int, scale: float
 ) -> Step:
-    """Returns the step of Laplace or Gaussian noise, which needs its own norm's sensitivity."""
+    """Returns the step of Laplace noise (needs an L1 sensitivity) or Gaussian noise (needs L2)."""
     check_choice("distribution", distribution, DISTRIBUTIONS)
     if distribution == "discrete_laplace":
         return laplace_step(what, l1, scale)

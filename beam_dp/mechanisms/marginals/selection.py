@@ -75,7 +75,7 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     allows for the discreteness of all mechanisms. One record changes every score by at most 1 (2
     under replace-one), times the records of a unit; the L2 sensitivity of all scores is this change
     times sqrt(num_pairs). The scores decide the number of choices in the last check, and so the
-    budget left for the chosen pairs: the steps after the scores have one total mu, for any scores.
+    budget left for the chosen pairs. For any scores, the total mu of the later steps is the same.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)

@@ -62,8 +62,9 @@ class Ledger:
             server process that is frozen on a running machine blocks the call.
 
     Raises:
-        LedgerError: if the URL has another form. Every method raises it if the ledger can't be
-            reached, is locked or damaged, has a newer schema, or must be written but is read-only.
+        LedgerError: if the URL has another form. Every method raises this error if the ledger can't
+            be reached, is locked or damaged, has a newer schema, or must be written but is
+            read-only.
 
     Example:
         >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
