@@ -230,7 +230,7 @@ def new_state(text: str, output: str) -> Path:
 
 def saved_num_questions(text: str) -> int:
     """Returns the number of questions of a saved run, which is the default for a resumed run."""
-    condition = "must hold a saved run"
+    condition = "must contain a saved run"
     try:
         number = saved_runs.any_transcript(local_path(text, "resume"))["plan"]["num_questions"]
     except (InputError, KeyError, TypeError):

@@ -124,7 +124,7 @@ def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) ->
     checked_number("epsilon", epsilon, above=0)
     exact = Fraction(sensitivity * (1 if monotone else 2)) / Fraction(epsilon)
     if exact >= MAX_SCALE:
-        condition = f"makes noise of a scale of 2^50 and more for the sensitivity {sensitivity}"
+        condition = f"gives noise of scale 2^50 or more for the sensitivity {sensitivity}"
         raise InputError("epsilon", epsilon, condition)
     return up(exact)
 
@@ -290,7 +290,7 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     check_is("choice", choice, TopChoice)
     checked_scores(scores)
     if len(scores) < choice.number:
-        condition = f"must be at least {choice.number}, as many as are to be chosen"
+        condition = f"must be at least {choice.number}, the number to choose"
         raise InputError("number of scores", len(scores), condition)
     if choice.method == "geometric":
         clipped = np.clip(scores, -MAX_SCORE, MAX_SCORE)

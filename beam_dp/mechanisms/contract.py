@@ -176,7 +176,7 @@ class AnswersPlan(Plan):
 def check_promise(plan: Plan, guarantee: Guarantee) -> None:
     """Refuses a plan whose ``steps`` break ``guarantee`` or cost more than ``plan.loss``."""
     if plan.guarantee != guarantee:
-        condition = "must be what was asked for"
+        condition = "must be the requested guarantee"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
     # Plans build these steps from the JSON of the card with the functions that read cards: this
     # check does not trust the arithmetic that planned the noise.
@@ -192,5 +192,5 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
         proved = loss_json(together.loss)
         if "mu_squared" in proved:
             proved["mu"] = root_up(proved.pop("mu_squared"))
-        condition = f"must be no less than what the plan of {plan.mechanism} reveals, {proved}"
+        condition = f"must be at least the loss of the plan of {plan.mechanism}, {proved}"
         raise InputError("loss", plan.loss.to_json(), condition)

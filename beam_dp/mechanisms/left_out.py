@@ -139,7 +139,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
     epsilon = _largest_within(whole, main_loss, rest)
     if not epsilon > 0:
-        condition = "is too small to count what is left out as well: use a larger one"
+        condition = "is too small to also count records left out: use a larger epsilon"
         raise InputError("epsilon", guarantee.epsilon, condition)
     plan = LeftOutPlan(
         names=domain.names,

@@ -106,7 +106,7 @@ def plan_release(
     check_records_format(domain, options.records_format)
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
-        raise InputError("workload", given, f"must be of marginals for {mechanism.name}")
+        raise InputError("workload", given, f"must consist of marginals for {mechanism.name}")
     own = share_guarantee(guarantee) if options.count_left_out else guarantee
     plan = mechanism.plan(domain, workload, own, options.num_records)
     # Checked before the loss of the counts is added: the plan's own loss must cover the plan.

@@ -235,7 +235,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
 def covering_marginals(queries: LinearWorkload) -> Workload:
     """Returns the marginals that the queries sum cells of, weighted by their number of queries."""
     if queries.explicit:
-        condition = "must not have explicit values: a release answers sums of cells of marginals"
+        condition = "must not have explicit values: a release answers only sums of marginal cells"
         raise InputError("workload", "explicit values", condition)
     weights = Counter(
         query.axes for query in queries if isinstance(query, LiteralQuery) and query.axes

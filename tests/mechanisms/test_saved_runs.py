@@ -67,7 +67,7 @@ def test_saved_run_resumes_with_the_same_answers(tmp_path):
     found += [resumed.answer(query) for query in queries[5:]]
     assert found == expected
     # Only once.
-    with pytest.raises(InputError, match="resumed once"):
+    with pytest.raises(InputError, match="resumed only once"):
         resume(tmp_path / "run")
     with pytest.raises(InputError, match="must not exist"):
         save_private_mw(resumed, tmp_path / "run")
@@ -94,7 +94,7 @@ def test_public_files_do_not_contain_the_secret(tmp_path):
     "name, change, message",
     [
         ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
-        ("transcript.json", lambda text: text[:-5], "must hold a saved run"),
+        ("transcript.json", lambda text: text[:-5], "must contain a saved run"),
         (
             "transcript.json",
             lambda text: text.replace('"version": 2', '"version": 1'),
@@ -102,7 +102,7 @@ def test_public_files_do_not_contain_the_secret(tmp_path):
         ),
         ("secret.json", lambda text: text.replace("noisy", "quiet"), "undamaged"),
         ("secret.json", lambda text: "[]", "undamaged"),
-        ("secret.json", lambda text: "{", "secret that was not used"),
+        ("secret.json", lambda text: "{", "an unused secret"),
     ],
 )
 def test_damaged_runs_are_refused(tmp_path, name, change, message):
@@ -251,7 +251,9 @@ def test_copy_of_the_folder_is_refused(tmp_path):
 
 def test_paid_run_resumes_only_with_its_ledger(tmp_path):
     ledger = saved_run(tmp_path)
-    with pytest.raises(InputError, match=r"^ledger: None is refused; must be given: 'visits/1'"):
+    with pytest.raises(
+        InputError, match=r"^ledger: None is refused; must be given: its entry 'visits/1'"
+    ):
         resume(tmp_path / "run")
     other = Ledger(str(tmp_path / "other.sqlite"))
     other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
@@ -264,7 +266,7 @@ def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     ledger = ledger_at(tmp_path)
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     assert check_private_mw(tmp_path / "run", PLAN) is None
-    with pytest.raises(InputError, match=r"^ledger: .* must not be given: none paid"):
+    with pytest.raises(InputError, match=r"^ledger: .* must not be given: no ledger paid"):
         resume(tmp_path / "run", ledger)
     resume(tmp_path / "run")
 
@@ -310,7 +312,7 @@ def test_refused_resume_states_the_difference_and_keeps_the_state(tmp_path):
     renamed, counts = dataclasses.replace(PLAN, domain=domain), Histogram(domain, HISTOGRAM.counts)
     with pytest.raises(InputError, match="plan of the saved run"):
         resume_private_mw(tmp_path / "run", renamed, counts, NoNoise(), ledger)
-    with pytest.raises(InputError, match="must hold a saved run"):
+    with pytest.raises(InputError, match="must contain a saved run"):
         resume(tmp_path / "none", ledger)
     resume(tmp_path / "run", ledger)
 
@@ -358,7 +360,7 @@ def test_kill_at_the_secret_keeps_or_loses_an_unpaid_run(tmp_path):
     kill(tmp_path / "other", None, is_removed=True)
     for name in ("run", "other"):
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == public
-        with pytest.raises(InputError, match="a secret that was not used"):
+        with pytest.raises(InputError, match="an unused secret"):
             resume(tmp_path / name, None)
 
 
@@ -367,7 +369,7 @@ def test_secret_that_is_read_repeatedly_can_be_used_once(tmp_path):
     found = (tmp_path / "run" / "secret.json").read_bytes()
     assert saved_runs._use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
     for _ in range(2):
-        with pytest.raises(InputError, match="a saved run is resumed once"):
+        with pytest.raises(InputError, match="can be resumed only once"):
             saved_runs._use_secret(tmp_path / "run", found, None, None)
 
 

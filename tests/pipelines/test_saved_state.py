@@ -75,7 +75,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     first_card = json.loads((tmp_path / "first" / "card.json").read_text())
     assert entry.draw_id == first_card["draw_id"] != card["draw_id"]
     # Neither the folder nor a copy goes on again, but what was saved last does.
-    for name, pattern in (("state", "resumed once"), ("copy", "the next is 2, and a copy")):
+    for name, pattern in (("state", "resumed only once"), ("copy", "the next is 2, and a copy")):
         argv = flags(tmp_path, [WOMEN], "again", resume=str(tmp_path / name), **paid(tmp_path))
         refused_line(main, argv, capfd, pattern)
     argv = flags(tmp_path, [WOMEN], "third", resume=str(tmp_path / "second"), **paid(tmp_path))
@@ -166,8 +166,8 @@ def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
         ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
         ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),
         ({"resume": state, "max_updates": "3", **known}, r"--resume: .*max_updates was None"),
-        ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must hold a saved run"),
-        ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must hold a saved run"),
+        ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must contain a saved run"),
+        ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must contain a saved run"),
         ({"resume": "", **known}, r"--resume: '' is refused"),
         ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is refused"),
         ({"state": state}, r"--state: .*/state' is refused; must not exist"),

@@ -60,12 +60,12 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
         ),
         (
             {"size": "3", "workload": "intervals:age", "vc_dimension": "1"},
-            "--vc_dimension: 1 is refused; must be >= 2, which these queries have at least",
+            "--vc_dimension: 1 is refused; must be >= 2, a lower bound for these queries",
         ),
         ({"size": "900", "workload": "conjunctions:2"}, "enumeration is feasible for a size <= "),
         (
             {"max_error_fraction": "0.05", "workload": "conjunctions:2"},
-            "--max_error_fraction: 0.05 is refused; takes ",
+            "--max_error_fraction: 0.05 is refused; requires ",
         ),
     ],
     ids=str,

@@ -391,7 +391,7 @@ def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
         assert (tmp_path / batch.run_id / "secret.json").exists()
         assert [row["questions_left"] for row in batch.answers] == [[9], [8, 8]][number]
     assert not (tmp_path / RUNS[0] / "secret.json").exists()
-    with pytest.raises(InputError, match="resumed once"):
+    with pytest.raises(InputError, match="resumed only once"):
         AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
 
 

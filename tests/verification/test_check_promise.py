@@ -105,7 +105,7 @@ def test_every_plan_with_too_small_a_loss_is_rejected(relation):
             name: getattr(plan.loss, name) and getattr(plan.loss, name) / 20
             for name in ("rho", "mu_squared", "epsilon", "slack")
         }
-        with pytest.raises(InputError, match="must be no less than what the plan of"):
+        with pytest.raises(InputError, match="must be at least the loss of the plan of"):
             dataclasses.replace(plan, loss=Loss(**halves)).paid_by(None)
 
 
@@ -131,8 +131,11 @@ class Careless(Mechanism):
             (Careless(each), r"mechanism: .* is refused; must keep epsilon 1 at")
             for each in (dp.MWEM(), dp.Laplace(), dp.Gaussian())
         ),
-        (Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0)), "must be what was asked for"),
-        (Careless(dp.Laplace(), loss=Loss.pure(0.5)), "must be no less than what the plan of lap"),
+        (Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0)), "must be the requested guarantee"),
+        (
+            Careless(dp.Laplace(), loss=Loss.pure(0.5)),
+            "must be at least the loss of the plan of lap",
+        ),
     ],
     ids=["half of mwem", "half of laplace", "half of gaussian", "another guarantee", "less loss"],
 )

@@ -40,11 +40,11 @@ class TopQueriesPlan(LinearAnswersPlan):
     """
 
     top: int = dataclasses.field(
-        metadata=option("top_queries: how many queries are answered", "C", integer)
+        metadata=option("top_queries: the number of queries to answer", "C", integer)
     )
     choice: Method = dataclasses.field(
         metadata=option(
-            "top_queries: how they are chosen; auto takes that with the least bound",
+            "top_queries: how queries are chosen; auto uses the method with the least bound",
             choices=("auto", *METHODS),
             default="auto",
         )

@@ -62,7 +62,7 @@ class OnlinePlan(AnswersPlan):
 
     num_questions: int = dataclasses.field(
         metadata=option(
-            "different queries that error bounds are stated for; by default all of --queries",
+            "the number of different queries with error bounds; by default all of --queries",
             "K",
             integer,
         )
@@ -71,14 +71,16 @@ class OnlinePlan(AnswersPlan):
     calibration: Calibration = dataclasses.field(metadata=checks.CALIBRATION)
     max_error: float | None = dataclasses.field(
         metadata=option(
-            "alpha, a share of the records, > 0 and < 1; by default the one with the least bound",
+            "alpha, a fraction of the records, > 0 and < 1; by default that with the least bound",
             "A",
             number,
         )
     )
     max_updates: int | None = dataclasses.field(
         metadata=option(
-            "how often it may learn; by default as often as --max_error needs", "C", integer
+            "the largest number of updates; by default the number that --max_error needs",
+            "C",
+            integer,
         )
     )
 

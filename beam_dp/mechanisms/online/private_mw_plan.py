@@ -135,9 +135,9 @@ def start_weights(plan: PrivateMWPlan, start: Start | None) -> NDArray[np.float6
     try:
         weights = np.asarray(start, np.float64).ravel()
     except (TypeError, ValueError):
-        raise InputError("start", type(start).__name__, "must be weights, one a cell") from None
+        raise InputError("start", type(start).__name__, "must be weights, one per cell") from None
     if weights.shape != (num_cells,):
-        raise InputError("start", weights.shape, f"must be {num_cells} weights, one a cell")
+        raise InputError("start", weights.shape, f"must be {num_cells} weights, one per cell")
     total = float(weights.sum())
     if not (bool((weights >= 0).all()) and 0 < total < np.inf):
         raise InputError("start", total, "weights must be finite and >= 0, and not all 0")

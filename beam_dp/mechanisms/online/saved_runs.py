@@ -42,7 +42,7 @@ _VERSION = 2
 _TRANSCRIPT = "transcript.json"
 _HYPOTHESIS = "hypothesis.npz"
 _SECRET = "secret.json"
-_UNDAMAGED = "must hold an undamaged run"
+_UNDAMAGED = "must contain an undamaged run"
 
 
 def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
@@ -136,17 +136,19 @@ def any_transcript(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
-        raise InputError("folder", str(path), "must hold a saved run")
+        raise InputError("folder", str(path), "must contain a saved run")
     return parsed
 
 
 def check_ledger(payment: private_mw.Payment | None, ledger: Ledger | None) -> None:
     """Refuses a ledger for an unpaid run, and a paid run without its ledger."""
     if payment is not None and ledger is None:
-        condition = f"must be given: {payment.token.release_id!r} in it paid for the saved run"
+        condition = f"must be given: its entry {payment.token.release_id!r} paid for the saved run"
         raise InputError("ledger", None, condition)
     if payment is None and ledger is not None:
-        raise InputError("ledger", ledger.name, "must not be given: none paid for the saved run")
+        raise InputError(
+            "ledger", ledger.name, "must not be given: no ledger paid for the saved run"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
     transcript = any_transcript(path)
     expected = json.loads(json.dumps(_expected(plan)))
     if transcript.get("version") != _VERSION:
-        raise InputError("folder", str(path), f"must hold a run of version {_VERSION}")
+        raise InputError("folder", str(path), f"must contain a run of version {_VERSION}")
     for part in ("plan", "domain"):
         if transcript.get(part) != expected[part]:
             what = private_mw.difference(part, transcript.get(part), expected[part])
@@ -222,7 +224,7 @@ def _use_secret(
 
 
 def _no_secret(path: Path) -> InputError:
-    condition = "must hold a secret that was not used: a saved run is resumed once"
+    condition = "must contain an unused secret: a saved run can be resumed only once"
     return InputError("folder", str(path), condition)
 
 
@@ -240,7 +242,7 @@ def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:
             log_weights = np.array(arrays["log_weights"], np.float64)
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, BadZipFile):
         # RuntimeError: a damaged archive may look encrypted or may seem to use a newer format.
-        raise InputError("folder", str(path), "must hold a saved run") from None
+        raise InputError("folder", str(path), "must contain a saved run") from None
     if log_weights.shape != (domain.num_cells,) or np.isnan(log_weights).any():
         raise InputError("folder", str(path), _UNDAMAGED)
     return log_weights

@@ -35,7 +35,7 @@ class SparseMWPlan(OnlinePlan):
 
     mechanism: str = "sparse_mw"
     max_sparsity: int = dataclasses.field(
-        metadata=option("sparse_mw: the most keys that a query may name", "M", integer)
+        metadata=option("sparse_mw: the largest number of keys in a query", "M", integer)
     )
 
     @property

@@ -62,14 +62,14 @@ class KeyProfile:
     """
 
     num_records: int = dataclasses.field(
-        metadata=option("auto: about how many records there are; a public guess", "N", integer)
+        metadata=option("auto: the number of records; a public guess", "N", integer)
     )
     num_keys: int = dataclasses.field(
-        metadata=option("auto: about how many distinct keys; a public guess", "N", integer)
+        metadata=option("auto: the number of distinct keys; a public guess", "N", integer)
     )
     largest_count: int = dataclasses.field(
         metadata=option(
-            "auto: about how many records the most frequent key has; a public guess", "N", integer
+            "auto: the number of records of the most frequent key; a public guess", "N", integer
         )
     )
 

@@ -258,7 +258,9 @@ class StabilityHistogram(SparseMechanism):
 def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> HistogramNoise:
     """Returns the noise and the threshold for a part of epsilon and all of delta."""
     if guarantee.delta == 0:
-        condition = "must be > 0 for a stability histogram: it tells which elements have records"
+        condition = (
+            "must be > 0 for a stability histogram, which reveals which elements have records"
+        )
         raise InputError("delta", 0.0, condition)
     scale = checked_scale(guarantee, unit_weight(guarantee, max_weight) / Fraction(epsilon))
     return HistogramNoise(
@@ -334,7 +336,8 @@ class HybridSketch(SparseMechanism):
     projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
     num_rows: int = dataclasses.field(default=1, metadata=NUM_ROWS)
     histogram_share: float = dataclasses.field(
-        default=0.3, metadata=option("hybrid: of epsilon, > 0 and < 1", "A", number)
+        default=0.3,
+        metadata=option("hybrid: the histogram's share of epsilon, > 0 and < 1", "A", number),
     )
     name: ClassVar[str] = "hybrid_sketch"
 

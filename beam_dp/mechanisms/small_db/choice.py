@@ -222,7 +222,7 @@ class MultisetChoice:
         if counted and is_nested(self._types[0]):
             condition += f", and nested, for prefixes or hierarchies, for a size <= {counted}"
         if feasible["search"] and self.sampler == "auto":
-            condition += "; search may be asked for by name"
+            condition += "; sampler 'search' may be feasible"
         raise InputError("size", self.size, condition)
 
     def _counts_fit(self, queries: int, size: int) -> bool:

@@ -240,13 +240,13 @@ class SmallDB(Mechanism):
     size: int | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: how many records are released; or else --max_error_fraction", "M", integer
+            "small_db: the number of released records; or give --max_error_fraction", "M", integer
         ),
     )
     max_error_fraction: float | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: so many records that they can answer up to this share of all records,"
+            "small_db: release enough records for errors up to this fraction of all records,"
             " 0 < A <= 1",
             "A",
             number,
@@ -255,7 +255,7 @@ class SmallDB(Mechanism):
     vc_dimension: int | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: of the queries, of values 0 and 1; by default it is found, or a bound on it",
+            "small_db: the VC dimension of 0/1 queries; by default it or a bound is computed",
             "V",
             integer,
         ),
@@ -263,8 +263,8 @@ class SmallDB(Mechanism):
     sampler: SamplerName = dataclasses.field(
         default="auto",
         metadata=option(
-            "small_db: how the records are drawn, always exactly; auto decides by public sizes, and"
-            " search, whose time depends on the data, is used by this name only",
+            "small_db: how the records are drawn, always exactly; auto decides by public sizes and"
+            " never uses search, whose time depends on the data",
             choices=get_args(SamplerName),
         ),
     )
@@ -280,7 +280,7 @@ class SmallDB(Mechanism):
         checks.check_calibration(self.calibration)
         if (self.size is None) == (self.max_error_fraction is None):
             given = "nothing" if self.size is None else self.size
-            condition = "must be given, or else max_error_fraction, but not both"
+            condition = "must be given, or max_error_fraction, but not both"
             raise InputError("size", given, condition)
         if self.size is not None:
             checked_integer("size", self.size, 1, MAX_SIZE)
@@ -305,12 +305,12 @@ class SmallDB(Mechanism):
         tables = Workload(domain, concerned_tables(domain, queries.queries))
         check_request(domain, tables, guarantee, num_records)
         if num_records == "noisy" and self.sampler == "search":
-            condition = "must be a number for the search, whose time grows with it"
+            condition = "must be a number for sampler 'search', whose time grows with it"
             raise InputError("num_records", num_records, condition)
         cells, matrix, denominator = query_matrix(queries)
         dimension = self._dimension(queries, matrix) if denominator == 1 else None
         if dimension is None and self.vc_dimension is not None:
-            condition = "needs queries of values 0 and 1: give size for others, or nothing"
+            condition = "requires queries with values 0 and 1; for other queries leave it out"
             raise InputError("vc_dimension", self.vc_dimension, condition)
         size, sized_by, fraction = self._size(queries, matrix, dimension)
         epsilon, total_scale = guarantee.epsilon, None
@@ -349,7 +349,7 @@ class SmallDB(Mechanism):
         if self.vc_dimension is None:
             return found
         if self.vc_dimension < found.least:
-            condition = f"must be >= {found.least}, which these queries have at least"
+            condition = f"must be >= {found.least}, a lower bound for these queries"
             raise InputError("vc_dimension", self.vc_dimension, condition)
         return dataclasses.replace(found, most=self.vc_dimension, found_by="given")
 
@@ -362,7 +362,7 @@ class SmallDB(Mechanism):
         except InputError as error:
             if error.name != "size" or self.size is not None:
                 raise
-            condition = f"takes {size} records, which {error.condition}"
+            condition = f"requires {size} records, which {error.condition}"
             raise InputError("max_error_fraction", self.max_error_fraction, condition) from None
 
     def _size(

@@ -218,7 +218,7 @@ class NumericSparse(Live):
         values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
         integers = [each for each in values if type(each) is int]
         if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
-            raise InputError("state", "of a sparse vector", "must be of this mechanism")
+            raise InputError("state", "of a sparse vector", "must come from this mechanism")
         self._num_above, self._noisy_threshold = integers
 
 
