@@ -39,7 +39,7 @@ class PlanningJob:
         workload: marginals or linear queries, with their domain.
         guarantee: the privacy guarantee.
         num_records: N >= 1; a guess if the number is private. Never compute this guess from the
-            records: the plan would reveal it.
+            records, because the plan reveals the guess.
         num_records_is_public: must be true under replace-one; if false, a noisy number is paid for.
         failure_probability: beta, the probability that a bound is wrong, in (0, 1).
         max_error_fraction: in (0, 1]; if given, the plan also states the number of records for

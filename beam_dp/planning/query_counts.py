@@ -30,7 +30,7 @@ class QueryCountJob:
     """A job with unknown queries: records, a guarantee, and the largest error of any answer.
 
     ``guarantee``: the privacy guarantee.
-    ``num_records``: N >= 1; a guess if the number is private: then never compute it from the
+    ``num_records``: N >= 1; a guess if the number is private. Never compute this guess from the
     records.
     ``num_records_is_public``: must be true under replace-one; if false, mechanisms whose theorems
     state the cost of a noisy number pay for it.

@@ -123,7 +123,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class TargetRanking:
-    """Mechanisms that meet an error target, least epsilon first; ``beyond``: those that don't."""
+    """Mechanisms that meet an error target, least epsilon first; ``beyond`` miss the target."""
 
     job: PlanningJob | SparsePlanningJob
     target: Target

@@ -6,7 +6,7 @@ There are three audits, and each audit finds faults that the other two cannot fi
   refutes a wrong calibration, but doesn't test the code that draws.
 * ``audit_sampler`` compares draws of the production sampler with the closed form, by chi-square.
 * ``audit_black_box`` runs a mechanism on two neighbouring data sets. It bounds epsilon from below
-  for any code, and also fails if it saw less than it should have seen.
+  for any code, and also fails if the lower bound is smaller than expected.
 
 An audit can refute a guarantee but never proves a guarantee. Break your mechanism on purpose, for
 example halve its noise, and check that the audits fail.

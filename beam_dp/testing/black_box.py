@@ -91,7 +91,7 @@ class BlackBoxAudit:
 
     @property
     def passes(self) -> bool:
-        """Whether the audit found no leak although it would have seen one."""
+        """Whether the audit could have found a leak, but found no leak."""
         return not (self.is_refuted or self.is_blind or self.is_off_its_law)
 
 
@@ -271,7 +271,7 @@ def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
 
 
 def _probabilities(laws: tuple[Law, Law], event: Event) -> tuple[float, float]:
-    """Returns an event's probabilities, the one on the likelier data set first."""
+    """Returns an event's probabilities, first on the data set that makes the event likelier."""
     first, second = (
         min(1.0, sum(p for outcome, p in law.items() if event.is_in(outcome))) for law in laws
     )

@@ -1,1 +1,1 @@
-"""Noisy answers to all linear queries of a workload, or to those with the largest answers."""
+"""Noisy answers to all linear queries of a workload, or to the queries with the largest answers."""

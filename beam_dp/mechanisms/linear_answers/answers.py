@@ -195,7 +195,7 @@ def plan_workload_answers(
     Privacy: discrete Laplace noise of scale s in grid steps gives epsilon, pure, as s is at least
     the L1 sensitivity over epsilon. Discrete Gaussian noise sigma gives (epsilon, delta) by
     ``discrete_gaussian_mu``, as D^2 / (sigma^2 - 4) is at most the square of its mu for the L2
-    sensitivity D. Both are for the relation and the unit of the guarantee. Exact answers are
+    sensitivity D. Both proofs are for the relation and unit of the guarantee. Exact answers are
     integers on the grid: whole records for Laplace noise if all queries are 0 or 1; otherwise steps
     of 2^-16, which keeps Gaussian noise as private as continuous noise.
 

@@ -128,10 +128,10 @@ def plan_top_queries(
     Privacy: the guarantee. A unit of m records moves every answer by at most m, under either
     relation. Adding or removing a unit moves all answers the same way, which halves the noise of
     the choice: see ``top_choice``. Answers have an L1 sensitivity of c m and an L2 sensitivity of
-    sqrt(c) m, whichever queries were chosen. They get discrete Laplace noise if the guarantee is
+    sqrt(c) m, whichever queries were chosen. Answers get discrete Laplace noise if the guarantee is
     pure, or spent as if it were pure, and discrete Gaussian noise if choice and answers share a
-    rho. The shares, and the method if it is ``auto``, minimise the larger of the bounds of choice
-    and answers.
+    rho. The shares of the budget, and the method with ``auto``, minimise the larger of the bounds
+    of choice and answers.
 
     ``top``: c, from 1 to the number of queries.
     ``choice``: the method; see ``top_choice``.

@@ -47,7 +47,7 @@ _GROWTH = 1.2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlinePlan(AnswersPlan):
-    """The public parameters of a run that answers queries from a hypothesis and updates it.
+    """The public parameters of a run that answers queries from a hypothesis that it updates.
 
     ``settle`` adds the settings that depend on the number of records. The guarantee and the loss
     are for all answers together.

@@ -83,7 +83,7 @@ class SavedRun:
 
 
 class OnlineMW(Live, ABC, Generic[QueryT]):
-    """Answers queries from a hypothesis that is updated when its answers are wrong.
+    """Answers queries from a hypothesis, which is updated after a wrong answer.
 
     Privacy: ``plan.guarantee``, if one record changes ``_exact`` by at most one record. The
     constructor spends the plan's loss at once. Only one object of each run is alive: a run can be
@@ -214,7 +214,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
 
 class PrivateMW(OnlineMW[LinearQuery]):
-    """Answers adaptively chosen linear queries from a hypothesis that is updated when it is wrong.
+    """Answers adaptively chosen linear queries from a hypothesis, updated after a wrong answer.
 
     Privacy: ``plan.guarantee``, for any number of answers together and for any alpha, thresholds,
     learning rate and given number of records. The guarantee is that of ``NumericSparse``: a record

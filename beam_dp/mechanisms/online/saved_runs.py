@@ -130,7 +130,7 @@ def resume_private_mw(
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
-    """Returns a folder's transcript without comparing plans; raises InputError without one."""
+    """Returns a folder's transcript without comparing plans; raises InputError if it is missing."""
     try:
         parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -205,7 +205,7 @@ def _payment(
 def _use_secret(
     path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
-    """Marks a state as used in the ledger, removes it from the folder, and returns it.
+    """Marks a state as used in the ledger, removes the secret from the folder; returns the state.
 
     Of several callers, only the caller that removes the secret succeeds. Without a ledger, a caller
     killed before the removal has changed nothing, and a caller killed later loses the state.

@@ -146,7 +146,7 @@ class ErrorLaw:
     def error(self, sparsity: int) -> float:
         """Returns the root mean squared error, in weight: sqrt(m variance + m (m - 1) covariance).
 
-        ``sparsity``: m, >= 1; a number above the number of keys is replaced by the latter.
+        ``sparsity``: m, >= 1; limited to the number of keys.
         """
         m = min(sparsity, self.num_keys)
         return math.sqrt(max(0.0, m * self.variance + m * (m - 1) * self.covariance))
@@ -217,7 +217,7 @@ def _effective_width(sketch: SketchNoise) -> float:
 def element_law(
     sketch: SketchNoise, groups: Groups, residual_noise: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns the variance of the estimate of one key, and how far a key in its cell moves it."""
+    """Returns the variance of a key's estimate, and how far a colliding key moves the estimate."""
     counts, keys = groups
     if sketch.estimator == "mean":
         noise = noise_variance(sketch.distribution, sketch.scale)
@@ -281,8 +281,8 @@ def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Grou
     """Returns E median^2 = sum of (2 t + 1) P(|median| > t); P(median > t) is a binomial tail.
 
     Beyond half the length of ``law``, a cell is as large as the one heavy key in the cell. Few keys
-    share cells with heavy keys in two rows, but their errors are so large that they may make up a
-    large part of the mean.
+    share cells with heavy keys in two rows, but the errors of these keys are so large that they may
+    dominate the mean.
     """
     from scipy.stats import binom  # imported here because it loads slowly
 

@@ -75,8 +75,8 @@ class SketchNoise:
     ``num_blocks``: the number of blocks; T for the dense family.
     ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
     records of the unit are left out (``summaries.projection``). None if there is no limit.
-    ``grid``: the integer number of steps of a cell per weight of one. It is above 1 if Gaussian
-    noise is so small that rounding it to whole numbers would cost privacy.
+    ``grid``: the number of steps of a cell per weight of one, an integer >= 1. The grid is finer
+    than 1 if Gaussian noise is so small that rounding it to whole numbers would cost privacy.
     """
 
     family: Family

@@ -73,7 +73,7 @@ class MultisetChoice:
     Accuracy: with probability 1 - beta no answer N s(q, y) / m is wrong by more than the largest
     error of the best multiset plus (2 k / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)) records,
     where U is the number of cells; ``small_db_size`` bounds the error of the best multiset. Both
-    assume N records; for another true number of records, add its difference from N.
+    bounds assume N records; if there are n records, add |n - N|.
 
     Args:
         queries: shape (num_queries, num_cells), integers from 0 to ``denominator``.
@@ -136,7 +136,7 @@ class MultisetChoice:
 
     @cached_property
     def _types(self) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-        """The distinct columns, and per distinct column the cells that have it."""
+        """The distinct columns, and per distinct column the cells with this column."""
         columns, kinds = np.unique(self._distinct, axis=1, return_inverse=True)
         order = np.argsort(np.ravel(kinds), kind="stable")
         ends = np.cumsum(np.bincount(np.ravel(kinds)))[:-1]

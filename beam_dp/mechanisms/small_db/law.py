@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 
-# Exact answers are clipped here, so that differences fit in 64 bits. Clipping moves no answer more.
+# Exact answers are clipped here to fit 64 bits. Clipping doesn't raise the sensitivity.
 MAX_TARGET = 2**61
 MAX_ANSWER = 2**60
 
@@ -99,7 +99,7 @@ class Tilt:
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     """Returns several upper bounds on weights, nearly optimal in sum over all multisets.
 
-    The first bound is the plain one, in which all cells have weight 1. The law and everything
+    In the first bound, the plain tilt, all cells have weight 1. The law and everything
     derived from the law are secret.
 
     Reference: for each mass, the sum of all bounds is a convex function of the average's shares,

@@ -84,7 +84,7 @@ class SearchSampler:
     step, weight(y) over its upper bound, is tossed exactly.
 
     Privacy: time and memory depend on the data: they reveal how well the data can be answered. Use
-    this sampler only if no one else can see how long a draw takes. It is never chosen by default.
+    this sampler only if no one else can see how long a draw takes. ``auto`` never selects it.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
     weight; Gilks and Wild (1992) for rejection with bounds that adapt.
@@ -169,7 +169,7 @@ class SearchSampler:
             total = sum(division.totals)
 
     def _divide(self, state: _State) -> _Division | None:
-        """Returns a division of a state; None if all its groups are single types."""
+        """Returns a division of a state; None if all groups of the state are single types."""
         # Divides the group with the largest spread, so that bounds on all queries tighten early.
         position = max(
             range(len(state.held)),
@@ -223,9 +223,9 @@ class SearchSampler:
         return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
-        """Returns the least excess of each answer above its target, then of each target above it.
+        """Returns the least excesses of answers over targets, then of targets over answers.
 
-        The excesses may be negative; the largest of the excesses is a lower bound on the loss.
+        The excesses may be negative; the largest excess is a lower bound on the loss.
         """
         groups = self._ends[[group.number for group, _ in state.held]]
         counts = np.array([count for _, count in state.held])

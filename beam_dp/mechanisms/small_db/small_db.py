@@ -344,7 +344,7 @@ class SmallDB(Mechanism):
         return plan
 
     def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
-        """Returns the given VC dimension of 0/1 queries, or else computes it."""
+        """Returns the given VC dimension of 0/1 queries, or else a computed VC dimension."""
         found = matrix_vc_dimension(matrix, products_bound(queries.queries))
         if self.vc_dimension is None:
             return found
@@ -368,7 +368,7 @@ class SmallDB(Mechanism):
     def _size(
         self, queries: LinearWorkload, matrix: NDArray[np.int64], dimension: VCDimension | None
     ) -> tuple[int, str, float]:
-        """Returns the number of records, the rule that gave this number, and its error fraction."""
+        """Returns the number of records, the rule behind the number, and the error fraction."""
         num_distinct = len(np.unique(matrix, axis=0))
 
         def size_for(fraction: float) -> tuple[int, str]:

@@ -246,7 +246,7 @@ class AboveThreshold(Sparse):
 
     Privacy, accuracy and arguments: see ``Sparse``; the calibration is for c = 1.
     The textbook scales are 2/eps for the threshold and 4/eps for questions. With k questions and
-    probability 1 - beta, all questions are judged right up to 8(ln k + ln(2/beta))/eps.
+    probability 1 - beta, no question is misjudged by more than 8(ln k + ln(2/beta))/eps.
 
     Reference: Dwork and Roth (2014), Algorithm 1 and Theorem 3.24.
 

@@ -104,8 +104,7 @@ def sparse_vector_noise(
 ) -> SparseVectorNoise:
     """Returns the noise of AboveThreshold, Sparse or NumericSparse.
 
-    ``num_questions``: the number of questions for the stated accuracy; privacy does not depend on
-    it.
+    ``num_questions``: the number of questions for the stated accuracy, irrelevant for privacy.
     ``failure_probability``: the probability that the stated accuracy fails, in (0, 1).
     ``is_monotone``: whether one record moves all questions in the same direction, such as counts
     minus public constants under add_or_remove_one; questions then need half the noise.

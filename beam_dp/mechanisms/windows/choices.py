@@ -146,7 +146,7 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
 
     A unit is kept in c windows, at most n of them in one block. The sum of squares is convex, so
     the sum is largest if all but one of the numbers are 0 or n. With c = q n + r and r < n the
-    largest sum is q n^2 + r^2. For windows alone, which are blocks of one window, it is c.
+    largest sum is q n^2 + r^2. For windows alone (blocks of one window) the largest sum is c.
 
     ``block``: n; None for windows.
 
@@ -159,7 +159,7 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
 
 
 def laplace_tables(workload: Workload, promise: Guarantee) -> tuple[Measurement, ...]:
-    """Returns the best Laplace measurements of one window if it gets the whole budget."""
+    """Returns the best Laplace measurements of one window that gets the whole budget."""
     domain = workload.domain
     largest = max(
         math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in workload
@@ -307,7 +307,7 @@ def ranked_choices(
     share: float | None = None,
     questions: Sequence[str] | None = None,
 ) -> list[Choice]:
-    """Returns the possible choices, the one with the least ``Choice.mean_error`` first.
+    """Returns the possible choices, sorted by ``Choice.mean_error``.
 
     Each combination of noise and block size appears once, with the best share of the budget for
     blocks, from 1 % to 99 % in steps of 1 %.
