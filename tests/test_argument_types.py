@@ -91,7 +91,10 @@ TRANSFORMS: list[Case] = [
     ),
     (lambda: dp.WriteRelease(wrong(7)), "output: 7 is refused; must be a directory, as a path or"),
     (lambda: dp.WriteAnswers("out", wrong(WORKLOAD)), "must be an AnswersPlan, such as dp.plan_pr"),
-    (lambda: dp.ReadRecords(wrong(7)), "input: 7 is refused; must be a path or a glob, as a text"),
+    (
+        lambda: dp.ReadRecords(wrong(7)),
+        "input: 7 is refused; must be a path or a glob, as a string",
+    ),
 ]
 PLANS: list[Case] = [
     (lambda: dp.MWEM().plan(wrong("d"), WORKLOAD, PROMISE, "noisy"), A_DOMAIN),
@@ -138,7 +141,7 @@ OTHERS: list[Case] = [
     (lambda: dp.parse_linear_workload(wrong(3), DOMAIN), "workload: 3 is refused; must be a text"),
     (lambda: dp.LinearWorkload(wrong({}), ()), A_DOMAIN),
     (lambda: dp.LinearQueries(wrong({})), A_DOMAIN),
-    (lambda: dp.read_domain(wrong(7)), "domain: 7 is refused; must be a path, or JSON as a text"),
+    (lambda: dp.read_domain(wrong(7)), "domain: 7 is refused; must be a path, or JSON as a string"),
     (lambda: dp.read_release(wrong(7)), "7 is refused; must be a directory, as a path or a URL"),
     (
         lambda: dp.write_release(wrong("out"), wrong(WORKLOAD)),

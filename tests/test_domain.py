@@ -195,7 +195,7 @@ def test_midpoint_between_neighbouring_floats_lies_in_the_bin():
         (lambda: NumericAttribute("a", ("0", "1")), "must be a number"),
         (lambda: NumericAttribute("a", "01"), "must be a list"),
         (lambda: Domain((BooleanAttribute("a"), BooleanAttribute("a"))), "distinct"),
-        (lambda: Domain(("a",)), "must hold attributes"),
+        (lambda: Domain(("a",)), "must contain only attributes"),
     ],
 )
 def test_rejects_invalid_fields_of_attribute(build, condition):

@@ -82,10 +82,10 @@ MALE_WIFE = {"sex": ["Male"], "relationship": ["Wife"]}
         ([{"married": [{}], "sex": ["Male"]}], "known are true and false"),
         ([{"sex": "Male", "married": [True]}], "'sex' = 'Male': must be a list of at least one"),
         ([{"sex": [], "married": [True]}], "'sex' = []: must be a list of at least one"),
-        ([{"sex": ["Female", "Male"], "married": [True]}], "must leave a level out"),
-        ([{"married": [True, False, None], "sex": ["Male"]}], "must leave a level out"),
-        ([{"sex": ["Male"]}], "must be of two attributes or more"),
-        ([{}], "must be of two attributes or more"),
+        ([{"sex": ["Female", "Male"], "married": [True]}], "must leave out a level"),
+        ([{"married": [True, False, None], "sex": ["Male"]}], "must leave out a level"),
+        ([{"sex": ["Male"]}], "must name two attributes or more"),
+        ([{}], "must name two attributes or more"),
         ([MALE_WIFE, dict(reversed(MALE_WIFE.items()))], "impossible 2 = ['sex', 'relationship']"),
         (
             [
@@ -127,7 +127,7 @@ def test_short_form_may_have_a_column_named_impossible():
     ],
 )
 def test_rejects_objects_that_are_not_combinations(impossible):
-    with pytest.raises(InputError, match="must be of two attributes or more, and codes"):
+    with pytest.raises(InputError, match="must name at least two attributes, and codes"):
         Domain(DOMAIN.attributes, (impossible,))
 
 

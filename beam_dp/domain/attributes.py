@@ -286,7 +286,7 @@ class ListedAttribute(Attribute):
             raise self._refusal(argument, value, condition)
         if self.other and self.normal(OTHER_LABEL) in seen:
             argument, value, _ = seen[self.normal(OTHER_LABEL)]
-            raise self._refusal(argument, value, "must not be a value where other is declared")
+            raise self._refusal(argument, value, "must not be a value if other is declared")
 
     def _comparison(self) -> str:
         how = ["case is ignored"] if self.case == "ignore" else []

@@ -47,7 +47,7 @@ class Impossible:
         """Returns the mask of impossible cells in the table of the combination's attributes."""
         sizes = [shape[axis] for axis in self.axes]
         if math.prod(sizes) > _MAX_TABLE_CELLS:
-            condition = "must be of attributes with at most 2^28 cells to become a table"
+            condition = "must have at most 2^28 cells to become a table"
             raise InputError("impossible", sizes, condition)
         table = np.zeros(sizes, np.bool_)
         table[np.ix_(*map(_tabulate, self.ranges, sizes))] = True
@@ -91,7 +91,7 @@ def read_combinations(
                 readers[axis] = LevelReader(attributes[axis])
             found[axis] = readers[axis].read_all(listed, f"{place}, {shown(name)}")
         if len(found) < 2:
-            condition = "must be of two attributes or more: omit a level that no record has"
+            condition = "must name two attributes or more: omit a level that no record has"
             raise InputError(place, list(levels), condition)
         axes = tuple(sorted(found))
         combinations.append(Impossible(axes, tuple(found[axis] for axis in axes)))
@@ -120,7 +120,7 @@ def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Imp
     seen = set()
     for number, each in enumerate(impossible, start=1):
         if not isinstance(each, Impossible):
-            raise InputError("impossible", each, "must hold combinations")
+            raise InputError("impossible", each, "must contain only combinations")
         names = [attributes[axis].name for axis in each.axes if 0 <= axis < len(shape)]
         is_one = (
             len(each.axes) == len(each.ranges) == len(names) >= 2
@@ -135,7 +135,7 @@ def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Imp
             )
         )
         if not is_one:
-            raise InputError("impossible", each, "must be of two attributes or more, and codes")
+            raise InputError("impossible", each, "must name at least two attributes, and codes")
         if each in seen:
             raise InputError(f"impossible {number}", names, "must be listed once")
         seen.add(each)
@@ -233,7 +233,7 @@ class LevelReader:
             found.append(codes)
         ranges = _union(found)
         if not may_be_all and ranges == ((0, self._attribute.size),):
-            raise InputError(where, levels, "must leave a level out: with all of them, omit it")
+            raise InputError(where, levels, "must leave out a level: else omit the attribute")
         return ranges
 
     def _read(self, level: Any) -> Range | None:

@@ -165,7 +165,7 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
     except InputError:
         raise
     except ValueError:  # an integer of thousands of digits
-        condition = f"holds a number that is too long{where}"
+        condition = f"contains a number that is too long{where}"
     raise InputError(name, source, condition)
 
 
@@ -181,7 +181,7 @@ def json_text(name: str, text_or_path: str | os.PathLike[str], otherwise: str = 
     if isinstance(text_or_path, str) and text_or_path.lstrip().startswith("{"):
         return text_or_path
     if not isinstance(text_or_path, str | os.PathLike):
-        raise InputError(name, text_or_path, f"must be a path, or JSON as a text{otherwise}")
+        raise InputError(name, text_or_path, f"must be a path, or JSON as a string{otherwise}")
     source = os.fspath(text_or_path)
     try:
         return Path(source).read_bytes().decode("utf-8-sig")

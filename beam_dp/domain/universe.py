@@ -55,7 +55,7 @@ class Domain:
         seen = set()
         for attribute in self.attributes:
             if not isinstance(attribute, Attribute):
-                raise InputError("domain", attribute, "must hold attributes")
+                raise InputError("domain", attribute, "must contain only attributes")
             if attribute.name in seen:
                 raise InputError("domain", attribute.name, "attribute names must be distinct")
             seen.add(attribute.name)

@@ -140,7 +140,7 @@ class Table:
         if column in self._objects:
             condition = (
                 "must be a column of values; it is Object, which polars exports as addresses in"
-                " memory: make it text, for example"
+                " memory: convert it to strings, for example"
             )
             raise InputError(argument, column, condition)
         found = self.types[column]

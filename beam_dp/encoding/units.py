@@ -325,7 +325,7 @@ def _read(scalar: pa.Scalar) -> object:
         return None
     kind = scalar.type
     if layouts.may_be_address(kind):
-        raise ValueError("what may be an address has no text")
+        raise ValueError("a possible address has no text")
     if isinstance(scalar, (pa.ExtensionScalar, pa.UnionScalar)) or layouts.is_indirect(kind):
         return _read(scalar.value)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
@@ -344,7 +344,7 @@ def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
     read: dict[Any, Any] = {}
     for key, held in pairs:
         if key in read:
-            raise ValueError("what has a key twice has no text")
+            raise ValueError("a map with a repeated key has no text")
         read[key] = _read(held)
     return read
 

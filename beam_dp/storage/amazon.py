@@ -75,7 +75,7 @@ class AmazonBucket:
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             self._request("delete_object", Key=name, IfMatch="*")
         if written is not None:
-            raise OSError(errno.EOPNOTSUPP, "this service writes whether a condition holds or not")
+            raise OSError(errno.EOPNOTSUPP, "this service ignores the conditions of writes")
 
     def create(self, name: str) -> str | None:
         """Creates an object without a file; returns its version, or None if the object exists."""
@@ -147,12 +147,12 @@ class AmazonBucket:
             except OSError:
                 continue
             self.delete(name)
-            raise OSError(errno.EOPNOTSUPP, "this service copies whether a condition holds or not")
+            raise OSError(errno.EOPNOTSUPP, "this service ignores the conditions of copies")
 
     def _put(self, name: str, data: bytes, **conditions: str) -> str | None:
         """Writes an object; returns its version, or None if a condition is not met."""
         if len(data) > _MAX_BYTES:
-            raise OSError(errno.EFBIG, "Amazon S3 takes no file of more than 5 GB in one piece")
+            raise OSError(errno.EFBIG, "Amazon S3 accepts at most 5 GB in one request")
         try:
             return str(self._request("put_object", Key=name, Body=data, **conditions)["ETag"])
         except (FileExistsError, FileNotFoundError):
@@ -242,7 +242,7 @@ def _errors() -> Iterator[None]:
         reason = f"Amazon S3 says {status} {code} to {error.operation_name}"
         raise OSError(errno.EIO, reason) from None
     except NoCredentialsError:
-        condition = "Amazon Web Services have no credentials here: aws configure"
+        condition = "no credentials for Amazon Web Services: aws configure"
         raise OSError(errno.EACCES, condition) from None
     except (Boto3Error, BotoCoreError, ValueError) as error:
         reason = f"Amazon S3 cannot be reached: {type(error).__name__}"

@@ -48,7 +48,10 @@ class GoogleBucket:
         elif bucket.retention_period:
             reason, cure = "has a retention policy", f"{update} --clear-retention-period"
         elif bucket.default_event_based_hold:
-            reason, cure = "holds new objects", f"{update} --no-default-event-based-hold"
+            reason, cure = (
+                "has an event-based hold",
+                f"{update} --no-default-event-based-hold",
+            )
         elif bucket.iam_configuration.public_access_prevention != "enforced":
             raise BucketSettingsError(
                 "must be in a bucket that prevents public access, because drafts are private:"
@@ -191,9 +194,9 @@ def _errors() -> Iterator[None]:
         reason = f"Google Cloud Storage says {error.code} {type(error).__name__}"
         raise OSError(errno.EIO, reason) from None
     except DataCorruption:
-        raise OSError(errno.EIO, "an object changed on its way") from None
+        raise OSError(errno.EIO, "an object was damaged in transfer") from None
     except DefaultCredentialsError:
-        condition = "Google Cloud has no credentials here: gcloud auth application-default login"
+        condition = "no credentials for Google Cloud: gcloud auth application-default login"
         raise OSError(errno.EACCES, condition) from None
     except (GoogleAuthError, exceptions.RetryError, requests.RequestException) as error:
         reason = f"Google Cloud Storage cannot be reached: {type(error).__name__}"

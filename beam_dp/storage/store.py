@@ -106,7 +106,7 @@ class Store(Protocol):
 def check_size(num_bytes: int, promised: int | None) -> None:
     """Refuses a file with a size other than promised; without a promise, a file too large."""
     if promised is not None and num_bytes != promised:
-        raise DamagedFileError("does not have the size of its card")
+        raise DamagedFileError("does not have the size on its card")
     if promised is None and num_bytes > MAX_CARD_BYTES:
         raise DamagedFileError("is too large for a card")
 

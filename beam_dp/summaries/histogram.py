@@ -268,7 +268,7 @@ class HistogramAccumulator:
     def __init__(self, domain: Domain) -> None:
         if domain.num_cells > MAX_CELLS:
             raise InputError(
-                "domain", domain.num_cells, f"a histogram holds at most {MAX_CELLS} cells (2^28)"
+                "domain", domain.num_cells, f"a histogram has at most {MAX_CELLS} cells (2^28)"
             )
         self.domain = domain
 

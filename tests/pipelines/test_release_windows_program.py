@@ -246,7 +246,7 @@ def test_rejects_another_private_folder_after_windows_are_released(tmp_path, cap
     shutil.rmtree(tmp_path / "out.private")
     assert main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert "--private_folder: " in line and "must be that which knows the files of the win" in line
+    assert "--private_folder: " in line and "must be the folder that lists the files" in line
 
 
 def test_completes_release_of_a_killed_writer_unless_its_files_are_lost(tmp_path):
@@ -346,7 +346,7 @@ def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
         ({"poll": "0s"}, "--poll: 0 is refused"),
         (
             {"output": "gs://releases/out"},
-            "--private_folder: missing; must name a local folder, for the output is in a bucket",
+            "--private_folder: missing; must name a local folder: the output is in a bucket",
         ),
         ({"private_folder": "FOLDER/out/mine"}, "--private_folder: 'FOLDER/out/mine' is refused"),
         ({"block": "7"}, "--block: '7' is refused; must be given with --strategy"),

@@ -141,7 +141,7 @@ def _change(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: data[:10], "does not have the size of its card"),
+        (lambda data: data[:10], "does not have the size on its card"),
         (_change, "does not have the checksum of its card"),
         (lambda data: None, "cannot be read: no such"),
     ],

@@ -100,7 +100,7 @@ def test_probing_a_bucket_leaves_nothing(service):
 def test_rejects_bucket_that_ignores_copy_conditions(monkeypatch):
     with fake_amazon_storage.serving(monkeypatch) as service:
         service.unknown = {"x-amz-copy-source-if-match"}
-        with pytest.raises(InputError, match="copies whether a condition holds or not"):
+        with pytest.raises(InputError, match="ignores the conditions of copies"):
             probe_output("s3://releases/out/visits")
         assert service.names() == []
 

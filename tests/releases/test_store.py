@@ -275,7 +275,7 @@ def _card(**changes):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_truncate, "does not have the size of its card"),
+        (_truncate, "does not have the size on its card"),
         (_flip, "does not have the checksum of its card"),
         (lambda directory: (directory / FILE).unlink(), "cannot be read: No such file"),
         (_link, "cannot be read"),

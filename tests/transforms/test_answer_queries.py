@@ -370,7 +370,7 @@ def test_refuses_to_save_run_in_stream_or_on_other_machines(tmp_path, runner, is
     asked = p | "Queries" >> beam.Create([FIRST])
     asked = asked | Unbounded() if is_stream else asked
     held = p | "Records" >> beam.Create(RECORDS)
-    with pytest.raises(InputError, match="where a run is saved or resumed") as error:
+    with pytest.raises(InputError, match="if a run is saved or resumed") as error:
         _ = asked | AnswerQueries(plan(), held, save_in=tmp_path)
     assert error.value.name == ("queries" if is_stream else "runner")
 

@@ -149,7 +149,7 @@ def test_rejects_replay_before_the_horizon_ends(landing):
 def test_rejects_file_with_a_file_time_column(tmp_path):
     pq.write_table(pa.table({"a": [1], "event": [1], "file_time": [1]}), tmp_path / "1.parquet")
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
-    with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must be no column of"):
+    with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must not be a column of"):
         tables(read)
 
 

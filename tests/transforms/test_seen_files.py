@@ -115,7 +115,7 @@ def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
     path = folder.drop("before", modified, size)
     with pytest.raises(InputError) as refused:
         folder.reader()
-    expected = "must not change before its horizon is over, and did since it was first seen"
+    expected = "must not change before its horizon is over, but did since it was first seen"
     assert str(refused.value) == f"input: {str(path)!r} is refused; {expected}"
     with pytest.raises(ReadError) as stopped:
         folder.look(read, 1020)
@@ -156,14 +156,14 @@ def test_only_the_owner_can_read_the_private_folder(folder):
     assert not folder.output.exists()
     folder.private.chmod(0o750)
     with pytest.raises(
-        InputError, match=r"^private_folder: .* must be closed to all but its owner"
+        InputError, match=r"^private_folder: .* must be accessible only to its owner"
     ):
         folder.reader()
 
 
 def test_refuses_private_folder_of_another_horizon(folder):
     folder.reader()
-    with pytest.raises(InputError, match=r"^private_folder: .* must not be that of another"):
+    with pytest.raises(InputError, match=r"^private_folder: .* must not belong to another"):
         folder.reader(SECOND)
 
 
@@ -172,7 +172,9 @@ def test_refuses_lost_private_folder_after_windows_are_released(folder):
     folder.look(folder.reader(), 1010)
     for path in folder.private.iterdir():
         path.unlink()
-    with pytest.raises(InputError, match=r"^private_folder: .* must be that which knows the files"):
+    with pytest.raises(
+        InputError, match=r"^private_folder: .* must be the folder that lists the files"
+    ):
         folder.reader(may_be_new=False)
     assert folder.look(folder.reader(may_be_new=True), 1020) == ["before"]
 
@@ -201,7 +203,7 @@ def test_worker_without_the_private_folder_creates_no_list(folder):
         ("out", "out", "must not be in the output, .*, which is public"),
         ("out", "out/files", "must not be in the output"),
         ("out", "elsewhere/../out/files", "must not be in the output"),
-        ("gs://releases/out", None, "must name a local folder, for the output is in a bucket"),
+        ("gs://releases/out", None, "must name a local folder: the output is in a bucket"),
         ("out", "s3://releases/files", "must be a local directory"),
         ("out", "a-file/files", "must be a folder that can be written"),
     ],

@@ -71,7 +71,7 @@ def test_refuses_release_without_rows(tmp_path):
     with pipeline() as p:
         release = dp.ReleaseIntervals(domain, "age", guarantee())
         _ = p | beam.Create(PEOPLE) | release | dp.WriteRelease(tmp_path / "intervals")
-    with pytest.raises(InputError, match="must hold a synthetic database"):
+    with pytest.raises(InputError, match="must contain a synthetic database"):
         dp.SyntheticRows(tmp_path / "intervals")
     with pytest.raises(dp.ReleaseError, match="must be a directory that holds a release"):
         dp.SyntheticRows(tmp_path / "nothing")

@@ -354,7 +354,7 @@ class CountWindows(beam.PTransform):
             condition += f" {magnitude(domain.num_cells)} cells: 2^32 cells in all windows together"
             raise InputError("num_windows", horizon.num_windows, condition)
         if unit.privacy_unit != RECORD and horizon.num_windows * num_partitions > MAX_PANES:
-            condition = f"must be at most {MAX_PANES // num_partitions:,} where units are limited"
+            condition = f"must be at most {MAX_PANES // num_partitions:,} if units are limited"
             raise InputError("num_windows", horizon.num_windows, condition)
         if unit.privacy_unit in (event_time, arrival):
             condition = "must be another column than those of times"

@@ -158,12 +158,12 @@ class AnswerQueries(beam.PTransform):
 def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
     """Refuses to save or resume a run if steps may run on machines with different folders."""
     if not queries.is_bounded:
-        condition = "must be bounded where a run is saved or resumed: a stream keeps its own state"
+        condition = "must be bounded if a run is saved or resumed: a stream keeps its own state"
         raise InputError("queries", "unbounded", condition)
     name = type(queries.pipeline.runner).__name__
     if name not in LOCAL_RUNNERS:
         known = ", ".join(LOCAL_RUNNERS)
-        condition = f"must be on this machine where a run is saved or resumed: {known}"
+        condition = f"must be on this machine if a run is saved or resumed: {known}"
         raise InputError("runner", name, condition)
 
 

@@ -169,7 +169,7 @@ class ReleasePlannedIntervals(beam.PTransform):
     def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
         if plan.attribute is None:
-            raise InputError("plan", plan, "must be of an attribute")
+            raise InputError("plan", plan, "must be for an attribute")
         self.domain = Domain((plan.attribute,))
         self.plan = plan.paid_by(ledger_token)
 

@@ -170,8 +170,8 @@ class ReleaseWindows(beam.PTransform):
         readers = [each for each in map(source_of, made_of) if isinstance(each, kept)]
         sources = [each.source for each in made_of if hasattr(each, "source")]
         if len(readers) + len(sources) > 1:
-            condition = "must be of one, for a horizon knows what it has read of one alone"
-            raise InputError("records", f"of {len(readers) + len(sources)} readers", condition)
+            condition = "must come from one reader: a horizon lists the files of only one"
+            raise InputError("records", f"from {len(readers) + len(sources)} readers", condition)
         seen = SeenFiles(self.directory, self.private_folder) if readers else None
         times = {"event_time": self.count.event_time, "arrival": self.count.arrival}
         source = {name: value for each in (times, *sources) for name, value in each.items()}

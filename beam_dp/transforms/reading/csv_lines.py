@@ -61,10 +61,10 @@ def _names(line: bytes) -> list[str]:
     except UnicodeDecodeError:
         raise FileError("must be UTF-8 text: its first line is not") from None
     except csv.Error:
-        raise FileError(f"{_FIRST_LINE} whose quotes close before the line ends") from None
+        raise FileError(f"{_FIRST_LINE}, with quotes that close in that line") from None
     names = rows[0] if rows else []
     if not any(name.strip() for name in names):
-        raise FileError(f"{_FIRST_LINE}, which is blank: remove what stands before the header")
+        raise FileError(f"{_FIRST_LINE}, which is blank: remove the lines before the header")
     return names
 
 

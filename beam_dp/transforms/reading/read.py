@@ -51,7 +51,7 @@ def plain_pattern(pattern: str) -> str:
         ('/landing/*.csv', 'gs://bucket/*.csv')
     """
     if not isinstance(pattern, str):
-        raise InputError("input", pattern, "must be a path or a glob, as a text")
+        raise InputError("input", pattern, "must be a path or a glob, as a string")
     path = plain_path("input", pattern)
     if os.path.isdir(path) and not path.endswith(("/", os.sep)):
         example = os.path.join(path, f"*.{_extension_in(path)}")
@@ -93,7 +93,7 @@ def check_folder(pattern: str) -> None:
 def check_times(pattern: str) -> None:
     """Refuses files on a filesystem without reliable file times in UTC."""
     if bucket_of(pattern) is None and FileSystems.get_scheme(pattern) not in _WITH_TIMES:
-        condition = "must be local, gs://, s3:// or hdfs://: of others no time is known in UTC"
+        condition = "must be local, gs://, s3:// or hdfs://: others do not state times in UTC"
         raise InputError("input", pattern, condition)
 
 
@@ -211,7 +211,7 @@ class ReadRecords(RecordSource):
                 near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
-                raise InputError(argument, column, f"must stand once in the header of {path}")
+                raise InputError(argument, column, f"must be unique in the header of {path}")
             kind = self._types[path][column]
             wanted = None if kind is None else unfit(kind, argument, attribute)
             if kind is not None and wanted is not None:
@@ -419,7 +419,7 @@ class _ReadRange(beam.DoFn):
             for batch in file_format.batches(path, start, stop, self.reading.wanted):
                 if self.arrival_column is not None:
                     if self.arrival_column in batch.schema.names:
-                        condition = "must have no such column: it names when a file arrived"
+                        condition = "must not exist: it is the time of the file"
                         raise ReadError(f"{path}: column {self.arrival_column!r} {condition}")
                     seconds = np.full(batch.num_rows, arrived.micros // _MICROSECONDS)
                     batch = batch.append_column(self.arrival_column, pa.array(seconds))

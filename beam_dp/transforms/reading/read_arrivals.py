@@ -96,13 +96,13 @@ class ReadArrivals(read.ReadRecords):
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column as ``ReadRecords`` does, but accepts ``file_time`` as a time."""
         if argument == "arrival" and column != FILE_TIME and not self.replay:
-            condition = f"must be {FILE_TIME}, which the watermark bounds, unless it is a replay"
+            condition = f"must be {FILE_TIME}, which the watermark bounds, except in a replay"
             raise InputError(argument, column, condition)
         if column != FILE_TIME or argument not in NEED_TIMES:
             return super().check_column(argument, column, attribute)
         for path, known in self.schemas.items():
             if FILE_TIME in known:
-                condition = f"must be no column of {path}: it names when a file arrived"
+                condition = f"must not be a column of {path}: it is the time of the file"
                 raise InputError(argument, column, condition)
         return None
 

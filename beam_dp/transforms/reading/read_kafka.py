@@ -112,7 +112,7 @@ class ReadKafka(beam.PTransform):
         """
         runner = begin.pipeline.options.view_as(StandardOptions).runner or ""
         if "Prism" in runner:
-            condition = "lost messages of a topic in some windows; must be FlinkRunner or such"
+            condition = "must be FlinkRunner, for example: Prism lost messages in some windows"
             raise InputError("runner", runner, condition)
         records = (
             begin
@@ -154,13 +154,13 @@ def _checked_partitions(source: _Topic) -> int:
         # Lists all topics, because a broker may create a topic that is requested by name.
         found = client.list_topics(timeout=_PATIENCE).topics.get(source.name)
         if found is None or found.error is not None or not found.partitions:
-            raise InputError("topic", source.name, "must be a topic of the brokers")
+            raise InputError("topic", source.name, "must be an existing topic")
         resource = ConfigResource(ResourceType.TOPIC, source.name)
         (future,) = client.describe_configs([resource], request_timeout=_PATIENCE).values()
         settings = {name: entry.value for name, entry in future.result().items()}
     except KafkaException as error:
         brokers = source.settings["bootstrap.servers"]
-        condition = f"must be brokers that answer: {error.args[0].name()}"
+        condition = f"must be reachable brokers: {error.args[0].name()}"
         raise InputError("servers", brokers, condition) from None
     horizon = source.ends - source.begins
     kept = int(settings["retention.ms"])
@@ -173,12 +173,12 @@ def _checked_partitions(source: _Topic) -> int:
     elif 0 <= kept < 1000 * horizon:
         condition = f"must have a retention.ms of at least {1000 * horizon}, the horizon's, or -1"
     elif int(settings["retention.bytes"]) >= 0:
-        condition = "must have no retention.bytes, which drops messages of the horizon"
+        condition = "must not set retention.bytes, which drops messages of the horizon"
     elif 0 <= kept < age:
         condition = (
-            f"must still have its messages since the horizon began: a retention.ms of {kept}"
+            f"must still have its messages since the horizon began, but its retention.ms of {kept}"
         )
-        condition += " is over"
+        condition += " has passed"
     else:
         return len(found.partitions)
     raise InputError("topic", source.name, condition)

@@ -46,7 +46,7 @@ class SeenFiles:
     ) -> None:
         output = os.fspath(directory)
         if folder is None and is_url(output):
-            condition = "must name a local folder, for the output is in a bucket"
+            condition = "must name a local folder: the output is in a bucket"
             raise InputError(PRIVATE_FOLDER, None, condition)
         path = output.rstrip("/" + os.sep) + ".private" if folder is None else folder
         self.folder = local_path(path, PRIVATE_FOLDER).absolute()
@@ -59,7 +59,7 @@ class SeenFiles:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.folder.stat().st_mode & 0o077:
-                raise self._refused("must be closed to all but its owner: chmod 700")
+                raise self._refused("must be accessible only to its owner: chmod 700")
             (self.folder / _FILE).touch(mode=0o600)
         except OSError as error:
             raise self._refused(f"must be a folder that can be written: {error.strerror}") from None
@@ -70,10 +70,10 @@ class SeenFiles:
             if held is None and may_be_new:
                 look.execute("INSERT INTO horizon VALUES (?, ?)", (horizon_id, -math.inf))
             elif held is None:
-                condition = "must be that which knows the files of the windows that are released"
+                condition = "must be the folder that lists the files of the released windows"
                 raise self._refused(condition)
             elif held != (horizon_id,):
-                raise self._refused("must not be that of another horizon, which needs it")
+                raise self._refused("must not belong to another horizon, which needs it")
 
     def counted(
         self,
@@ -92,7 +92,7 @@ class SeenFiles:
                     known[path] = [*file[1:], file.modified >= before]
                     look.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (path, *known[path]))
                 elif known[path][:2] != [*file[1:]]:
-                    condition = "must not change before its horizon is over, and did since it was"
+                    condition = "must not change before its horizon is over, but did since it was"
                     raise InputError("input", path, f"{condition} first seen")
             gone = [path for path, row in known.items() if row[-1] and path not in files]
             if gone and not may_be_removed:

@@ -77,13 +77,13 @@ class SyntheticRows(beam.PTransform):
 def _database(directory: str) -> SyntheticDatabase:
     release = read_release(directory)
     if not isinstance(release, SyntheticDatabase):
-        raise InputError("directory", directory, "must hold a synthetic database")
+        raise InputError("directory", directory, "must contain a synthetic database")
     return release
 
 
 def _rows(directory: str, domain: Domain) -> Iterator[beam.Row]:
     release = _database(directory)
-    condition = "must hold a release of the given domain"
+    condition = "must contain a release of the given domain"
     domain.check_same(release.domain, "directory", directory, condition)
     names = field_names(domain.names)
     for table in release.arrow_tables():
