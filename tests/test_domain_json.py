@@ -206,7 +206,7 @@ NUMERIC = {"type": "numeric", "edges": [0, 1]}
             "'NO ': must differ from 'no' of false_values: case is ignored and blanks are trimmed",
         ),
         ({**YES, "nullable": True, "null_values": ["no"]}, "must differ from 'no' of false_values"),
-        ({**YES, "true_values": ["other"], "other": True}, "'other': must not be a value where"),
+        ({**YES, "true_values": ["other"], "other": True}, "'other': must not be a value if"),
         ({**YES, "case": "ignored"}, "case = 'ignored': must be 'exact' or 'ignore'"),
         ({**YES, "case": []}, "case = []: must be 'exact' or 'ignore'"),
         ({**YES, "trim": 1}, "trim = 1: must be true or false"),

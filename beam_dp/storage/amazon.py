@@ -242,7 +242,7 @@ def _errors() -> Iterator[None]:
         reason = f"Amazon S3 says {status} {code} to {error.operation_name}"
         raise OSError(errno.EIO, reason) from None
     except NoCredentialsError:
-        condition = "no credentials for Amazon Web Services: aws configure"
+        condition = "Amazon Web Services credentials are missing: aws configure"
         raise OSError(errno.EACCES, condition) from None
     except (Boto3Error, BotoCoreError, ValueError) as error:
         reason = f"Amazon S3 cannot be reached: {type(error).__name__}"

@@ -196,7 +196,7 @@ def _errors() -> Iterator[None]:
     except DataCorruption:
         raise OSError(errno.EIO, "an object was damaged in transfer") from None
     except DefaultCredentialsError:
-        condition = "no credentials for Google Cloud: gcloud auth application-default login"
+        condition = "Google Cloud credentials are missing: gcloud auth application-default login"
         raise OSError(errno.EACCES, condition) from None
     except (GoogleAuthError, exceptions.RetryError, requests.RequestException) as error:
         reason = f"Google Cloud Storage cannot be reached: {type(error).__name__}"

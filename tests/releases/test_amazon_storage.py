@@ -179,7 +179,7 @@ def test_rejects_library_that_copies_without_conditions(service, monkeypatch):
 def test_missing_credentials_are_named(service, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(InputError, match=r"no credentials for Amazon Web Services: aws configure$"):
+    with pytest.raises(InputError, match=r"Amazon Web Services credentials are missing: aws configure$"):
         check_output(OUT)
 
 
@@ -288,6 +288,6 @@ def test_large_file_is_sent_in_one_piece(service):
 
 def test_rejects_file_that_needs_several_pieces(service, monkeypatch):
     monkeypatch.setattr(amazon, "_MAX_BYTES", 4)
-    with pytest.raises(OSError, match="no file of more than 5 GB"):
+    with pytest.raises(OSError, match="at most 5 GB in one request"):
         AmazonBucket("releases").write("large", b"large")
     assert service.requests == []

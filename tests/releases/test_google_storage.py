@@ -92,7 +92,7 @@ def test_missing_library_is_named(monkeypatch):
 def test_missing_credentials_are_named(monkeypatch):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/absent.json")
-    with pytest.raises(InputError, match="no credentials for Google Cloud: gcloud auth"):
+    with pytest.raises(InputError, match="Google Cloud credentials are missing: gcloud auth"):
         check_output(OUT)
 
 

@@ -298,5 +298,5 @@ def test_compares_files_behind_a_user_step(tmp_path):
         _ = changed(read(beam.Pipeline())) | release
     start = beam.Pipeline()
     several = (read(start), read(start, "Read others")) | beam.Flatten()
-    with pytest.raises(InputError, match=r"^records: 'of 2 readers' is refused; must be of one"):
+    with pytest.raises(InputError, match=r"^records: 'from 2 readers' is refused; must come from"):
         _ = several | release
