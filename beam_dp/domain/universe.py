@@ -71,8 +71,8 @@ class Domain:
 
         Args:
             combinations: lists of levels, keyed by the names of at least two attributes. A level is
-                a declared value, or ``"other"`` or None if these are levels. For integers, a level
-                may be a pair ``[low, high]``, both included. For bins, it is a pair of edges.
+                a declared value, or ``"other"`` or None if the attribute declares these. Integers
+                may be pairs ``[low, high]``, both included. Bins are pairs of edges.
 
         Raises:
             InputError: for an unknown attribute or level, a combination with all levels of an

@@ -75,7 +75,7 @@ def merge_tables(
     sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
     # Sorted by size, largest first; tables of equal size by the bit mask of their attributes.
     ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
-    # For each merged table (a column): the attributes in it (rows), and its number of cells.
+    # The attributes (rows) of each merged table (columns), and the cells of each merged table.
     held = np.zeros((len(sizes), len(sets)), np.bool_)
     cells = np.empty(len(sets))
     num_unions = 0

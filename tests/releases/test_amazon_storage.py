@@ -179,7 +179,7 @@ def test_rejects_library_that_copies_without_conditions(service, monkeypatch):
 def test_missing_credentials_are_named(service, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(InputError, match=r"Amazon Web Services credentials are missing: aws configure$"):
+    with pytest.raises(InputError, match=r"credentials are missing: aws configure$"):
         check_output(OUT)
 
 

@@ -1,4 +1,4 @@
-"""The transform from a release to its rows."""
+"""The transform that reads the records of a release as rows."""
 
 from __future__ import annotations
 
