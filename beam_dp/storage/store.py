@@ -47,7 +47,7 @@ class Store(Protocol):
     """
 
     def check_free(self) -> None:
-        """Raises InputError unless the directory is writable and has only drafts; writes nothing."""
+        """Raises InputError unless the directory is writable with only drafts; writes nothing."""
 
     def trial(self) -> AbstractContextManager[Store]:
         """Yields a new draft as a separate store, and removes the draft at the end."""
