@@ -286,5 +286,5 @@ def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
     except OSError as error:
         print(f"error: --state: the run was not saved: {error.strerror}", file=sys.stderr)
         return False
-    print(f"Saved: {state}; it holds a secret, and can be resumed once with --resume")
+    print(f"Saved: {state}; it contains a secret, and can be resumed once with --resume")
     return True

@@ -120,7 +120,7 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
         if (cure := check.suggestion()) is not None:
             keys, kept = cure
             written = json.dumps(keys, ensure_ascii=False)[1:-1]
-            print(f"  {kept:,} of these would be kept, if that is what they mean, with")
+            print(f"  {kept:,} of these would be kept, if this is what the values mean, with")
             print(f"    {written}")
     print()
 

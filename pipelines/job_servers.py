@@ -212,7 +212,9 @@ def _check_jar_name(jar: str, name: str, given_version: str | None) -> str | Non
         tested = f"or of one that was tested with it: {', '.join(_TESTED)}"
         raise refused(_FLINK_JAR, jar, f"must be of Beam {beam.__version__}, {tested}")
     if given_version is not None and given_version != match["flink"]:
-        raise refused("flink_version", given_version, f"must be that of the jar, {match['flink']}")
+        raise refused(
+            "flink_version", given_version, f"must be the jar's version, {match['flink']}"
+        )
     return match["flink"]
 
 
@@ -251,5 +253,5 @@ def _check_cluster(master: str, version: str) -> None:
         reason = getattr(error, "reason", error)
         raise refused("flink_master", master, f"{condition}: {reason}") from None
     if not running.startswith(f"{version}."):
-        condition = f"must be that of the cluster, which runs Flink {running}"
+        condition = f"must be the cluster's version, which runs Flink {running}"
         raise refused("flink_version", version, condition)

@@ -155,7 +155,7 @@ class Job(ABC):
             rows["by"] = self.origin.who + ("" if purpose is None else f", for {purpose}")
         rows |= {"input": self.input, "output": self.output}
         below = [f"warning: {warning}" for warning in self.warnings()[:_SHOWN_WARNINGS]]
-        below.append("Nothing was read, paid or written. --json prints all that is known before.")
+        below.append("Nothing was read, paid or written. --json prints the card's public part.")
         shown = plain_table(("would be released", ""), rows.items())
         Console().print(Group(shown, Text(), *map(plain_text, below)))
 
@@ -378,9 +378,9 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         advice = "`beam-dp describe` shows about how many were, and at which attribute"
     else:
         advice = (
-            "try the domain on rows that are public or made up, by `beam-dp check-domain"
-            " --domain D --sample FILE`; --count_left_out of another release, which costs budget,"
-            " counts them"
+            "test the domain on public or made-up rows with `beam-dp check-domain"
+            " --domain D --sample FILE`; another release with --count_left_out counts these"
+            " records, which costs budget"
         )
     lost = "outside the domain"
     if release.guarantee.privacy_unit != "record":
@@ -413,10 +413,10 @@ def bound_text(bound: float, failure_probability: float) -> str:
 def _cost(ledger: Mapping[str, Any] | None) -> str:
     """Returns a text about the budget that pays, and its remaining epsilon."""
     if ledger is None:
-        return "no ledger: nobody adds up what is released from this data"
+        return "no ledger: releases from this data are not added up"
     total = ledger["budget"]
     told = f"{ledger['dataset_id']}: epsilon {total['epsilon']:g}, delta {total['delta']:g}"
     if "remaining_epsilon" in ledger:
         left = down_to_digits(ledger["remaining_epsilon"], 4)
-        told += f"; before this release epsilon {left:g} is left for one of its kind"
+        told += f"; before this release, epsilon {left:g} is left for a release of this kind"
     return told

@@ -104,7 +104,7 @@ class Job(program.ReleaseJob):
         if not self.plan.time_depends_on_data:
             return []
         return [
-            "--sampler search: how long it takes depends on the records; use it only where nobody"
+            "--sampler search: the running time depends on the records; use it only if no one"
             " else sees the time"
         ]
 

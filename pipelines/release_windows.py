@@ -246,11 +246,11 @@ class WindowsJob(Job):
         if missing:
             return (
                 f"{missing:,} of {self._num_releases:,} releases are missing: start the same"
-                " command again, which goes on and pays nothing; every worker must see --output"
+                " command again, which resumes at no cost; every worker must see --output"
             )
         if not finish_writing(self.output):
             return (
-                f"{self.output!r}: a committed release lacks its files; `beam-dp finish` tells"
+                f"{self.output!r}: a committed release lacks its files; `beam-dp finish` shows"
                 " which"
             )
         return None
@@ -280,8 +280,8 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
     """Returns the job that the flags describe; does not read records."""
     if given["neighboring"] != "add_or_remove_one":
         condition = (
-            "must be add_or_remove_one: a unit that is replaced moves between windows, of which"
-            " none has a public number of records"
+            "must be add_or_remove_one: a replaced unit moves between windows, whose"
+            " numbers of records are not public"
         )
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
@@ -321,7 +321,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
     """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
     if "replay" in given:
         if "checkpointing_interval" in given:
-            condition = "must not be given with --replay, which is no stream"
+            condition = "must not be given with --replay, which is not a stream"
             raise refused("checkpointing_interval", given["checkpointing_interval"], condition)
         return []
     # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.

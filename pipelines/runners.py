@@ -195,7 +195,7 @@ def refuse_unshared_output(output: str, runner: str, name: str = "output") -> No
     """Refuses a local folder for a runner whose workers do not share it."""
     if "://" not in output and runner_name(runner) in _DATAFLOW:
         condition = "must not be a folder of one machine with --runner"
-        raise refused(name, output, f"{condition} {runner}: its workers share none")
+        raise refused(name, output, f"{condition} {runner}: its workers do not share a folder")
 
 
 def runner_findings() -> Iterator[Finding]:

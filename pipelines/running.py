@@ -160,8 +160,8 @@ def _remove_drafts(output: str, *, is_failure: bool) -> None:
         )
     if is_failure and is_complete:
         print(
-            f"warning: {output!r} holds a complete release all the same, which may be used for what"
-            " its card says; no other job can write there",
+            f"warning: {output!r} contains a complete release, which may nevertheless be used as"
+            " its card states; no other job can write there",
             file=sys.stderr,
         )
 

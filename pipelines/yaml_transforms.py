@@ -254,8 +254,8 @@ def _text(flag: Flag, value: object) -> str | None:
     if flag.name in _READ_AS_JSON[1:] and isinstance(value, Sequence):
         if value and all(isinstance(each, Mapping) for each in value):
             return "\n".join(_json(flag, each) for each in value)
-        raise InputError(flag.name, value, "must be a list of mappings, or a text")
-    kinds = "a text or a mapping" if flag.name == "domain" else "a text or a number"
+        raise InputError(flag.name, value, "must be a list of mappings, or a string")
+    kinds = "a string or a mapping" if flag.name == "domain" else "a string or a number"
     raise InputError(flag.name, value, f"must be {kinds}")
 
 
@@ -264,5 +264,5 @@ def _json(flag: Flag, value: Mapping[str, object]) -> str:
         return json.dumps(value, ensure_ascii=False)
     except TypeError:
         # YAML reads an unquoted 2024-01-01 as a date.
-        condition = "must hold texts, numbers, true, false and null only: quote dates"
+        condition = "must contain only strings, numbers, true, false and null: quote dates"
         raise InputError(flag.name, value, condition) from None

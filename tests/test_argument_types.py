@@ -135,10 +135,13 @@ OTHERS: list[Case] = [
     (lambda: dp.parse_workload(wrong(DOMAIN), wrong("marginals:1")), A_DOMAIN),
     (
         lambda: dp.parse_workload(wrong(["age"]), DOMAIN),
-        "workload: ['age'] is refused; must be a t",
+        "workload: ['age'] is refused; must be a s",
     ),
     (lambda: dp.parse_linear_workload("marginals:1", wrong({})), A_DOMAIN),
-    (lambda: dp.parse_linear_workload(wrong(3), DOMAIN), "workload: 3 is refused; must be a text"),
+    (
+        lambda: dp.parse_linear_workload(wrong(3), DOMAIN),
+        "workload: 3 is refused; must be a string",
+    ),
     (lambda: dp.LinearWorkload(wrong({}), ()), A_DOMAIN),
     (lambda: dp.LinearQueries(wrong({})), A_DOMAIN),
     (lambda: dp.read_domain(wrong(7)), "domain: 7 is refused; must be a path, or JSON as a string"),

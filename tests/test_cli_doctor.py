@@ -82,7 +82,7 @@ def test_missing_extra_is_not_an_error(capfd, monkeypatch):
 def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
     monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
-    assert condition in out and out.endswith("Making a release needs what is broken above.")
+    assert condition in out and out.endswith("Making a release needs the broken parts above.")
     assert "Releases can be read here" not in out
 
 
@@ -90,7 +90,7 @@ def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
 def test_read_only_installation_exits_with_1(capfd, monkeypatch):
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
-    assert out.endswith("Releases can be read here. Making a release needs what is broken above.")
+    assert out.endswith("Releases can be read here. Making a release needs the broken parts above.")
 
 
 @pytest.mark.usefixtures("quick")

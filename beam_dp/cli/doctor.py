@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if not broken & {"Python", *READING}:
         print("Releases can be read here.")
-    print("Making a release needs what is broken above.")
+    print("Making a release needs the broken parts above.")
     return EXIT_BROKEN
 
 

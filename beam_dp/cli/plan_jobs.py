@@ -148,8 +148,8 @@ def paying_flags(domain: Domain) -> dict[str, str]:
 def edges_lines(domain: Domain) -> list[str]:
     """Returns the lines about released edges: the budget that must pay, and the reason."""
     return [
-        f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, with what is"
-        " left of it, for both add up"
+        f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, from its"
+        " remaining budget, as both add up"
         for source, origin in released_edges(domain)
     ]
 

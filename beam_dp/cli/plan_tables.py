@@ -165,7 +165,7 @@ def _queries(texts: Texts) -> _Plan:
     )
     legend = ["queries: the most for which a theorem keeps the error; fewer may be asked, too"]
     if any(not each.num_queries for each in counts if each.refusal is None):
-        legend.append("none: no query at all is known to be answered that well")
+        legend.append("none: no query is known to be answerable with this accuracy")
     most = max(each.num_queries for each in counts)
     if job.num_cells is not None and most.bit_length() > job.num_cells:
         legend.append(f"There are 2^{job.num_cells:,} different queries of values 0 and 1.")

@@ -143,11 +143,13 @@ def _diff(options: argparse.Namespace) -> None:
     questions.read_limit(options)
     for name, directory in (("A", options.first), ("B", options.second)):
         if holds_horizon(directory):
-            condition = "holds many windows: name two of them, such as DIR/windows/000000"
+            condition = "contains many windows: give two of them, such as DIR/windows/000000"
             raise InputError(name, directory, condition)
     first, second = read_release(options.first), read_release(options.second)
     if first.draw_id == second.draw_id:
-        raise InputError("B", options.second, "must be another release than A: both are one draw")
+        raise InputError(
+            "B", options.second, "must be a different release from A: both are one draw"
+        )
     workload = None if options.marginal is None else _workload(first, options.marginal)
     found = _compared(first, second, workload)
     if options.json:
@@ -236,8 +238,8 @@ def _finish(options: argparse.Namespace) -> None:
         raise InputError("output", directory, condition) from None
     if left:
         condition = (
-            f"still holds drafts, {left[0]} for one, which are private: they can't be removed, or"
-            " a worker is alive"
+            f"still contains private drafts such as {left[0]}: the drafts can't be removed, or"
+            " a worker is running"
         )
         raise InputError("output", directory, condition)
     removed = f"drafts removed: {num_drafts}"

@@ -82,7 +82,7 @@ def check_answer(options: argparse.Namespace) -> None:
         raise FlagError(f"--{asked[1]}: must not be given with --{asked[0]}")
     if not asked and not limits:
         named = ", ".join(f"--{name}" for name in _WHAT)
-        raise FlagError(f"nothing is asked; must be given one of {named}, --where or --group_by")
+        raise FlagError(f"no question; must be given one of {named}, --where or --group_by")
     if asked and limits and asked[0] not in _OF_RECORDS:
         raise FlagError(f"--{limits[0]}: must not be given with --{asked[0]}")
     if options.of is not None and asked != ["quantile"]:

@@ -40,7 +40,7 @@ class Disjunction(linear.LiteralQuery):
         linear.check_codes(self.shape, self.axes, self.ranges)
         others = _complements(self)
         if len(others) < 2 or not all(others.values()):
-            condition = "a disjunction must have two literals or more, none of which always holds"
+            condition = "a disjunction must have two or more literals that are not always true"
             raise InputError("query", list(self.axes), condition)
         object.__setattr__(self, "_none", linear.Product.of(self.shape, others))
 
@@ -99,7 +99,7 @@ def negation(query: linear.LinearQuery) -> linear.LinearQuery:
     if isinstance(query, linear.Parity):
         return _even(query, others)
     if not others:
-        raise InputError("query", "not", "must not be of what holds for all records")
+        raise InputError("query", "not", "must not negate a query that is true for all records")
     if isinstance(query, linear.Product):
         return Disjunction.of(query.shape, others)
     return linear.Product.of(query.shape, others)
@@ -112,7 +112,7 @@ def _even(query: linear.Parity, others: Literals) -> linear.LinearQuery:
         literals = {**dict(zip(query.axes, query.ranges, strict=True)), axis: others[axis]}
         return linear.Parity(query.shape, query.axes, tuple(literals.values()))
     if len(query.axes) % 2:
-        raise InputError("query", "not", "must not be of what holds for all records")
+        raise InputError("query", "not", "must not negate a query that is true for all records")
     return linear.Product(query.shape, (), ())
 
 

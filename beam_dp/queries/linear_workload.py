@@ -228,7 +228,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     """
     make = LinearQueries(domain)
     if not isinstance(spec, str):
-        raise InputError("workload", spec, f"must be a text; {_KNOWN_FORMS}")
+        raise InputError("workload", spec, f"must be a string; {_KNOWN_FORMS}")
     form, colon, rest = spec.partition(":")
     if colon and form in FORMS:
         return LinearWorkload(domain, tuple(FORMS[form](domain, rest, spec)))

@@ -97,7 +97,7 @@ def _identity(given: Any) -> str | None:
     if given is None:
         return None
     if not (isinstance(given, str) or is_integer(given)):
-        raise InputError("id", given, "must be a text or an integer")
+        raise InputError("id", given, "must be a string or an integer")
     return _text(given if isinstance(given, str) else shown(given))
 
 

@@ -165,9 +165,7 @@ class LinearQueries:
             return make(*(held[name] for name in fields))
         if form == "marginal":
             next(self.marginal_cells(held))  # raises a more specific error for an invalid marginal
-            condition = (
-                "is many queries, one for each cell; only a line of a file may be it, as a whole"
-            )
+            condition = "is many queries, one per cell; allowed only as a whole line of a file"
             raise InputError("query", form, condition)
         if form in _OF_CODES:
             return self._from_codes(form, held)
@@ -188,7 +186,7 @@ class LinearQueries:
             if negated:
                 ranges = linear.complement(ranges, self.domain.shape[axis])
                 if not ranges:
-                    raise InputError("query", level, "must leave a level: none is left")
+                    raise InputError("query", level, "must leave at least one level")
             found[axis] = ranges
         return dict(sorted(found.items()))
 

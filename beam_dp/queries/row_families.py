@@ -100,7 +100,7 @@ class RowConjunctions:
 def conjunction_of_text(text: Any) -> SparseQuery:
     """Returns the conjunction for a string of 0, 1 and at most 20 ``*``, one character per bit."""
     if not isinstance(text, str) or not text or not set(text) <= set("01*"):
-        condition = "a row_conjunction must be a text of 0, 1 and *, a letter a bit"
+        condition = "a row_conjunction must be a string of 0, 1 and *, one per bit"
         raise InputError("query", text, condition)
     literals = {bit: int(letter) for bit, letter in enumerate(text) if letter != "*"}
     return row_conjunction(len(text), literals)

@@ -86,7 +86,7 @@ def _typed(element: Element, key_type: KeyType) -> Element:
     return element
 
 
-_FORM = "; must be a key a line, or a JSON object with sparse, in UTF-8"
+_FORM = "; must have a key per line, or be a JSON object with sparse, in UTF-8"
 
 
 def read_sparse_query(

@@ -96,7 +96,7 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     for axis, mask in masks.items():
         if not mask.any():
             name = domain.names[axis]
-            raise InputError("where", text, f"must hold for some level of {shown(name)}")
+            raise InputError("where", text, f"must be true for some level of {shown(name)}")
     return {axis: mask for axis, mask in masks.items() if not mask.all()}
 
 
@@ -141,7 +141,7 @@ class _Reader:
 
     def _of_one(self, part: dict[int, Mask], word: str) -> list[tuple[int, Mask]]:
         if len(part) != 1:
-            raise InputError("where", word, "must be of conditions on one attribute")
+            raise InputError("where", word, "must combine conditions on one attribute")
         return [*part.items()]
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> dict[int, Mask]:
@@ -155,7 +155,7 @@ class _Reader:
         assert isinstance(left, ast.Name)
         axis, attribute = self._attribute(left.id)
         if self._is_name(right):
-            condition = f"must be a level of {shown(attribute.name)}: put texts in quotes"
+            condition = f"must be a level of {shown(attribute.name)}: put strings in quotes"
             raise InputError("where", self._source(right), condition)
         if type(op) in _ORDERS:
             return {axis: self._ordered(attribute, type(op), self._value(right))}
@@ -191,7 +191,7 @@ class _Reader:
         if isinstance(node, ast.Tuple | ast.List):
             return [self._value(each) for each in node.elts]
         raise InputError(
-            "where", self._source(node), "must be a text, a number, true, false or null"
+            "where", self._source(node), "must be a string, a number, true, false or null"
         )
 
     def _levels(self, attribute: Attribute, levels: Sequence[Any]) -> Mask:

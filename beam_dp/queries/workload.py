@@ -197,7 +197,7 @@ def parse_workload(spec: str, domain: Domain) -> Workload:
     """
     check_is("domain", domain, Domain)
     if not isinstance(spec, str):
-        raise InputError("workload", spec, f"must be a text; {_KNOWN_FORMS}")
+        raise InputError("workload", spec, f"must be a string; {_KNOWN_FORMS}")
     form, colon, rest = spec.partition(":")
     if colon and form == "marginals":
         if rest.strip().lstrip("+-").isdecimal():

@@ -55,7 +55,7 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
     checked_integer("bins", num_bins, 2, min(MAX_BINS, release.num_leaves))
     cuts = _above_noise(release, _equal_masses(release.increasing_prefixes(), num_bins))
     if len(cuts) < 3:
-        condition = "must hold counts above its noise: it hides where even two bins would part"
+        condition = "must have counts above its noise, which hides even a split into two bins"
         raise InputError("edges_from", release.draw_id, condition)
     return _in_bins(release, cuts, ordered.EdgesFrom(paid, release.draw_id))
 

@@ -24,7 +24,7 @@ _BIGQUERY_KINDS: dict[str, Kind] = {
     **dict.fromkeys(("INT64", "INTEGER"), "integer"),
     **dict.fromkeys(_NUMERIC, "numeric"),
 }
-_UNTYPED = "its type is not said"
+_UNTYPED = "its type is not stated"
 _SIZES = ("domain", "size")
 _CONTINUOUS = ("continuous", "numeric", "numerical", "float", "real")
 

@@ -77,7 +77,7 @@ def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
         pass
     finally:
         log.setLevel(level)
-    condition = f"must be SQL that can be parsed{place}; the dialect (--dialect) says whose it is"
+    condition = f"must be SQL that can be parsed{place}; --dialect names its dialect"
     raise InputError("schema", source, condition)
 
 

@@ -31,7 +31,7 @@ def check(folder: Path, text: str, *attributes: dict[str, Any], flags: Any = ())
 
 
 def kept(number: int, keys: str) -> str:
-    return f"  {number} of these would be kept, if that is what they mean, with\n    {keys}\n"
+    return f"  {number} of these would be kept, if this is what the values mean, with\n    {keys}\n"
 
 
 def test_boolean_drops_yes_and_no_and_suggests_words(tmp_path, capsys):

@@ -211,20 +211,20 @@ def test_accepts_jar_built_by_the_repository_with_any_beam_version(refused, tmp_
     assert built != beam.__version__
     path = new_jar(tmp_path / f"beam-dp-flink-{flink}-job-server-{built}.jar")
     # What is refused comes after the jar's Beam was checked.
-    pattern = rf"--flink_version: '2\.0' is refused; must be that of the jar, {re.escape(flink)}"
+    pattern = rf"--flink_version: '2\.0' is refused; must be the jar's version, {re.escape(flink)}"
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
 @pytest.mark.parametrize(
     ("version", "pattern"),
-    [("1.19", r"'1\.19' is refused; must be that of the jar, 1\.20"), ("1.2", r".*'1\.2'")],
+    [("1.19", r"'1\.19' is refused; must be the jar's version, 1\.20"), ("1.2", r".*'1\.2'")],
 )
 def test_refuses_flink_version_that_is_unknown_or_not_of_the_jar(refused, jar, version, pattern):
     refused(f"--flink_version: {pattern}", flink_job_server_jar=jar, flink_version=version)
 
 
 def test_refuses_cluster_with_another_flink_version(refused, jar, other_cluster):
-    pattern = r"--flink_version: '1\.20' is refused; must be that of the cluster.* 1\.19\.3"
+    pattern = r"--flink_version: '1\.20' is refused; must be the cluster's version.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
 

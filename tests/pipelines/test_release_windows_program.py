@@ -305,7 +305,11 @@ def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mech
     monkeypatch.setenv("COLUMNS", "80")
     argv = window_flags(tmp_path, validate_only="", mechanism=mechanism)
     assert main(argv) == 0
-    facts = ("3 windows of", "records expected of a cell", "no ledger: nobody adds up")
+    facts = (
+        "3 windows of",
+        "records expected of a cell",
+        "no ledger: releases from this data are not added up",
+    )
     check_page(capfd.readouterr().out, *facts)
     assert [path.name for path in tmp_path.iterdir()] == ["landing"]
 

@@ -123,18 +123,21 @@ def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, fie
     [
         ({"epsilom": 1}, "epsilom: unknown field; must be one of .*; the nearest is 'epsilon'"),
         ({"domain": 7}, "domain: '7' is refused; must be a file that can be read"),
-        ({"domain": [1]}, r"domain: \[1\] is refused; must be a text or a mapping"),
-        ({"workload": ["age"]}, "workload: .* is refused; must be a list of mappings, or a text"),
-        ({"workload": []}, "workload: .* is refused; must be a list of mappings, or a text"),
-        ({"epsilon": True}, "epsilon: True is refused; must be a text or a number"),
-        ({"epsilon": [1]}, r"epsilon: \[1\] is refused; must be a text or a number"),
+        ({"domain": [1]}, r"domain: \[1\] is refused; must be a string or a mapping"),
+        ({"workload": ["age"]}, "workload: .* is refused; must be a list of mappings, or a string"),
+        ({"workload": []}, "workload: .* is refused; must be a list of mappings, or a string"),
+        ({"epsilon": True}, "epsilon: True is refused; must be a string or a number"),
+        ({"epsilon": [1]}, r"epsilon: \[1\] is refused; must be a string or a number"),
         (
             {"allow_large_delta": "yes"},
             "allow_large_delta: 'yes' is refused; must be true or false",
         ),
         ({"input": "x.csv"}, "input: 'x.csv' is refused; must be the input of the transform"),
         ({"validate_only": True}, "validate_only: True is refused; must be given to the program"),
-        ({"domain": {"attributes": [{"name": beam}]}}, "domain: .*; must hold texts, numbers"),
+        (
+            {"domain": {"attributes": [{"name": beam}]}},
+            "domain: .*; must contain only strings, numbers",
+        ),
         (
             {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},
             "ledger: 'a URL with a password' is refused; must hold no password",

@@ -93,8 +93,8 @@ def test_yaml_logs_warnings_with_names_of_fields(tmp_path, caplog, sampler):
     with caplog.at_level(logging.WARNING, LOGGER):
         _ = records | release
     warned = [each.getMessage() for each in caplog.records if each.name == LOGGER]
-    expected = ["sampler search: how long it takes"] if sampler == "search" else []
-    assert [each[:33] for each in warned] == expected
+    expected = ["sampler search: the running time depends"] if sampler == "search" else []
+    assert [each[:40] for each in warned] == expected
 
 
 def of_ledger(ledger: Ledger, **fields: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_refuses_local_output_for_dataflow_workers(tmp_path, ledger, has_ledger)
     line = refusal(pipeline, read(tmp_path), release, kind="chain")
     assert line == (
         f"output: '{tmp_path}/out' is refused; must not be a folder of one machine with"
-        " --runner DataflowRunner: its workers share none"
+        " --runner DataflowRunner: its workers do not share a folder"
     )
     assert ledger.entries("people") == []
 

@@ -109,5 +109,5 @@ def test_plan_with_released_edges_prints_their_budget(capsys, kind, asked):
     assert "--ledger LEDGER --dataset_id visits" in told
     assert told.endswith(
         "the edges of 'age' come from the release 'visits/1': the same budget must pay, 'visits' of"
-        " that ledger, with what is left of it, for both add up"
+        " that ledger, from its remaining budget, as both add up"
     )

@@ -230,7 +230,7 @@ def test_command_line_prints_answers_as_json(directory, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "nothing is asked; must be given one of --marginal, --queries"),
+        ([], "no question; must be given one of --marginal, --queries"),
         (["--count", "--mean", "age"], "--mean: must not be given with --count"),
         (["--where", "age < 30"], "--where: 30 is refused; must be an edge of 'age'"),
         (["--where", "town == 'z'"], "--where, attribute 'town': 'z' is refused"),

@@ -99,7 +99,7 @@ def test_release_of_only_noise_gives_no_edges():
             found = binned_attribute(released([0] * 64, epsilon=0.1, seed=seed), 10)
             assert len(found.edges) <= 4
         except dp.InputError as error:
-            refusals += "must hold counts above its noise" in str(error)
+            refusals += "must have counts above its noise" in str(error)
     assert refusals >= 10
 
 
