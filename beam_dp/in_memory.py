@@ -63,8 +63,7 @@ def release(
     Privacy: the release satisfies ``guarantee`` for records whose unit is
     ``guarantee.privacy_unit``. Records are encoded and limited by the same functions as in
     ``ReleaseSyntheticDatabase``, counted exactly, and the release is drawn once. All checks come
-    before, and use public parameters only. The table and all data in memory are as secret as the
-    records.
+    before, and use public parameters only. Table and data in memory are as secret as the records.
 
     Args:
         table: a pandas or polars frame, an Arrow table, or any object with

@@ -216,8 +216,7 @@ class StopSignals:
     """Within a ``with`` statement, signals to stop raise ``Stopped`` and are recorded.
 
     Signals are recorded because a local runner may run workers in this thread, and would treat
-    the exception as a failed worker. Outside the main thread, where no signals arrive, this does
-    nothing.
+    the exception as a failed worker. Outside the main thread, where none arrive, it does nothing.
     """
 
     def __init__(self) -> None:

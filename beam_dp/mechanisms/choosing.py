@@ -269,8 +269,7 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     """Returns the indices of the c largest scores, largest first, up to the noise.
 
     Privacy: ``choice.loss``, if neighbours change the difference of any two scores by at most
-    ``choice.width``. Only the indices may be released; answers to the chosen queries need noise of
-    their own.
+    ``choice.width``. Only the indices may be released; answers to the queries need their own noise.
 
     Accuracy: ``choice.margin``. If the scale is only a few units, one shot of geometric noise gives
     ties, which the lower index wins: finer units avoid ties.

@@ -133,8 +133,7 @@ class NoiseSource:
     def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
         """Returns True with exactly the probability p that a sequence of bounds converges to.
 
-        Compares a uniform number with p, and draws more bits until the bounds decide the
-        comparison.
+        Compares a uniform number with p, and draws more bits until the bounds decide.
 
         ``bounds``: a function that returns, for a number of bits, integers low <= p 2^bits <= high
         such that (high - low) / 2^bits tends to 0.

@@ -110,8 +110,7 @@ def discrete_parameter(squared_deviation: Real) -> float:
 
     The parameter s satisfies s^2 - 4 >= the squared deviation (see ``discrete_gaussian_mu``).
 
-    ``squared_deviation``: the exact squared deviation of the continuous Gaussian, in squared grid
-    units, > 0.
+    ``squared_deviation``: the exact one of the continuous Gaussian, in squared grid units, > 0.
     """
     if squared_deviation == math.inf:
         return math.inf

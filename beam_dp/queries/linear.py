@@ -1,8 +1,7 @@
 """Linear queries: functions from cells to [0, 1], summed over records.
 
 A query knows its structure, so a dense table is summed only over the relevant cells, and a matrix
-of queries by cells is never built. Values are multiples of 2^-16, so sums over records are exact
-integers.
+of queries by cells is never built. Values are multiples of 2^-16, so sums over records are exact.
 """
 
 from __future__ import annotations

@@ -136,8 +136,7 @@ def _far_columns(
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
     """Returns whether all queries are parities, or single literals, on attributes of two levels.
 
-    Whether such a query distinguishes two cells depends only on the attributes where the cells
-    differ.
+    Whether such a query distinguishes two cells depends only on the attributes that differ.
     """
     return all(
         isinstance(query, linear.Parity | linear.Product)

@@ -25,8 +25,7 @@ _KNOWN_FORMS = "known are 'marginals:3', 'marginals:age,sex;age,education' and a
 class Workload:
     """A set of marginals of one domain, each with a weight.
 
-    A marginal is the table of counts of the records by some attributes: one cell per combination
-    of codes.
+    A marginal is the table of counts of the records by some attributes, a cell per combination.
 
     Args:
         domain: the domain of the records.

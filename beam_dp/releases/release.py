@@ -93,11 +93,7 @@ class Release(_Base):
         return None
 
     def noisy_number(self) -> tuple[float, float] | None:
-        """Returns the noisy number of records and the standard error, both in records.
-
-        Returns:
-            None if the number is public, or if no error of the number is stated.
-        """
+        """Returns the noisy number of records and its error; None if public, or not stated."""
         return None
 
     def not_counted(self) -> str:

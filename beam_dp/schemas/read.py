@@ -49,8 +49,7 @@ def domain_draft(
     Privacy: for a file or frame of records, only the names, types and nullability of the columns
     are used. Statistics, row counts, values of dictionaries and categories, and metadata are not
     used. Two files with the same schema give the same draft. The values of an enumeration in Avro,
-    SQL or polars were written by people, and must be confirmed. Only the header of a CSV file is
-    read.
+    SQL or polars were written by people, and must be confirmed. Only a CSV file's header is read.
 
     Args:
         source: a local file with a schema: Parquet, Arrow, Avro or .avsc, SQL, JSON of BigQuery,

@@ -23,8 +23,7 @@ _RIGHTS = ("create", "delete", "get", "list")
 class GoogleBucket:
     """A bucket, accessed with the application's default credentials at the first request.
 
-    ``STORAGE_EMULATOR_HOST`` selects another service, as for every program that uses Google's
-    library.
+    ``STORAGE_EMULATOR_HOST`` selects another service, as for all users of Google's library.
     """
 
     def __init__(self, name: str) -> None:

@@ -257,8 +257,7 @@ def queries_allowed(
     its logarithm, so the number may be as large as 10^10,000. Fewer than ``least`` queries count as
     a part of ``least`` queries.
 
-    ``theorem_of``: a function that returns the theorem for |Q| queries, from ``least`` to
-    10^10,000.
+    ``theorem_of``: returns the theorem for |Q| queries, from ``least`` to 10^10,000.
     ``target_error``: the largest bound to accept, in records, finite and > 0.
     ``failure_probability``: the largest failure probability of the theorem to accept, in (0, 1).
     ``least``: the smallest number of queries for which the theorem is stated.
@@ -366,8 +365,7 @@ def early_stop_theorem(
 
     ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
     ``failure_probability``: the probability beta, in (0, 1).
-    ``num_rounds``: the number T of rounds; by default the one with the smallest bound, up to
-    100,000.
+    ``num_rounds``: T, the rounds; by default those with the smallest bound, up to 100,000.
 
     Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
     error in the released hypothesis is within the bound. The proof has two parts,

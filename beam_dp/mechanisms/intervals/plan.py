@@ -100,8 +100,7 @@ def windows(num_leaves: int) -> Hierarchy:
     """Returns a strategy of weighted windows over up to 1,024 blocks, with a tree in each block.
 
     Every column has the same L1 norm, up to rounding: for a block whose windows have total weight
-    s, the block's own tree has the share 1 / (1 + s), and each window has its weight times this
-    share.
+    s, the block's own tree has the share 1 / (1 + s), and each window its weight times this share.
 
     ``num_leaves``: the number of cells, >= 2.
 

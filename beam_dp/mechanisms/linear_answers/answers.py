@@ -168,8 +168,7 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 class WorkloadAnswers:
     """A public release: noisy answers and their accuracy.
 
-    ``values``: shape (num_queries,), float64, in records; unbiased, neither clipped nor made
-    consistent.
+    ``values``: shape (num_queries,), float64, in records; unbiased, not clipped or made consistent.
     ``standard_error``: the standard error of every answer, in records.
     """
 
@@ -189,8 +188,7 @@ def plan_workload_answers(
 ) -> WorkloadAnswersPlan:
     """Returns the plan of answers to a workload, before any record is read.
 
-    ``auto`` uses discrete Laplace noise if delta is 0, else the noise with the smaller standard
-    error.
+    ``auto`` uses discrete Laplace noise if delta is 0, else the noise with the smaller error.
 
     Privacy: discrete Laplace noise of scale s in grid steps gives epsilon, pure, as s is at least
     the L1 sensitivity over epsilon. Discrete Gaussian noise sigma gives (epsilon, delta) by

@@ -37,8 +37,7 @@ class EnumerationSampler:
 
     ``law``: the distribution to draw from; at most some 10^8 multisets of types.
 
-    Exact arithmetic: doubles are only used for the upper bounds, with a margin far beyond their
-    rounding.
+    Exact arithmetic: doubles are only used for upper bounds, with a margin far beyond rounding.
     """
 
     name: ClassVar[str] = "enumeration"

@@ -179,8 +179,7 @@ class Ledger:
         """Pays for a release with a unique id, unless an entry with this id was already paid.
 
         Use ``spend_once`` for a job that may be restarted and then continues the same release. If
-        several callers use the same id, even concurrently, only one pays. An existing entry keeps
-        its origin.
+        several callers use one id, even concurrently, only one pays. An entry keeps its origin.
 
         Privacy: a caller that continues an entry may only complete the release that the entry paid
         for: a second draw of noise is not paid for.

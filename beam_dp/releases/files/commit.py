@@ -100,9 +100,8 @@ def check_free(directory: str | os.PathLike[str]) -> None:
 def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     """Writes a draw unless another draw was committed first; may be repeated at any time.
 
-    Returns:
-        Whether the release in the directory, which is complete on return, is this draw. If it is
-        another draw, this draw's drafts are removed.
+    Returns whether the release in the directory, which is complete on return, is this draw. If it
+    is another draw, this draw's drafts are removed.
     """
     store = storage.store_for(directory, "output")
     try:

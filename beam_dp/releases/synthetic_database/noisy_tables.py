@@ -32,8 +32,7 @@ class NoisyTables:
     ``tables``: the table of each marginal, one axis per attribute, float64, records.
     ``variances``: the variances of the coefficients of every attribute set inside a marginal, by
     ascending axes, in squared records: see ``measured_tables.support_variances``.
-    ``laplace_variance``: the smallest variance of a summed Laplace noise; None if all noise is
-    Gaussian.
+    ``laplace_variance``: the smallest variance of a summed Laplace noise; None if all are Gaussian.
     """
 
     workload: Workload

@@ -206,7 +206,7 @@ def _sums(table: Table, first: Table, second: Table) -> Vector:
 def exact_variances(
     domain: Domain, queries: Sequence[VectorQuery], variances: Mapping[Support, float]
 ) -> Vector:
-    """Returns the variances of unbiased answers, in squared records.
+    """Returns the variances of unbiased answers, in squared records, shape (num_queries,).
 
     The constant of a query only affects the weight of the total: the total's weight in 1 - q is 1
     minus the total's weight in q. For a product of vectors with sum s and squared norm n over d
@@ -214,9 +214,6 @@ def exact_variances(
     out, and by n - s^2 / d for each other attribute.
 
     ``queries``: queries about the same axes.
-
-    Returns:
-        The variances, shape (num_queries,).
     """
     axes = queries[0].axes
     own, means = (np.empty((len(axes), len(queries))) for _ in range(2))

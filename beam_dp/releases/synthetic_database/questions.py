@@ -278,8 +278,7 @@ class Question:
         """Returns the largest error of each group's sum due to unknown positions within bins.
 
         If the sum of half the widths of the records' bins has no error bar, the bound is the
-        largest half width times the number of records in the group or, if that is unknown, in all
-        groups.
+        largest half width times the number of records in the group, or if unknown in all groups.
         """
         summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())

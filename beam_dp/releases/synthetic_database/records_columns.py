@@ -180,8 +180,7 @@ def _codes(
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Returns the codes of values, and the numbers of ``_levels``.
 
-    An unknown string of a list attribute gets an arbitrary code; any other unknown value raises an
-    error.
+    An unknown string of a list attribute gets an arbitrary code; other unknown values raise.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

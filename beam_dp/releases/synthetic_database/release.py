@@ -313,8 +313,7 @@ class SyntheticDatabase(Release):
             The numbers of records, int64.
 
         Raises:
-            InputError: if a name is unknown or given twice, or the marginal has more than 2^28
-                cells.
+            InputError: if a name is unknown or given twice, or there are more than 2^28 cells.
 
         Cost: about 20 ns per distinct record.
         """

@@ -57,10 +57,7 @@ def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_recor
     """Returns the limit C under which ``unit_costs`` keeps records that agree by chance alone.
 
     For two records with independent and uniform codes, the inner product of the total is constant,
-    and the inner products of all other residuals average to 0.
-
-    Returns:
-        C, a whole number from 1 to K.
+    and the inner products of all other residuals average to 0. C is a whole number from 1 to K.
     """
     precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
     one = sum(

@@ -233,8 +233,7 @@ def _choices(
 ) -> list[Step]:
     """Returns the step of all choices among left-out pairs; for a plan, of the maximum number.
 
-    A record moves a cell, and so the largest distance, by at most 1, even if it replaces another
-    record.
+    A record moves a cell, and so the largest distance, by at most 1, even if it replaces one.
     """
     number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
     if fit is not None:

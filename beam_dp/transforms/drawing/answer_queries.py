@@ -399,8 +399,7 @@ class AnswerSparseQueries(beam.PTransform):
     Output: ``AnswerBatch`` elements of a few MB. A refused query results in a row with an
     ``error``, spends no budget, and does not stop the run.
 
-    Cost: 16 bytes per distinct key in the memory of one worker; about 5 microseconds per element
-    of a query.
+    Cost: 16 bytes per distinct key in the memory of one worker; 5 microseconds per element asked.
     """
 
     def __init__(

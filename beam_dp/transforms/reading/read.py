@@ -154,8 +154,7 @@ class ReadRecords(RecordSource):
         file_format: ``"avro"``, ``"parquet"`` or ``"csv"``; None to detect it by the extension.
 
     Raises:
-        InputError: if no file matches, a file can't be read or lacks a column, or the format is
-            unknown.
+        InputError: if no file matches, one can't be read or lacks a column, or a format is unknown.
 
     Example:
         >>> ReadRecords("missing/*.parquet")

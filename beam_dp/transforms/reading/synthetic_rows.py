@@ -29,8 +29,7 @@ class SyntheticRows(beam.PTransform):
     release, so a retried pipeline gets the same rows.
 
     Args:
-        directory: the directory of an existing release. None to read the releases that the
-            pipeline writes.
+        directory: the directory of an existing release. None for those that the pipeline writes.
         domain: the domain of releases that the pipeline writes, for the schema. None if a directory
             is given.
 
