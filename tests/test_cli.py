@@ -96,7 +96,7 @@ def test_answer_prints_values_standard_error_and_bound(directory, capfd, monkeyp
 
 def test_answer_states_missing_error(directory, capfd):
     assert main(["answer", directory, "--marginal", "sex"]) == 0
-    assert "did not measure this marginal whole" in capfd.readouterr().out
+    assert "did not measure this whole marginal" in capfd.readouterr().out
     assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
     assert "did not measure" not in capfd.readouterr().out
 

@@ -89,7 +89,9 @@ def compare_releases(
     Cost: about 5 microseconds per cell.
     """
     if first.draw_id == second.draw_id:
-        raise InputError("second", second.draw_id, "must be another draw than the first release")
+        raise InputError(
+            "second", second.draw_id, "must be another draw, not a copy of the first release"
+        )
     compare = getattr(part(first.KIND, "answer"), f"compare_{first.KIND}", None)
     if compare is None:
         raise not_comparable(first, second)

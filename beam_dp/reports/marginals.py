@@ -45,9 +45,9 @@ _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14
 _SHOWN_CELLS = 40
 _BAR_KINDS = (
-    "Numbers of records. Exact error bars follow from the noise alone, whatever the data;"
-    " approximate ones are predicted, for attributes that were measured together; model-based ones"
-    " for what the model adds."
+    "Numbers of records. Exact error bars follow from the noise alone, for any data. Approximate"
+    " error bars are predicted, for attributes that were measured together. Model-based error bars"
+    " are predicted, for interactions that were not measured."
 )
 
 

@@ -167,7 +167,7 @@ def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
         return
     words = f"As beam-dp verify recomputes from the noise on the card, it {verdict}."
     yield paragraph(text(words, 600), "" if found.holds else "private")
-    yield from (paragraph(text(f"To be noted. {note}", 600)) for note in found.notes)
+    yield from (paragraph(text(f"Note: {note}", 600)) for note in found.notes)
 
 
 def _unit(promised: Guarantee) -> str:

@@ -216,9 +216,7 @@ def test_shows_notes_and_failures_of_verification(directory):
         page = pathlib.Path(directory).with_name(f"{mechanism}.html")
         assert main(["report", directory, "--output", str(page)]) == 0
         told.append(page.read_text())
-    assert (
-        "it holds: epsilon 1" in told[0] and "To be noted. The card states no strategy" in told[0]
-    )
+    assert "it holds: epsilon 1" in told[0] and "Note: The card states no strategy" in told[0]
     assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
     assert "it holds" not in told[1]
 

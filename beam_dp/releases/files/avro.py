@@ -182,9 +182,9 @@ def read_blocks(
             raise DamagedFileError("has a block that is longer than the file")
         block = _expanded(file.read(size), codec, max_block_bytes or left)
         if not 0 <= number <= len(block):
-            raise DamagedFileError("has a block that states more records than it has room for")
+            raise DamagedFileError("has a block that states more records than fit in the block")
         if file.read(SYNC_BYTES) != header["sync"]:
-            raise DamagedFileError("has a sync marker that is missing or of another file")
+            raise DamagedFileError("has a sync marker that is missing or belongs to another file")
         left -= len(block)
         yield number, block
 
@@ -194,7 +194,7 @@ def decode(schema: Any, file: io.BytesIO) -> Any:
     try:
         return fastavro.schemaless_reader(file, schema)
     except Exception:  # fastavro raises exceptions of many types
-        raise DamagedFileError("has a value that is cut short or not of its type") from None
+        raise DamagedFileError("has a value that is truncated or has the wrong type") from None
 
 
 def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
@@ -209,7 +209,7 @@ def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
         # Some writers append a part of a checksum, although Avro's deflate has no checksum.
         is_whole = decompressor.eof and len(decompressor.unused_data) <= _CHECKSUM_BYTES
     if len(block) > max_bytes or not is_whole:
-        raise DamagedFileError("has a block that is cut short or expands too far")
+        raise DamagedFileError("has a block that is truncated or expands too far")
     return block
 
 
@@ -232,7 +232,7 @@ def read_records(
     for number, block in read_blocks(data, schema, max_block_bytes):
         total += number
         if number and _RECORD_BYTES * (total - 1) > len(data):
-            raise DamagedFileError("has more records than a file of its size")
+            raise DamagedFileError("has more records than a file of this size can contain")
         file = io.BytesIO(block)
         for _ in range(number):
             yield {each["name"]: _field(each["type"], file) for each in schema["fields"]}
@@ -257,7 +257,7 @@ def decode_longs(file: io.BytesIO, number: int) -> NDArray[np.int64]:
         place = np.arange(len(window)) - np.repeat(last - lengths + 1, lengths)
         is_long = lengths.max(initial=0) > _MAX_LONG_BYTES
         if len(last) < wanted or is_long or (window[place == _MAX_LONG_BYTES - 1] > 1).any():
-            raise DamagedFileError("has a number that is cut short or too long")
+            raise DamagedFileError("has a number that is truncated or too long")
         digits = (window & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
         zigzag = np.bitwise_or.reduceat(digits, last - lengths + 1)
         values += ((zigzag >> np.uint64(1)) ^ -(zigzag & np.uint64(1))).tobytes()
@@ -281,6 +281,6 @@ def _field(kind: Any, file: io.BytesIO) -> Any:
             continue
         part = file.read(8 * min(number, 2**50))
         if len(part) != 8 * number or not np.isfinite(np.frombuffer(part)).all():
-            raise DamagedFileError("has numbers that are cut short or not finite")
+            raise DamagedFileError("has numbers that are truncated or not finite")
         values += part
     return np.frombuffer(values, np.int64 if items == "long" else np.float64)

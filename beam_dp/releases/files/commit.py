@@ -201,8 +201,8 @@ def advice_on_drafts(store: storage.Store, directory: str | os.PathLike[str]) ->
     except Exception:  # storage libraries raise any type; the caller's error matters more
         return ""
     return (
-        "; drafts of a job are left there: once it has ended,"
-        f" `beam-dp finish {shlex.quote(os.fspath(directory))}` completes what it committed"
+        "; a job has left drafts there: once the job has ended,"
+        f" `beam-dp finish {shlex.quote(os.fspath(directory))}` completes the committed release"
     )
 
 

@@ -155,7 +155,9 @@ def _sketch(parsed: Any) -> dict[str, Any] | None:
     rows = checked_integer("num_blocks", parsed["num_blocks"], 1, width)
     checked_integer("grid", parsed["grid"], 1, _MAX_GRID)
     if parsed["family"] == "dense" and (rows != width or parsed["estimator"] != "mean"):
-        raise InputError("sketch", "dense", "must have as many rows as cells, and a mean of them")
+        raise InputError(
+            "sketch", "dense", "must have as many rows as cells, and the estimator mean"
+        )
     checked_number("scale", parsed["scale"], above=0, most=_MAX_SCALE)
     return dict(parsed)
 
@@ -181,7 +183,7 @@ def _read_hash_key(data: bytes) -> HashKey:
     if first is None or second is not None:
         raise DamagedFileError("must contain one hash key")
     if first["family"] != HASH_FAMILY:
-        raise DamagedFileError("has a hash family that is not its card's")
+        raise DamagedFileError("has another hash family than its card")
     return HashKey.from_bytes(first["key"])
 
 
@@ -214,7 +216,7 @@ def _read_counts(
     both = np.concatenate(rows)
     elements, counts = both[:, 0].copy().view(np.uint64), both[:, 1].copy()
     if not (elements[1:] > elements[:-1]).all():
-        raise InputError("elements", len(elements), "must be ascending, each given once")
+        raise InputError("elements", len(elements), "must be ascending and distinct")
     if len(counts) and int(counts.min()) < threshold:
         raise InputError("counts", len(counts), "must each reach the threshold of the card")
     return elements, counts

@@ -96,7 +96,7 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
         if answer.standard_error is not None:
             print(f"standard error of a cell {answer.standard_error:,.1f} records")
         else:
-            print("no error is stated: the release did not measure this marginal whole")
+            print("no error is stated: the release did not measure this whole marginal")
         if answer.bound is not None:
             print(
                 f"every cell is within {answer.bound:,.1f} records of the truth,"

@@ -178,13 +178,13 @@ def _measured(release: SyntheticDatabase) -> str:
     if release.queries:
         words.append(f"It was made to answer {len(release.queries):,} linear queries.")
     if held is None:
-        words.append("The card does not keep noisy tables, so that few answers have error bars.")
+        words.append("The release does not keep noisy tables, so few answers have error bars.")
         return section("What was measured", *(paragraph(text(each)) for each in words))
     fixed = (
-        "What was measured was fixed before any record was read: error bars of sums of measured"
+        "The measured tables were fixed before any record was read: error bars of sums of these"
         " tables are exact."
         if held.are_fixed
-        else "What was measured was chosen with noise: error bars are approximate."
+        else "The measured tables were chosen with noise: error bars are approximate."
     )
     groups: dict[tuple[int, str], list[float]] = collections.defaultdict(list)
     for each in held.described:

@@ -107,10 +107,10 @@ def read_tables(purpose: str, data: bytes, domain: Domain) -> list[Table]:
         names, values = tuple(each["attributes"]), each["values"]
         axes = domain.axes(names) if all(name in domain for name in names) else None
         if axes is None or list(axes) != sorted(set(axes)):
-            raise DamagedFileError("has a table of attributes that are not in its domain")
+            raise DamagedFileError("has a table with attributes that are not in its domain")
         shape = [domain.shape[axis] for axis in axes]
         if each["shape"].tolist() != shape or values.size != math.prod(shape):
-            raise DamagedFileError("has a table whose shape is not its domain's")
+            raise DamagedFileError("has a table with another shape than its domain")
         tables.append((names, values.reshape(shape)))
     return tables
 
@@ -204,7 +204,9 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     check_choice("within_bins", within_bins, WITHIN_BINS)
     is_drawn = within_bins == "uniform"
     if is_drawn and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
-        raise InputError("within_bins", within_bins, "must be midpoint for this many records")
+        raise InputError(
+            "within_bins", within_bins, "must be midpoint for so large a number of records"
+        )
 
     def read_file(data: bytes) -> Records:
         if records_format == "avro":
@@ -240,14 +242,16 @@ def _measurements(
         return None
     stated = parsed["measurements"]
     if not isinstance(stated, dict) or not isinstance(stated.get("fixed"), bool):
-        raise InputError("measurements", type(stated).__name__, "must say whether they are fixed")
+        raise InputError(
+            "measurements", type(stated).__name__, "must state whether the measurements are fixed"
+        )
     bounds = {} if stated["fixed"] else {"bounds": PROVED}
     if {name: stated[name] for name in stated if name not in ("fixed", "distances")} != bounds:
-        condition = f"must be {PROVED} for measurements that noise chose, and absent for fixed ones"
+        condition = f"must be {PROVED} if noise chose the measurements, else absent"
         raise InputError("bounds", stated.get("bounds"), condition)
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
     if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
-        raise InputError("measurements", len(described), "must be those of the card's noise")
+        raise InputError("measurements", len(described), "must match the noise on the card")
     drawn = tuple(table for _, table in tables["measurements"])
     scored = stated.get("distances")
     independent = None
@@ -327,7 +331,7 @@ def read_records(
             raise DamagedFileError("has more records than its card says")
         found = whole.findall(block)
         if len(found) != number or sum(map(len, found)) != len(block):
-            raise DamagedFileError("has records that are not of its schema or domain")
+            raise DamagedFileError("has records that do not match its schema or domain")
         if has_values:
             records.add_rows(*_decoded(columns, found))
             continue

@@ -474,7 +474,9 @@ class NoisyMeasurements:
         tables = tuple(np.asarray(table, np.float64) for table in self.tables)
         object.__setattr__(self, "tables", tables)
         if not isinstance(self.are_fixed, bool):
-            raise InputError("measurements", self.are_fixed, "must say whether they are fixed")
+            raise InputError(
+                "measurements", self.are_fixed, "must state whether the measurements are fixed"
+            )
 
     def stated(self) -> dict[str, Any]:
         """Returns the statements about the noisy tables on a card, as JSON values."""

@@ -111,7 +111,7 @@ def _read_tables(
         axes = workload.domain.axes(names)
         shape = [workload.domain.shape[axis] for axis in axes]
         if row["shape"].tolist() != shape or row["values"].size != math.prod(shape):
-            raise DamagedFileError("has a table whose shape is not its domain's")
+            raise DamagedFileError("has a table with another shape than its domain")
         tables[names] = row["values"].reshape(shape)
         variances[names] = row["variance"]
     return tables, variances

@@ -81,7 +81,7 @@ class HorizonCard:
     def __post_init__(self) -> None:
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
         if self.guarantee != whole_promise(self.horizon, self.unit, epsilon, delta, True):
-            condition = "must be of any protected_windows windows of this unit"
+            condition = "must protect any protected_windows windows of this unit"
             raise InputError("guarantee", self.guarantee.to_json(), condition)
         if not isinstance(self.replayable, bool):
             raise InputError("replayable", self.replayable, "must be True or False")
@@ -386,7 +386,7 @@ def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released)
         promised = {f"{number:06d}" for number in known.get(inside, ())}
         for name in store.folders(inside, CARD):
             if name not in promised:
-                condition = f"holds a release in {inside}/{name} that {HORIZON} does not promise"
+                condition = f"contains a release in {inside}/{name} that {HORIZON} does not promise"
                 raise ReleaseError(os.fspath(directory), condition)
 
 

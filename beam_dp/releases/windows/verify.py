@@ -175,7 +175,7 @@ def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
     check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
     if stated["strategy"] == "independent":
         if stated.get("block") is not None:
-            condition = "must not be there where windows alone are measured"
+            condition = "must be absent if only windows are measured"
             raise InputError("block", stated["block"], condition)
         return None
     checked_integer("block", stated.get("block"), 2)
