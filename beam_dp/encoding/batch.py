@@ -128,7 +128,7 @@ class KeyWords:
 def to_bytes(
     words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
 ) -> bytes:
-    """Returns units, records and counts as bytes; the last byte is the counts' width, or 0."""
+    """Returns units, records, counts and the width of counts (0 if all are 1) as bytes."""
     width = 0
     if (counts != 1).any():
         width = np.min_scalar_type(int(counts.max())).itemsize

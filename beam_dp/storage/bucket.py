@@ -56,7 +56,10 @@ class Bucket(Protocol):
     """
 
     def check(self) -> None:
-        """Raises BucketSettingsError if it keeps deleted objects, is public, or lacks a right."""
+        """Raises BucketSettingsError if no draft should be written here.
+
+        Reasons: the bucket keeps deleted objects or is open to the public; a permission is missing.
+        """
 
     def create(self, name: str) -> str | None:
         """Creates an object without a file; returns its version, or None if the object exists."""

@@ -211,14 +211,15 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     The upper limit is public and far above the counts of any table. The limit keeps sums within 64
     bits: sums that wrap around are private only if they are used for nothing but sums and noise.
 
-    Privacy: sensitivities that are proved for the counts hold after clipping, for both relations.
-    Clipping a number is monotone and brings no two numbers further apart. Where a unit's records
-    are added, cell x gains c_x >= 0 and all cells at most k; after clipping it gains from 0 to
-    c_x: as if only some of these records had been added. Where they are replaced, some cells
-    gain and others lose, each at most k together; after clipping each moves the same way and no
-    further: as if fewer records had come or gone, which every sensitivity allows for, since a
-    record may always lie outside the domain. The argument requires that everything is computed
-    from this one table: tables of several sets of attributes must not be clipped separately.
+    Privacy: sensitivities that are proved for the counts are also valid after clipping, for both
+    relations. Clipping is monotone and never increases the distance between two numbers. If a
+    unit's records are added, cell x gains c_x >= 0 and all cells together at most k. After
+    clipping, cell x gains from 0 to c_x, as if only some of the records had been added. If a unit's
+    records are replaced, some cells gain and other cells lose, at most k in total either way. After
+    clipping, each cell changes in the same direction and no further, as if fewer records had been
+    added or removed. Every sensitivity allows for that, since a record may always be outside the
+    domain. The argument requires that everything is computed from this one table: tables of several
+    sets of attributes must not be clipped separately.
     """
     most = MAX_TOTAL // max(counts.size, 1)
     if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):

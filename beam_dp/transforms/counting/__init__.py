@@ -1,1 +1,1 @@
-"""From records to exact summaries: encode, limit contributions, count."""
+"""Turns records into exact summaries: encodes records, limits contributions, and counts."""

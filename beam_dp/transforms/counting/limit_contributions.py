@@ -123,7 +123,7 @@ class PartitionUnits(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Starts with an empty buffer."""
-        self._rows: list[tuple[np.ndarray, Columns]] = []  # units; words and, last, counts
+        self._rows: list[tuple[np.ndarray, Columns]] = []  # units, [*words, counts]
         self._num_buffered = 0
 
     @withhold_messages

@@ -1,1 +1,1 @@
-"""The one step that draws noise: from a summary to a release or answers."""
+"""The one step that draws noise and turns a summary into a release or answers."""

@@ -106,8 +106,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             for the midpoints of bins. More than 2^25 values are always midpoints.
         records_format: the format of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
         start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
-            records. The hypothesis starts from its distribution if that seems to lower the error
-            (see ``StartingRecords``). Measurements and guarantee stay the same.
+            records. The hypothesis starts from the distribution of these records if that seems to
+            lower the error (see ``StartingRecords``). Measurements and guarantee stay the same.
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for another release,
