@@ -33,7 +33,7 @@ class InputError(ValueError):
     Args:
         name: the invalid argument, flag or field, such as ``epsilon``.
         value: the invalid value.
-        condition: what a valid value must satisfy.
+        condition: the condition that a valid value satisfies.
 
     Example:
         >>> str(InputError("epsilon", 0, "must be finite and > 0"))

@@ -298,7 +298,7 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
 
 
 def other_than(release: Release, identity: Mapping[str, Any], token: Token | None) -> str | None:
-    """Returns evidence that the output holds a release of another job; None if it is this job's.
+    """Returns why the output must contain the release of another job; None if it is this job's.
 
     Another job may have written to the output first: a late worker of an earlier job, or a job
     started at the same time. Then the draw of that job was committed, and the draw of this job was

@@ -241,7 +241,7 @@ class WindowsJob(Job):
         return token
 
     def _fault(self) -> str | None:
-        """Returns a text about missing releases or files after a job; None if all are there."""
+        """Returns a message about missing releases or files after a job; None if it is complete."""
         missing = released(self.output, self.horizon).num_missing
         if missing:
             return (

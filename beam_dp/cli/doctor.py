@@ -103,7 +103,7 @@ def _kernel() -> Finding:
 
 
 def _runners() -> list[Finding]:
-    """Returns the local runner, then the others if Beam can be loaded."""
+    """Returns the findings for the local runner and, if Beam can be loaded, all other runners."""
     try:
         return list(import_program("runners").runner_findings())
     except Exception as error:

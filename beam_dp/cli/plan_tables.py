@@ -275,7 +275,7 @@ class _Noted(Protocol):
 
 
 class Row(NamedTuple):
-    """One row of a table: an option, its name and the texts of its cells."""
+    """One row of a table: an option, the option's name, and the cells as strings."""
 
     name: str
     option: _Noted
@@ -335,7 +335,7 @@ def _expected_or_measured(option: Option) -> str:
 
 
 def bound_text(option: Option) -> str:
-    """Returns the bound on all errors of an option as text, or a text that there is no bound."""
+    """Returns the bound on all errors of an option as text, or a text if there is no bound."""
     if option.bound is None:
         return "none"
     return "vacuous" if option.bound.vacuous else short(option.bound.max_error)

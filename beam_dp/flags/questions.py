@@ -110,5 +110,5 @@ def asks_a_question(options: argparse.Namespace) -> bool:
 
 
 def _is_given(options: argparse.Namespace, name: str) -> bool:
-    """Returns whether a flag is on the command line, even with an empty text."""
+    """Returns whether a flag is on the command line, even with an empty value."""
     return getattr(options, name) is not None

@@ -2,7 +2,7 @@
  *
  * The field is GF(2)[t] modulo t^64 + t^4 + t^3 + t + 1; bit i of a word is the coefficient of t^i.
  * Everything here is exact integer arithmetic, so every backend gives the same bits as
- * polynomials.py, which also says what is computed and why. Python draws the coefficients and
+ * evaluation.py, which also explains what is computed and why. Python draws the coefficients and
  * lays them out; this file sees arrays only. Sums wrap modulo 2^64: they are exact whenever the
  * true sums fit, that is, when the absolute weights sum to less than 2^63.
  */

@@ -6,11 +6,11 @@ of A. The answer <Aq, Ax> / R is wrong by the distortion
     D = sum over y != z of q_y x_z <A_y, A_z> / R.
 
 A product of p of these terms has 2p columns, each of one row or block, so for 2p <= r the mean of
-D^p is what it would be of independent hashes: a sum, without a negative term, over graphs with p
-edges, no loops, and an even number of edges at each place. Whatever has no smaller terms has no
-smaller moments; with c_1, c_2, ... cumulants of a variable whose mean is 0, they follow from
+D^p is the same as for independent hashes: a sum, without negative terms, over graphs with p edges,
+no loops, and an even number of edges at each place. If no term is smaller, no moment is smaller. If
+a variable has mean 0 and cumulants c_1, c_2, ..., the moments of the variable follow from
 m_p = sum_j (p - 1 choose j - 1) c_j m_(p - j), which grows with each cumulant. Markov's inequality
-of an even p does the rest; p about ln(k / beta) is best, so that r = 48 loses little.
+for an even p then gives the bound; p about ln(k / beta) is best, so r = 48 loses little.
 
 Dense signs of T rows. A normal variable in place of each sign leaves no term smaller. Then T D is
 a sum over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulants
@@ -22,10 +22,10 @@ Blocks of w cells. The pairs (block, cell) of a graph are one in each connected 
 probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, with y_j the same sum
 for one cell in which each key is with probability 1 / w, and with T = R w.
 
-* Keys of x outside of q: the cell holds a product of two independent sums, of q and of x. Sums of
-  even powers are at most m and |x|^2 L^(2i - 2); so those of a Poisson number of keys, m / w and
-  (|x| / L)^2 / w in the mean, with values 1 and L, have no smaller moments.
-* Keys of q: x is at most L there. With n keys in a cell, and W the sum of their signs, they add
+* Keys of x outside of q: the cell contains a product of two independent sums, of q and of x. Sums
+  of even powers are at most m and |x|^2 L^(2i - 2). So sums over Poisson numbers of keys, of means
+  m / w and (|x| / L)^2 / w and with values 1 and L, have moments that are not smaller.
+* Keys of q: x is at most L there. The n keys in a cell, with W the sum of their signs, add
   L (W^2 - n), whose j-th moment is a polynomial in n(n - 1)...(n - V + 1), V = 2, 3, ..., with
   coefficients that count graphs; of a binomial n these are at most (m / w)^V in the mean.
 

@@ -178,7 +178,7 @@ def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[n
         where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
         possible &= ~each.mask(domain.shape).reshape(where)
     cells = np.flatnonzero(possible.ravel())
-    # Multiples of 2^-16, so that this rounds nothing.
+    # The values are multiples of 2^-16, so this is exact.
     rows = [np.rint(query.values()[cells] * 2.0**linear.VALUE_BITS) for query in workload.queries]
     matrix = np.array(rows).astype(np.int64)
     common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << linear.VALUE_BITS)

@@ -4,12 +4,13 @@ Queries shatter a set of cells if, for every subset of the set, some query is 1 
 on the rest of the set. The VC dimension is the size of the largest set that the queries shatter
 (Vapnik and Chervonenkis 1971). It is undefined for queries with values other than 0 and 1.
 
-``P`` below is the argument for products: let n >= 3 cells be shattered by products of sets of
-codes, one set an attribute. For each of these cells some product holds all others and not it, so
-that some attribute's set does. If an attribute's sets are intervals, such a cell alone has the
-least code among the n, or the largest: of one attribute 2 cells at most, and one if it has two
-codes. If they are prefixes, it has the largest: one cell. If they are any sets, its code is its
-own: of s codes at most s - 1, unless n is s and all cells differ there.
+``P`` below is the argument for products. Let products of sets of codes, one set per attribute,
+shatter n >= 3 cells. For each cell, some product contains all other cells and not this cell, so the
+set of some attribute contains the codes of all other cells and not the code of this cell. If the
+attribute's sets are intervals, this cell alone has the smallest or the largest code of the n cells:
+at most 2 cells per attribute, and one if the attribute has two codes. If the sets are prefixes,
+this cell alone has the largest code: one cell. If the sets are arbitrary, this cell alone has its
+code: at most s - 1 cells for s codes, unless n = s and the codes of all cells differ.
 """
 
 from __future__ import annotations
@@ -172,9 +173,10 @@ def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
 def sauer_bound(num_points: int, dimension: int) -> int:
     """Returns the largest number of 0/1 queries, given their VC dimension, that differ on n points.
 
-    The sum of C(n, i) for i <= v, which a class attains: all sets of v points or fewer. By
-    induction: of queries that differ on n points, those that still differ on n - 1 of them, and
-    those of which both extensions are there, whose dimension is less by one.
+    The bound is the sum of C(n, i) for i <= v; the class of sets of at most v points attains it.
+    Proof by induction: the queries that differ on n points are as many as the distinct restrictions
+    to n - 1 points plus the restrictions for which both extensions occur. The latter have a
+    dimension that is smaller by one.
 
     Reference: Sauer (1972); Vapnik and Chervonenkis (1971).
 
@@ -305,14 +307,14 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     ``prefixes``               a prefix of the codes of each attribute           sum of min(1, s-1)
     ``rectangles``             an interval of the codes of each; of one          sum of min(2, s-1)
                                attribute: all intervals
-    ``products``               any set of codes of each, none of them empty      sum of s - 1
-    ``conjunctions``           of any number of d yes/no attributes, each as it  d
-                               is or negated; ``disjunctions`` likewise
-    ``monotone_conjunctions``  of those as they are; ``monotone_disjunctions``   d
-                               likewise
+    ``products``               any non-empty set of codes of each attribute      sum of s - 1
+    ``conjunctions``           of any number of d yes/no attributes, each        d
+                               plain or negated; ``disjunctions`` likewise
+    ``monotone_conjunctions``  of plain yes/no attributes only;                  d
+                               ``monotone_disjunctions`` likewise
     ``cells``                  of the marginal of all attributes                 min(1, cells - 1)
-    ``parities``               of any number of d yes/no attributes, none of     d
-                               them included
+    ``parities``               of any number of d yes/no attributes, including   d
+                               no attributes
     =========================  ================================================  ==================
 
     Prefixes, intervals and sets are not empty; each may be all codes.
@@ -364,7 +366,7 @@ def short_conjunctions_vc_bounds(
     negation and w = 1 half of all sets are enough. Both bounds are the same for w = 1 and w >= d.
     Disjunctions have the same dimension, as complements.
 
-    ``max_literals``: w >= 1; a conjunction may have none.
+    ``max_literals``: w >= 1; a conjunction may also have no literals.
 
     Reference: Frein, Leveque and Sebo (2008).
 

@@ -54,7 +54,7 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
-    """Returns, by position, a mask of the codes of each attribute for which a condition holds.
+    """Returns, by position, a mask of each attribute's codes for which a condition is true.
 
     All masks, of shape (size,), must be true together; attributes with any code are left out.
 
