@@ -31,12 +31,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import (
-    Histogram,
-    HistogramAccumulator,
-    Marginals,
-    choose_accumulator,
-)
+from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
 
 _LOG = logging.getLogger(__name__)
 
@@ -180,11 +175,10 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
 @withhold_messages
 def _count(
     plan: MarginalsPlan, records: Table, columns: list[str]
-) -> tuple[Histogram | Marginals, NDArray[np.int64] | None]:
+) -> tuple[Marginals, NDArray[np.int64] | None]:
     """Returns the exact summary and, if asked, the counts outside the domain; both are secret."""
-    accumulator = choose_accumulator(plan.domain, plan.summary_tables)
-    as_cells = isinstance(accumulator, HistogramAccumulator)
-    how = plan.domain, plan.promised.privacy_unit, as_cells
+    accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
+    how = plan.domain, plan.promised.privacy_unit, accumulator.as_cells
     batches = records.batches(columns)
     if plan.left_out is None:
         encoded = (encode_records(*how, batch) for batch in batches)
@@ -220,7 +214,7 @@ def _summary(
 def _draw(
     mechanism: Mechanism,
     plan: MarginalsPlan,
-    summary: Histogram | Marginals,
+    summary: Marginals,
     left_out: NDArray[np.int64] | None,
 ) -> SyntheticDatabase:
     """Returns the release; the only step that draws noise."""

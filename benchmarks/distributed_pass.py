@@ -27,7 +27,7 @@ import pyarrow.parquet  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.summaries.histogram import HistogramAccumulator, choose_accumulator  # noqa: E402
+from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator  # noqa: E402
 from beam_dp.transforms import (  # noqa: E402
     EncodeRecords,
     LimitContributions,
@@ -88,7 +88,7 @@ def our_histogram(
 
 def our_marginals(path: str, unit: str = "record") -> dict[tuple[str, ...], np.ndarray]:
     """All 3-way marginals of the wide table, in the pass of this project."""
-    accumulator = choose_accumulator(ADULT, ALL_3_WAY)
+    accumulator = MarginalsAccumulator(ADULT, ALL_3_WAY)
 
     def build(pipeline: beam.Pipeline) -> beam.PCollection:
         columns = [*ADULT.names, *([] if unit == "record" else [unit])]

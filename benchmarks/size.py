@@ -40,7 +40,7 @@ from beam_dp.domain.files import parse_domain  # noqa: E402
 from beam_dp.releases.kinds import read_release  # noqa: E402
 from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables  # noqa: E402
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase  # noqa: E402
-from beam_dp.summaries.histogram import HistogramAccumulator, choose_accumulator  # noqa: E402
+from beam_dp.summaries.histogram import MarginalsAccumulator  # noqa: E402
 from beam_dp.transforms import EncodeRecords, ReadRecords, Summarise  # noqa: E402
 from benchmarks.pass_inputs import write_latent  # noqa: E402
 from benchmarks.pass_peers import BARE, Pairs, bare_pairs, pair_counters  # noqa: E402
@@ -170,8 +170,8 @@ def our_pairs(made: Table, processes: str, pattern: str) -> Pairs:
     """Returns counts of all pairs of columns, from the pass of this project."""
     domain = parse_domain(made.sizes)
     pairs = [(a, b) for i, a in enumerate(domain.names) for b in domain.names[i + 1 :]]
-    accumulator = choose_accumulator(domain, pairs)
-    as_cells = isinstance(accumulator, HistogramAccumulator)
+    accumulator = MarginalsAccumulator(domain, pairs)
+    as_cells = accumulator.as_cells
 
     def build(pipeline: beam.Pipeline) -> beam.PCollection:
         read = pipeline | ReadRecords(pattern, domain.names)

@@ -172,15 +172,8 @@ def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
 
 
 def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int:
-    """Writes the cells of the records in one window; returns the number of cells written.
-
-    Uses Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
-    most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.
-    """
-    groups = [(coded.codes, size) for coded, size in zip(window, domain.shape, strict=True)]
-    for bits in (8, 16, 32, 64):
-        groups = _join(groups, bits)
-    index = groups[0][0]
+    """Writes the cells of the records in one window; returns the number of cells written."""
+    index = joint_index([coded.codes for coded in window], domain.shape)
     masks = [coded.outside for coded in window if coded.outside is not None]
     if domain.impossible:
         found = any_impossible(domain.impossible, [coded.codes for coded in window])
@@ -189,6 +182,20 @@ def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int
         index = index[~np.logical_or.reduce(masks)]
     cells[: len(index)] = index
     return len(index)
+
+
+def joint_index(codes: Sequence[NDArray[Any]], shape: Sequence[int]) -> NDArray[Any]:
+    """Returns the cell of each record in a table of some attributes, at least one.
+
+    Uses Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
+    most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.
+
+    ``codes``: shape (n,) each, of the narrowest unsigned types that hold all codes.
+    """
+    groups = list(zip(codes, shape, strict=True))
+    for bits in (8, 16, 32, 64):
+        groups = _join(groups, bits)
+    return groups[0][0]
 
 
 def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArray[Any], int]]:

@@ -12,19 +12,17 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.records import MAX_BIN_VALUES, num_bin_values
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram, Marginals
+from beam_dp.summaries.histogram import Marginals
 
 
 def draw_database(
     mechanism: Mechanism,
     plan: MarginalsPlan,
-    summary: Histogram | Marginals,
+    summary: Marginals,
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> SyntheticDatabase:
     """Returns a release that keeps ``plan.guarantee``, with values drawn within their bins."""
-    if not isinstance(summary, Marginals):
-        summary = summary.marginals(plan.summary_tables)
     release = mechanism.release(plan, summary, noise, progress)
     release = dataclasses.replace(release, records_format=plan.records_format)
     return with_bin_values(release, noise) if plan.within_bins == "uniform" else release

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import EncodedBatch
+from beam_dp.encoding.records import EncodedBatch, joint_index
 from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables
-from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards
+from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards, write_shards
 
 MAX_CELLS = 2**28  # limit for all tables together: 2 GiB
 # A merged table of this size (512 KiB) still fits in a core's L2 cache.
 _MERGED_CELLS = 2**16
-_CHUNK_RECORDS = 2**15  # the joint index of a chunk of this size stays in the cache, too
+# The joint indices of a chunk of this size stay in the cache, and are small enough for malloc to
+# reuse their memory: arrays of 2^15 int64 were mapped anew for each chunk, at 70 ns per record.
+_CHUNK_RECORDS = 2**16
+_COUNTED_CELLS = 3 * 2**24  # 192 MiB; a worker without tables has 300 MiB
+# Measured nanoseconds: to count a record in a table, and the addition for a table far beyond the
+# cache; to clear and sum a cell that a bundle counts; to write, carry and add a cell that it sends.
+_TABLE_NS, _FAR_NS, _CELL_NS, _SENT_NS = 2.0, 10.0, 2.0, 10.0
+_FAR_CELLS = 2**22
+_BUNDLE_RECORDS = 2**22  # fewer than a runner counts in a second
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,111 +103,136 @@ def merge_tables(
     return [tuple(domain.names[axis] for axis in axes) for axes in found]
 
 
-def _merged_tables(domain: Domain, tables: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns merged tables with at most 2^28 cells in total, chosen by public sizes alone.
+def _num_cells(domain: Domain, tables: Iterable[tuple[str, ...]]) -> int:
+    return sum(math.prod(domain.shape[axis] for axis in domain.axes(names)) for names in tables)
 
-    Merging very many small tables can increase the total number of cells; then the limit per
-    merged table is lowered.
+
+def _tables_to_count(domain: Domain, wanted: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns the tables that a bundle counts and that hold all wanted ones, by public sizes alone.
+
+    These are merged tables, or one table of all cells of the domain, whichever costs less time.
+    They take at most 192 MiB or half the memory of the wanted tables, whichever is more. Merging
+    very many small tables can increase the total number of cells; then the limit per merged table
+    is lowered.
     """
-
-    def num_cells(names: tuple[str, ...]) -> int:
-        return math.prod(domain.shape[axis] for axis in domain.axes(names))
-
+    num_wanted = _num_cells(domain, wanted)
+    most = min(max(_COUNTED_CELLS, num_wanted), MAX_CELLS)
+    choices = [[domain.names]] if domain.num_cells <= most else []
     for max_cells in (_MERGED_CELLS, _MERGED_CELLS // 2**6, 0):
-        merged = merge_tables(domain, tables, max_cells)
-        total = sum(map(num_cells, merged))
-        if total <= MAX_CELLS:
-            return merged
-    largest = max(tables, key=num_cells)
-    raise InputError(
-        "workload",
-        ",".join(largest),
-        f"with {magnitude(num_cells(largest))} cells is the largest of tables of"
-        f" {magnitude(total)} cells, and together they must have at most 2^28 = {MAX_CELLS:,}",
-    )
+        merged = merge_tables(domain, wanted, max_cells)
+        total = _num_cells(domain, merged)
+        if total <= most:
+            choices.append(merged)
+            break
+    if not choices:
+        largest = max(wanted, key=lambda names: _num_cells(domain, [names]))
+        raise InputError(
+            "workload",
+            ",".join(largest),
+            f"with {magnitude(_num_cells(domain, [largest]))} cells is the largest of tables of"
+            f" {magnitude(total)} cells, and together they must have at most 2^28 = {MAX_CELLS:,}",
+        )
+
+    def nanoseconds(counted: list[tuple[str, ...]]) -> float:
+        sizes = [_num_cells(domain, [names]) for names in counted]
+        of_record = sum(_TABLE_NS + _FAR_NS * size / (size + _FAR_CELLS) for size in sizes)
+        of_bundle = _CELL_NS * sum(sizes) + _SENT_NS * min(sum(sizes), num_wanted)
+        return of_record * _BUNDLE_RECORDS + of_bundle
+
+    return min(choices, key=nanoseconds)
 
 
 class MarginalsAccumulator:
-    """Counts many marginals in one pass over the code columns (an ``Accumulator``).
+    """Counts many marginals in one pass over the records (an ``Accumulator``).
 
-    Tables are merged into fewer, larger tables (``merge_tables``). Joint indices are built
-    attribute by attribute and shared by tables with the same first attributes. All tables together
-    have at most 2^28 cells.
+    A bundle counts fewer, larger tables (``_tables_to_count``). It sends these, or the wanted
+    tables summed from them, whichever have fewer cells.
+
+    ``as_cells``: whether it counts cells of the domain faster than codes.
+    ``num_cells``: of all tables that are sent.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:
         self.domain = domain
-        self.tables = tuple(
-            tuple(domain.names[axis] for axis in sorted(set(domain.axes(names))))
-            for names in tables
-        )
-        self._merged = _merged_tables(domain, self.tables)
-        self._axes = [domain.axes(names) for names in self._merged]
-        self._sizes = [math.prod(domain.shape[axis] for axis in axes) for axes in self._axes]
+        in_order = (sorted(set(domain.axes(names))) for names in tables)
+        axes_of = dict.fromkeys(map(tuple, in_order))
+        self.tables = tuple(tuple(domain.names[axis] for axis in axes) for axes in axes_of)
+        self._counted = _tables_to_count(domain, self.tables)
+        self._axes = [domain.axes(names) for names in self._counted]
+        self._dtypes = [np.min_scalar_type(size - 1) for size in domain.shape]
+        self.as_cells = self._counted == [domain.names]
+        masks = [sum(1 << axis for axis in axes) for axes in self._axes]
+        self._held: list[list[tuple[str, ...]]] = [[] for _ in masks]  # by each counted table
+        for names, axes in zip(self.tables, axes_of, strict=True):
+            mask = sum(1 << axis for axis in axes)
+            self._held[next(i for i, all_of in enumerate(masks) if not mask & ~all_of)] += [names]
+        # Of the arrays that are sent: each counted table, or the wanted ones, one after the other:
+        # many small tables are then few shards.
+        self._sizes = [_num_cells(domain, [names]) for names in self._counted]
+        num_wanted = _num_cells(domain, self.tables)
+        self._sends_counted = sum(self._sizes) <= num_wanted
+        if not self._sends_counted:
+            self._sizes = [num_wanted]
         self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
-
-    @property
-    def num_cells(self) -> int:
-        """Number of cells of all merged tables."""
-        return sum(self._sizes)
-
-    @property
-    def num_merged_tables(self) -> int:
-        """Number of merged tables, in which each record is counted."""
-        return len(self._merged)
+        self.num_cells = sum(self._sizes)
 
     def create(self) -> list[CellCounts]:
         """Returns the state before any record is added."""
-        return [CellCounts(size) for size in self._sizes]
+        return [CellCounts(_num_cells(self.domain, [names])) for names in self._counted]
 
     def add_batch(self, state: list[CellCounts], batch: EncodedBatch) -> list[CellCounts]:
-        """Returns the state with the batch added. Cost: a few ns per record and merged table."""
-        codes = batch.code_columns(self.domain)
-        num_records = len(codes[0]) if len(codes) else 0
-        for start in range(0, num_records, _CHUNK_RECORDS):
-            self._add_chunk(state, [column[start : start + _CHUNK_RECORDS] for column in codes])
+        """Returns the state with the batch added. Cost: 2 ns per record and counted table."""
+        if self.as_cells:
+            state[0].add(batch.cell_index(self.domain))
+            return state
+        codes, shape = batch.code_columns(self.domain), self.domain.shape
+        for start in range(0, len(codes[0]), _CHUNK_RECORDS):
+            stop = start + _CHUNK_RECORDS
+            narrow = [
+                column[start:stop].astype(dtype, copy=False)
+                for column, dtype in zip(codes, self._dtypes, strict=True)
+            ]
+            only_cell = np.zeros(len(narrow[0]), np.uint8)  # of a table without attributes
+            for counts, axes in zip(state, self._axes, strict=True):
+                columns = [only_cell, *(narrow[axis] for axis in axes)]
+                counts.add(joint_index(columns, [1, *(shape[axis] for axis in axes)]))
         return state
 
     def to_shards(self, state: list[CellCounts]) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""
+        if not self._sends_counted:
+            yield from write_shards(np.concatenate(list(self._wanted_counts(state))))
+            return
         for first, counts in zip(self._first_block[:-1], state, strict=True):
             for block, shard in counts.to_shards():
                 yield first + block, shard
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Marginals:
-        """Returns the requested tables, summed over all shards."""
-        of_table: list[list[tuple[int, bytes]]] = [[] for _ in self._sizes]
+        """Returns the wanted tables, summed over all shards."""
+        of_array: list[list[tuple[int, bytes]]] = [[] for _ in self._sizes]
         for block, shard in shards:
-            table = int(np.searchsorted(self._first_block, block, side="right")) - 1
-            of_table[table].append((block - self._first_block[table], shard))
-        return self._unmerge(
-            [read_shards(mine, size) for mine, size in zip(of_table, self._sizes, strict=True)]
-        )
-
-    def _add_chunk(self, state: list[CellCounts], codes: Sequence[NDArray[Any]]) -> None:
-        columns = [column.astype(np.intp) for column in codes]
-        shape = self.domain.shape
-        joint = [np.zeros(columns[0].size, np.intp)]  # joint[d]: index of the first d attributes
-        known: tuple[int, ...] = ()
-        for counts, axes in zip(state, self._axes, strict=True):
-            shared = 0
-            while shared < min(len(known), len(axes)) and known[shared] == axes[shared]:
-                shared += 1
-            del joint[shared + 1 :]
-            for axis in axes[shared:]:
-                index = joint[-1] * shape[axis]
-                index += columns[axis]
-                joint.append(index)
-            known = axes
-            counts.add(joint[-1])
-
-    def _unmerge(self, merged: Sequence[NDArray[np.int64]]) -> Marginals:
+            array = int(np.searchsorted(self._first_block, block, side="right")) - 1
+            of_array[array].append((block - self._first_block[array], shard))
+        arrays = list(map(read_shards, of_array, self._sizes))
         found: dict[tuple[str, ...], NDArray[np.int64]] = {}
-        for names, axes, counts in zip(self._merged, self._axes, merged, strict=True):
-            held = [each for each in self.tables if each not in found and set(each) <= set(names)]
-            table = counts.reshape([self.domain.shape[axis] for axis in axes])
-            found |= marginal_tables(table, names, held)
+        if self._sends_counted:
+            for names, counts, held in zip(self._counted, arrays, self._held, strict=True):
+                found |= marginal_tables(counts.reshape(self._shape(names)), names, held)
+        else:
+            start = 0
+            for names in itertools.chain(*self._held):
+                stop = start + _num_cells(self.domain, [names])
+                found[names] = arrays[0][start:stop].reshape(self._shape(names))
+                start = stop
         return Marginals(self.domain, {names: found[names] for names in self.tables})
+
+    def _wanted_counts(self, state: list[CellCounts]) -> Iterator[NDArray[np.int64]]:
+        for counts, names, held in zip(state, self._counted, self._held, strict=True):
+            found = marginal_tables(counts.array().reshape(self._shape(names)), names, held)
+            yield from (found[each].ravel().astype(np.int64) for each in held)
+
+    def _shape(self, names: tuple[str, ...]) -> list[int]:
+        return [self.domain.shape[axis] for axis in self.domain.axes(names)]
 
 
 MAX_TOTAL = 2**61
@@ -294,26 +327,3 @@ class HistogramAccumulator:
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Histogram:
         """Returns the histogram, summed over all shards."""
         return Histogram(self.domain, read_shards(shards, self.domain.num_cells))
-
-
-# With more merged tables, counting each record in one histogram of the domain is faster; the tables
-# are then computed from the histogram. The histogram may have up to 2^26 cells (512 MiB).
-_FEW_TABLES = 4
-_HISTOGRAM_CELLS = 2**26
-
-
-def choose_accumulator(
-    domain: Domain, tables: Iterable[tuple[str, ...]]
-) -> HistogramAccumulator | MarginalsAccumulator:
-    """Returns an accumulator that yields all tables, chosen by public sizes alone."""
-    try:
-        marginals = MarginalsAccumulator(domain, tables)
-    except InputError:
-        if domain.num_cells > _HISTOGRAM_CELLS:
-            raise
-        return HistogramAccumulator(domain)
-    if domain.num_cells <= _HISTOGRAM_CELLS and (
-        marginals.num_merged_tables > _FEW_TABLES or marginals.num_cells >= domain.num_cells
-    ):
-        return HistogramAccumulator(domain)
-    return marginals

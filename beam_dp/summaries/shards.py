@@ -57,7 +57,7 @@ def num_blocks(num_cells: int) -> int:
     return -(-num_cells // BLOCK_CELLS)
 
 
-def write_shards(counts: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+def write_shards(counts: NDArray[Any]) -> Iterator[tuple[int, bytes]]:
     """Yields (block, shard) for each block of an array that is not all zero."""
     for block in range(num_blocks(counts.size)):
         part = counts[block * BLOCK_CELLS : (block + 1) * BLOCK_CELLS]
@@ -65,7 +65,7 @@ def write_shards(counts: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
             yield block, write_shard(part)
 
 
-def write_shard(counts: NDArray[np.int64]) -> bytes:
+def write_shard(counts: NDArray[Any]) -> bytes:
     """Returns one block of counts, shape (block length,), as bytes."""
     present = np.flatnonzero(counts)
     kind, width = _narrowest(counts)
@@ -75,7 +75,7 @@ def write_shard(counts: NDArray[np.int64]) -> bytes:
     return _header(layout, width) + counts.astype(f"<{kind}{width}").tobytes()
 
 
-def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
+def write_sparse_shard(offsets: NDArray[np.int64], counts: NDArray[Any]) -> bytes:
     """Returns a block that is zero except at distinct ``offsets``, as bytes."""
     kind, width = _narrowest(counts)
     # Counts precede offsets, so that both arrays are aligned.
@@ -139,7 +139,7 @@ def _header(layout: int, width: int) -> bytes:
     return bytes((layout, width)).ljust(_HEADER_BYTES, b"\0")
 
 
-def _narrowest(counts: NDArray[np.int64]) -> tuple[str, int]:
+def _narrowest(counts: NDArray[Any]) -> tuple[str, int]:
     """Returns the kind and width in bytes of the narrowest integer type that fits all counts."""
     least, largest = int(counts.min(initial=0)), int(counts.max(initial=0))
     if least < 0:
@@ -148,28 +148,33 @@ def _narrowest(counts: NDArray[np.int64]) -> tuple[str, int]:
     return "u", next(width for width in (1, 2, 4, 8) if largest < 256**width)
 
 
-# Up to this size, a dense array (32 MiB) costs a bundle less than sorting the bundle's records.
-_DENSE_CELLS = 2**22
+# Up to this size, an array of all cells (16 MiB) costs a bundle less than sorting its records.
+_SMALL_CELLS = 2**22
+# Up to this size (256 MiB), an array is made once a bundle has a record for every 32 cells: reading
+# all cells, at 1.5 ns each, then takes less time than sorting the records, at 50 ns each.
+_ARRAY_CELLS = 2**26
+_CELLS_A_RECORD = 32
 _PENDING_RECORDS = 2**21
-_MAX_RECENT = 2**32 - 1
+_MAX_NARROW = 2**32 - 1
+_NONE = np.empty(0, np.int64)
 
 
 class CellCounts:
     """Exact counts of integer cells.
 
-    Small tables are one dense array from the first record on. Large tables store the distinct
-    cells seen so far, sorted, so that a bundle of few records over 2^28 cells stays small. Large
-    tables become dense when the distinct cells take half the memory of a dense array.
+    Small tables are one array from the first record on. Large tables store new records, and the
+    distinct cells seen before them, sorted, so that a bundle of few records over 2^28 cells stays
+    small. They become an array when this costs less time or takes no more memory.
     """
 
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
         # With half the width of the final counts, more counts fit in the cache.
-        self._recent = np.zeros(num_cells, np.uint32) if num_cells <= _DENSE_CELLS else None
-        self._num_recent = 0
-        self._dense: NDArray[np.int64] | None = None
-        self._cells = np.empty(0, np.int64)
-        self._counts = np.empty(0, np.int64)
+        self._array: NDArray[Any] | None = None
+        if num_cells <= _SMALL_CELLS:
+            self._array = np.zeros(num_cells, np.uint32)
+        self._num_records = 0
+        self._cells = self._counts = _NONE
         self._pending: list[NDArray[Any]] = []
         self._num_pending = 0
 
@@ -178,22 +183,34 @@ class CellCounts:
 
     def add(self, cells: NDArray[Any]) -> None:
         """Counts one record in each of ``cells``, shape (n,). Cost: 1 to 10 ns per record."""
-        if self._recent is not None:
+        self._num_records += cells.size
+        if self._array is not None:
+            if self._num_records > _MAX_NARROW:
+                self._array = self._array.astype(np.int64, copy=False)
             # np.add.at is faster than np.bincount, which allocates a table per call; but only with
             # an increment of the table's own type.
-            if self._num_recent + cells.size > _MAX_RECENT:
-                self._count_pending()
-            np.add.at(self._recent, cells, np.uint32(1))
-            self._num_recent += cells.size
-            return
-        if self._dense is not None:
-            np.add.at(self._dense, cells, np.int64(1))
+            np.add.at(self._array, cells, self._array.dtype.type(1))
             return
         self._pending.append(cells)
         self._num_pending += cells.size
+        if self.num_cells <= min(_ARRAY_CELLS, _CELLS_A_RECORD * self._num_records):
+            self.array()
         # Every flush sorts the known cells again, so wait until their number can have doubled.
-        if self._num_pending >= max(_PENDING_RECORDS, self._cells.size):
+        elif self._num_pending >= max(_PENDING_RECORDS, self._cells.size):
             self._count_pending()
+            if 4 * self._cells.size >= self.num_cells:
+                self.array()
+
+    def array(self) -> NDArray[Any]:
+        """Returns all counts, shape (num_cells,), uint32 or int64, as an array from now on."""
+        if self._array is None:
+            kind = np.uint32 if self._num_records <= _MAX_NARROW else np.int64
+            self._array = np.zeros(self.num_cells, kind)
+            self._array[self._cells] = self._counts
+            for cells in self._pending:
+                np.add.at(self._array, cells, kind(1))
+            self._pending, self._cells, self._counts = [], _NONE, _NONE
+        return self._array
 
     def to_shards(self) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""
@@ -201,12 +218,12 @@ class CellCounts:
 
     def to_shards_of_tables(self, size: int) -> Iterator[tuple[int, tuple[int, bytes]]]:
         """Yields (table, shard) for many tables; the cells of table t begin at ``t * size``."""
-        self._count_pending()
-        if self._dense is not None:
+        if self._array is not None:
             for start in range(0, self.num_cells, size):
-                for shard in write_shards(self._dense[start : start + size]):
+                for shard in write_shards(self._array[start : start + size]):
                     yield start // size, shard
             return
+        self._count_pending()
         tables, cells = np.divmod(self._cells, size)
         blocks = cells // BLOCK_CELLS
         starts = np.flatnonzero(np.diff(tables, prepend=-1) | np.diff(blocks, prepend=-1)).tolist()
@@ -216,12 +233,6 @@ class CellCounts:
             yield int(tables[start]), (block, write_sparse_shard(offsets, self._counts[start:stop]))
 
     def _count_pending(self) -> None:
-        if self._recent is not None and self._num_recent:
-            if self._dense is None:
-                self._dense = np.zeros(self.num_cells, np.int64)
-            self._dense += self._recent
-            self._recent.fill(0)
-            self._num_recent = 0
         if not self._pending:
             return
         pending = np.concatenate(self._pending).astype(np.int64, copy=False)
@@ -234,7 +245,3 @@ class CellCounts:
         summed = np.concatenate((self._counts, counts))[order]
         self._cells = both[first]
         self._counts = np.add.reduceat(summed, first) if first.size else summed
-        if 4 * self._cells.size >= self.num_cells:
-            self._dense = np.zeros(self.num_cells, np.int64)
-            self._dense[self._cells] = self._counts
-            self._cells, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)

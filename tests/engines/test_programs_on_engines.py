@@ -14,7 +14,7 @@ from stopped_program import assert_stops
 
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.storage.store import LocalStore
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.summaries.histogram import MarginalsAccumulator
 from pipelines import release_synthetic_database
 
 pytestmark = pytest.mark.engines
@@ -89,9 +89,9 @@ FAILED = "the job failed with RuntimeError"
 @pytest.mark.parametrize(
     ("engine_name", "owner", "method", "line"),
     [
-        ("flink", HistogramAccumulator, "from_shards", FAILED),
+        ("flink", MarginalsAccumulator, "from_shards", FAILED),
         ("flink", LocalStore, "create_exclusively", "output: .* must be a directory that can be"),
-        ("prism", HistogramAccumulator, "from_shards", FAILED),
+        ("prism", MarginalsAccumulator, "from_shards", FAILED),
         ("prism", LocalStore, "create_exclusively", FAILED),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import beam_dp.summaries.histogram as histogram
 import beam_dp.summaries.shards as shards
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -26,16 +27,57 @@ def domain_of(*sizes: int) -> Domain:
 
 
 SMALL = domain_of(3, 2, 4)
-LARGE = domain_of(2**40, 3, 2**40)  # has no index
+FOUR = domain_of(3, 2, 4, 5)
+WIDE = domain_of(2**40, 3, 5, 2**30, 2)  # has no index
+PAIRS = list(itertools.combinations(FOUR.names, 2))
+COUNTED = {
+    "all cells": {"_TABLE_NS": 1e9},
+    "merged": {"_MERGED_CELLS": 24, "_CELL_NS": 1e9},
+    "apart": {"_MERGED_CELLS": 0, "_COUNTED_CELLS": 0},
+}
+
+
+def marginals_by(
+    way: str, domain: Domain, tables: list[tuple[str, ...]], counted: list[int], sent: int
+) -> MarginalsAccumulator:
+    """An accumulator that counts tables of such sizes, and sends so many cells."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in COUNTED[way].items():
+            patch.setattr(histogram, name, value)
+        made = MarginalsAccumulator(domain, tables)
+    assert [counts.num_cells for counts in made.create()] == counted
+    assert made.num_cells == sent
+    return made
+
+
+NESTED = [("a0", "a1"), ("a1", "a2"), ("a0",), ()]
 ACCUMULATORS = {
     "histogram": HistogramAccumulator(SMALL),
     "one cell": HistogramAccumulator(domain_of(1)),
     "two blocks": HistogramAccumulator(domain_of(2, 2**17)),
-    "marginals": MarginalsAccumulator(SMALL, [("a0", "a1"), ("a1", "a2"), ("a0",), ()]),
-    "marginals without index": MarginalsAccumulator(
-        domain_of(2**40, 3, 5, 2**30, 2), [("a1", "a2"), ("a4",), ("a2", "a4")]
+    "all cells, sent as tables": marginals_by("all cells", SMALL, NESTED, [24], 18),
+    "all cells, sent as they are": marginals_by(
+        "all cells", SMALL, PAIRS[:2] + PAIRS[3:4] + [("a0", "a2", "a1")], [24], 24
     ),
+    "merged, sent as tables": marginals_by(
+        "merged", FOUR, [("a0", "a1"), ("a1", "a2"), ("a0", "a3")], [24, 15], 29
+    ),
+    "merged, sent as they are": marginals_by("merged", FOUR, PAIRS, [24, 15, 10, 20], 69),
+    "apart": marginals_by("apart", FOUR, PAIRS[:3], [6, 12, 15], 33),
+    "two blocks of a table": marginals_by(
+        "all cells", domain_of(2, 2**17, 3), [("a0", "a1"), ("a2",)], [6 * 2**17], 2**18 + 3
+    ),
+    "without index": marginals_by(
+        "merged", WIDE, [("a1", "a2"), ("a4",), ("a2", "a4")], [15, 10], 25
+    ),
+    "one total": marginals_by("apart", SMALL, [()], [1], 1),
     "no marginal": MarginalsAccumulator(SMALL, []),
+}
+# Each as soon as there is a record, for patched limits.
+KEPT = {
+    "array": {"_SMALL_CELLS": 2**22},
+    "array, later": {"_SMALL_CELLS": 0, "_CELLS_A_RECORD": 1},
+    "sorted": {"_SMALL_CELLS": 0, "_ARRAY_CELLS": 0},
 }
 
 
@@ -73,10 +115,10 @@ def tables_of(summary: Histogram | Marginals) -> dict[tuple[str, ...], np.ndarra
 
 
 @pytest.mark.parametrize("name", ACCUMULATORS)
-@pytest.mark.parametrize("dense_cells", [0, 2**22], ids=["sparse", "dense"])
+@pytest.mark.parametrize("kept", KEPT)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_split_order_and_shards_do_not_change_counts(name, dense_cells, data):
+def test_split_order_and_shards_do_not_change_counts(name, kept, data):
     accumulator: Any = ACCUMULATORS[name]
     domain = accumulator.domain
     n = data.draw(st.integers(0, 60))
@@ -84,9 +126,9 @@ def test_split_order_and_shards_do_not_change_counts(name, dense_cells, data):
     cuts = data.draw(st.lists(st.integers(0, n), max_size=6))
     batches = data.draw(st.permutations(batches_of(domain, codes, cuts)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "_DENSE_CELLS", dense_cells)
-        patch.setattr(shards, "_PENDING_RECORDS", 8)
-        patch.setattr(shards, "_MAX_RECENT", 30)
+        for limit, value in {**KEPT[kept], "_PENDING_RECORDS": 8, "_MAX_NARROW": 30}.items():
+            patch.setattr(shards, limit, value)
+        patch.setattr(histogram, "_CHUNK_RECORDS", 7)
         states = [accumulator.create()]
         for batch in batches:
             if data.draw(st.booleans()):

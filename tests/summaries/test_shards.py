@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, strategies as st
 
 from beam_dp.summaries.shards import (
@@ -60,3 +61,14 @@ def test_splits_tables_of_several_blocks_into_shards():
     counts.add(np.array([0, BLOCK_CELLS, size, 2 * size - 1, 63 * size + 5]))
     found = [(table, block) for table, (block, _) in counts.to_shards_of_tables(size)]
     assert found == [(0, 0), (0, 1), (1, 0), (1, 1), (63, 0)]
+
+
+@pytest.mark.parametrize("num_cells", [2, 2**23], ids=["array", "array_later"])
+def test_counts_more_records_than_32_bits_hold(num_cells):
+    counts = CellCounts(num_cells)
+    counts.add(np.zeros(3, np.int64))
+    counts.array()[0] += 2**32 - 5
+    counts._num_records += 2**32 - 5
+    counts.add(np.array([0, 0, 0, 1]))
+    assert counts.array()[:2].tolist() == [2**32 + 1, 1]
+    assert read_shards(counts.to_shards(), num_cells)[:2].tolist() == [2**32 + 1, 1]

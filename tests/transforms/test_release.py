@@ -41,9 +41,7 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import (
-    HistogramAccumulator,
     MarginalsAccumulator,
-    choose_accumulator,
 )
 from beam_dp.transforms import (
     EncodeRecords,
@@ -243,16 +241,36 @@ def test_no_noise_source_is_pickled():
     assert NoiseSource.__name__.encode() not in pickle.dumps(draw)
 
 
-def test_chooses_accumulator_by_public_sizes():
-    choose = choose_accumulator
-    binary = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
-    assert isinstance(choose(binary, [("a0", "a1")]), MarginalsAccumulator)
-    assert isinstance(choose(binary, marginals(binary, ways=3).marginals), HistogramAccumulator)
-    assert isinstance(choose(binary, [binary.names]), HistogramAccumulator)
-    huge = Domain(tuple(IntegerAttribute(f"a{i}", 0, 999) for i in range(9)))
-    assert isinstance(choose(huge, marginals(huge, ways=2).marginals), MarginalsAccumulator)
+BINARY = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))
+HUGE = Domain(tuple(IntegerAttribute(f"a{i}", 0, 999) for i in range(9)))
+SIZES = (9, 16, 7, 15, 6, 5, 2, 42)
+EIGHT = Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(SIZES)))
+
+
+@pytest.mark.parametrize(
+    ("domain", "tables", "as_cells", "num_sent"),
+    [
+        (BINARY, [("a0", "a1")], False, 4),
+        (BINARY, marginals(BINARY, ways=3).marginals, True, 1140 * 8),
+        (BINARY, [BINARY.names], True, 2**20),
+        (BINARY, [BINARY.names, BINARY.names[1:]], True, 2**20),
+        (HUGE, marginals(HUGE, ways=2).marginals, False, 36 * 10**6),
+        (EIGHT, marginals(EIGHT, ways=2).marginals, False, 3982),
+        (EIGHT, [EIGHT.names], True, 38_102_400),
+    ],
+    ids=["pair", "triples", "all_cells", "nested", "no_index", "pairs_of_eight", "eight"],
+)
+def test_public_sizes_determine_what_is_counted_and_sent(domain, tables, as_cells, num_sent):
+    accumulator = MarginalsAccumulator(domain, tables)
+    assert accumulator.as_cells == as_cells
+    assert accumulator.num_cells == num_sent
+    num_counted = sum(counts.num_cells for counts in accumulator.create())
+    assert num_counted <= max(3 * 2**24, num_sent)
+
+
+def test_refuses_tables_of_too_many_cells():
     with pytest.raises(InputError, match="cells"):
-        choose(huge, [huge.names])
+        MarginalsAccumulator(HUGE, [HUGE.names])
 
 
 LEVELS = ("HS", "BA", "MA", "PhD")
@@ -286,8 +304,8 @@ def table(num_records: int = 400) -> tuple[pa.Table, list[np.ndarray]]:
 
 
 def summarised(source: Any, unit: str, k: int, name: str) -> MarginalsAccumulator:
-    accumulator = choose_accumulator(WIDE, TABLES)
-    assert isinstance(accumulator, MarginalsAccumulator)
+    accumulator = MarginalsAccumulator(WIDE, TABLES)
+    assert not accumulator.as_cells
     with pipeline() as p:
         encoded = p | source | EncodeRecords(WIDE, unit, as_cells=False)
         if unit != "record":
@@ -367,7 +385,7 @@ def test_writes_and_reads_release_of_a_wide_domain(tmp_path):
 
 def test_rejects_tables_that_do_not_fit_and_names_the_largest():
     with pytest.raises(InputError) as caught:
-        choose_accumulator(WIDE, [("c0", "c1"), WIDE.names[:14], WIDE.names[:2]])
+        MarginalsAccumulator(WIDE, [("c0", "c1"), WIDE.names[:14], WIDE.names[:2]])
     assert str(caught.value) == (
         "workload: 'c0,c1,c2,c3,c4,c5,c6,c7,c8,c9,c10,c11,c12,c13' is refused; with 7,085,880,000"
         " cells is the largest of tables of 7,085,880,000 cells, and together they must have at"
@@ -378,10 +396,12 @@ def test_rejects_tables_that_do_not_fit_and_names_the_largest():
 @pytest.mark.slow
 def test_many_small_tables_stay_within_the_limit(monkeypatch):
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""
+
+    def num_counted() -> int:
+        return sum(counts.num_cells for counts in MarginalsAccumulator(domain, tables).create())
+
     domain = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(60)))
     tables = list(itertools.islice(itertools.combinations(domain.names, 3), 0, None, 5))
-    assert choose_accumulator(domain, tables).num_cells > 2**22  # type: ignore[union-attr]
+    assert num_counted() > 2**22
     monkeypatch.setattr(marginals_module, "MAX_CELLS", 2**20)
-    accumulator = choose_accumulator(domain, tables)
-    assert isinstance(accumulator, MarginalsAccumulator)
-    assert accumulator.num_cells <= 2**20
+    assert num_counted() <= 2**20

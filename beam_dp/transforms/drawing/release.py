@@ -33,11 +33,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import (
-    HistogramAccumulator,
-    MarginalsAccumulator,
-    choose_accumulator,
-)
+from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting import summarise
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
@@ -57,7 +53,7 @@ class ReleasePlanned(beam.PTransform):
         super().__init__()
         self.mechanism = mechanism
         self.plan = plan.paid_by(ledger_token)
-        self.accumulator = choose_accumulator(plan.domain, plan.summary_tables)
+        self.accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Encodes records, limits contributions, counts, and draws the release."""
@@ -65,7 +61,7 @@ class ReleasePlanned(beam.PTransform):
             records,
             self.plan.domain,
             self.plan.promised,
-            as_cells=isinstance(self.accumulator, HistogramAccumulator),
+            as_cells=self.accumulator.as_cells,
             left_out=self.plan.left_out,
             unit_costs=self.plan.unit_costs,
         )
@@ -148,7 +144,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
 def _released_database(
     mechanism: Mechanism,
     plan: MarginalsPlan,
-    accumulator: HistogramAccumulator | MarginalsAccumulator,
+    accumulator: MarginalsAccumulator,
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
 ) -> SyntheticDatabase:

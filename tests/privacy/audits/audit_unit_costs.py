@@ -30,7 +30,7 @@ from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.summaries.histogram import Histogram, Marginals, choose_accumulator
+from beam_dp.summaries.histogram import Histogram, Marginals, MarginalsAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.windows.horizon import WindowUnit
 
@@ -65,11 +65,11 @@ def draws(plan: MarginalsPlan, held: Sequence[int]) -> list[Draw]:
         EncodedBatch(cells=cells[part], units=units[:, part])
         for part in (slice(0, 2), slice(2, None))
     )
-    accumulator = choose_accumulator(plan.domain, plan.summary_tables)
+    accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
     counts = release_table._summary(
         accumulator, batches, plan.domain, plan.guarantee, plan.unit_costs
     )
-    return handed_on(plan, counts.marginals(plan.summary_tables))
+    return handed_on(plan, counts)
 
 
 def handed_on(plan: MarginalsPlan, tables: Marginals) -> list[Draw]:
