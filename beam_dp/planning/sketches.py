@@ -23,7 +23,7 @@ from beam_dp.theorems.synthesis import online_theorem
 
 _PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"
 _HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
-_BOUND_NOTE = "bound: of noise and hashing, number of queries that do not know the hash key: {}"
+_BOUND_NOTE = "bound: for noise and hashing; number of queries chosen without the hash key: {}"
 _ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # The kinds of releases, in the order of docs/sparse_queries.md.
 _NAMES = (
@@ -191,7 +191,7 @@ def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
     if job.guarantee.delta == 0:
         reason = "it needs a delta above 0"
     else:
-        reason = f"the keys that it should hold do not fit {magnitude(job.max_size)} numbers"
+        reason = f"its keys do not fit into {magnitude(job.max_size)} numbers"
     parameters = (("noise", noise),) if noise else ()
     return SparseOption(mechanism, "tight", _PROGRAM, reason, parameters=parameters)
 
@@ -199,7 +199,7 @@ def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
 def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
     option = SparseOption("sparse_mw", "tight", _ONLINE_PROGRAM)
     if job.num_questions is None:
-        reason = "--num_questions must be given: how many queries bounds are stated for"
+        reason = "--num_questions must be given: the number of queries with error bounds"
         return dataclasses.replace(option, refusal=reason)
     number = job.profile.num_records
     try:

@@ -122,7 +122,7 @@ def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> 
         for support in supports[1:]
     )
     beta = constant(failure_probability)
-    return Theorem(f"bound of what is selected, {_OF_TABLES}", beta, constant(error))
+    return Theorem(f"bound for selected pairs, {_OF_TABLES}", beta, constant(error))
 
 
 def _union_bound(
@@ -140,11 +140,11 @@ def _union_bound(
 def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     """Completes an option from the plan of a mechanism that selects marginals to measure."""
     if isinstance(job.workload, LinearWorkload):
-        return dataclasses.replace(option, refusal="selects what it measures, for marginals only")
+        return dataclasses.replace(option, refusal="selects marginals; answers no linear queries")
     return dataclasses.replace(
         option,
         resources=plan.resources,
-        note="selects what it measures, by noisy scores: its error is not known beforehand",
+        note="selects marginals by noisy scores, so the error is not known in advance",
     )
 
 
@@ -159,7 +159,7 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
     beta = job.failure_probability
     bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
     note = (
-        f"{option.note}; before the fit no cell of a pair that it measures is wrong by more than"
+        f"{option.note}; before the fit no cell of a measured pair is wrong by more than"
         f" {bound:,.0f} records, except with probability {beta:g}"
     )
     return dataclasses.replace(option, note=note)
@@ -169,13 +169,13 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
 def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
     parameters: tuple[tuple[str, str], ...] = ()
     num_noisy = None
-    note = "errors are of the noisy tables; where many cells are empty the fit lowers them"
+    note = "errors of the noisy tables; the fit lowers these if many cells are empty"
     if isinstance(job.workload, LinearWorkload):
         mean, largest = query_errors(job.workload, plan)
         theorem = _union_bound("answers", plan, largest, len(job.workload), job.failure_probability)
         expected = math.sqrt(mean)
         parameters = (("workload", specification(plan.workload)),)
-        note = f"measures the marginals of the queries: ask the release for these; {note}"
+        note = f"measures the marginals of the queries, which the release then answers; {note}"
     else:
         theorem = tables_theorem(job, plan)
         expected = plan.predicted_cell_error

@@ -97,7 +97,7 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
     assert "3 other mechanisms cannot do this job; --all explains why" in capsys.readouterr().out
     assert main([*given, "--all"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "histogram: not possible: the keys that it should hold do not fit 64 numbers" in told
+    assert "histogram: not possible: its keys do not fit into 64 numbers" in told
     assert "sparse_mw: not possible: --num_questions must be given" in told
 
 
