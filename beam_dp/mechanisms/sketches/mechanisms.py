@@ -233,7 +233,7 @@ class StabilityHistogram(SparseMechanism):
 
     Privacy: (epsilon, delta) with delta > 0. On the elements that both neighbours contain, the
     noisy counts are epsilon-private. If only one neighbour contains an element, all records of this
-    element are one unit's: any such element is released with probability at most delta
+    element are one unit's: the probability that any such element is released is at most delta
     (``stability_threshold``). Let O be a set of outcomes, q and q' the probabilities that a
     neighbour releases an element that the other lacks, and p, p' the probabilities of O on the
     common elements, p <= e^epsilon p'. Then P(O) <= q + (1 - q) p, and P'(O) >= (1 - q') p', so

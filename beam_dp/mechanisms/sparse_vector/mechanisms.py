@@ -40,7 +40,7 @@ class Live:
     def __init__(self) -> None:
         self._lock = Lock()
         self._made_in = _this_process()
-        self._ended: str | None = None  # the reason, once the object has ended
+        self._ended: str | None = None  # the reason why the object ended, if it has ended
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses ``copy``, ``deepcopy`` and ``pickle``."""
