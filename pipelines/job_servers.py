@@ -82,7 +82,7 @@ def find_java(launcher: str, runner: str, least: int) -> str:
 
 
 def _no_java(launcher: str, least: int) -> str | None:
-    """Returns why a program does not start a Java that is new enough; None if it does."""
+    """Returns the reason if a program does not start a new enough Java; None if it does."""
     if shutil.which(launcher) is None:
         return "is not a program"
     told = ask_program(launcher, "-version")

@@ -42,7 +42,7 @@ NO_ERROR_BAR = "no error bar"
 
 
 def _describe(options: argparse.Namespace) -> None:
-    """Prints the promise of a release, or its card as JSON."""
+    """Prints the guarantee and settings of a release, or the release's card as JSON."""
     from rich.console import Console
 
     from beam_dp.releases.files.card import CARD, HORIZON

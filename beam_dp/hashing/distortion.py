@@ -177,7 +177,7 @@ class Distortion:
         scales: Sequence[float],
         failure_probability: float,
     ) -> float:
-        """Returns a bound that the sum of the parts rarely exceeds, by the best moment."""
+        """Returns a bound that the sum of the parts rarely exceeds, by the best of the moments."""
         chances = self.num_queries / failure_probability
         return min(
             math.pow(chances, 1 / p)

@@ -67,7 +67,7 @@ class Strategy(Protocol):
 
 
 class Prefixes:
-    """Consistent answers, from the counts of the first 0, 1, ..., d cells, shape (d + 1,)."""
+    """Consistent answers: differences of the estimated counts of the first 0, 1, ..., d cells."""
 
     def __init__(self, values: Values) -> None:
         self.values = values

@@ -225,7 +225,7 @@ class Parity(LiteralQuery):
 
 @dataclass(frozen=True)
 class Explicit(LinearQuery):
-    """A query given by its values at all cells; ``numerators``: 2^16 times the values, as int32."""
+    """A query given by its values at all cells; ``numerators``: values times 2^16, as int32."""
 
     shape: Shape
     numerators: bytes = field(repr=False)

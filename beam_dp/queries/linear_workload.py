@@ -94,7 +94,7 @@ class LinearWorkload:
     def means(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the mean of every query under a distribution, in [0, 1].
 
-        ``weights``: shape (num_cells,), float64, sums to 1.
+        ``weights``: the probability of each cell, shape (num_cells,), float64.
         """
         found = np.empty(len(self))
         for batch, tables in self._tables(weights):

@@ -322,7 +322,7 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     Proof for products. No fewer: take the cell with the code 0 everywhere, or 1 where intervals of
     three codes or more are chosen; and, for each attribute and each code beyond it on which the sum
     counts (both neighbours of 1; 1 next to 0; all but 0), the cell that differs there. To leave any
-    of these cells out, an attribute's set leaves out its codes; it always holds the first cell's.
+    of these cells out, an attribute's set omits their codes; it always contains the first cell's.
 
     ``sizes``: s >= 1 for each attribute; 2 for conjunctions, disjunctions and parities.
 
@@ -333,7 +333,7 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     ones those of suffixes, and disjunctions have the complements of these as queries, which
     shatter the same cells.
     Cells are disjoint, so that no query holds two of them. Parities are a linear space of 2^d
-    functions: no more than lg of that, and they shatter the d cells with a single yes.
+    functions: the dimension is at most d, and they shatter the d cells with a single yes.
 
     Example:
         >>> family_vc_dimension("rectangles", [100]), family_vc_dimension("rectangles", [100, 2, 9])

@@ -229,7 +229,7 @@ _DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 
 @dataclasses.dataclass(frozen=True)
 class WindowUnit:
-    """The unit that a windowed release protects, and for how many windows; without defaults.
+    """The unit that a windowed release protects, and the number of windows; without defaults.
 
     The guarantee: of any ``protected_windows`` consecutive windows, at most
     ``max_windows_per_unit`` use records of a unit, at most ``max_records_per_unit`` records each.
