@@ -305,7 +305,7 @@ def windowed(kind: str) -> beam.PTransform:
 
 
 def exported() -> set[str]:
-    found = vars(transforms).values()
+    found = (getattr(transforms, name) for name in transforms._HOMES)  # loaded at first use
     return {
         each.__name__
         for each in found
