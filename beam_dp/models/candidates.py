@@ -1,11 +1,10 @@
 """A log-linear distribution over a list of candidate records, in place of a whole domain.
 
-Tables of a few attributes together can have far fewer cells than the domain and still hang together
-so much that a junction tree has a clique of all attributes. Then neither an array of the domain
-nor a tree is affordable. But up to a million records, drawn from a distribution that is near the
-wanted one, have almost any tables of two or three attributes for some choice of their weights.
-Each candidate stands for as many cells of the domain as importance sampling says, so that
-coefficients mean the same as over the whole domain, and a fit goes the same way.
+A junction tree that joins many small tables may need a clique of all attributes. Then neither an
+array of the domain nor a tree is affordable. But half a million records, drawn from a distribution
+near the wanted one, can match almost any tables of two or three attributes if the records are
+weighted suitably. Importance sampling decides how many cells of the domain a candidate represents,
+so that coefficients mean the same as over the whole domain, and the same fit applies.
 
 Everything here is a function of noisy tables, the declared domain and public numbers.
 """
@@ -33,9 +32,9 @@ from beam_dp.models.maximum_entropy import (
 )
 from beam_dp.models.tree_basis import FactoredBasis, TreeBasis
 
-# A table of this many cells stays in the cache, and holds several small tables.
+# A table of this many cells fits in the cache, and several small tables can be summed from it.
 _GROUP_CELLS = 2**15
-# The tree that candidates are drawn from: its fit should cost little beside theirs.
+# Limits the tree that candidates are drawn from: fitting it should cost much less than the fit.
 _TREE_CELLS = 2**13
 _TREE_TOLERANCE = 1e-4
 
@@ -44,9 +43,9 @@ _TREE_TOLERANCE = 1e-4
 class _Group:
     """Tables that are looked up together, as one table over all of their axes.
 
-    ``numbers``: of the tables among the sets of the basis.
-    ``tables``: their axes, in the order of ``axes``.
-    ``cells``: of each candidate, in the common table.
+    ``numbers``: the positions of the tables in the ``sets`` of the basis.
+    ``tables``: the axes of each table, in the order of ``axes``.
+    ``cells``: the cell of each candidate in the common table.
     """
 
     axes: Support
@@ -61,8 +60,8 @@ class CandidateBasis(FactoredBasis):
     """Coefficients of distributions over candidate records.
 
     ``codes``: shape (number of attributes, number of candidates), int32; distinct.
-    ``log_base``: shape (number of candidates,): the logarithm of the number of cells that each
-    stands for.
+    ``log_base``: shape (number of candidates,): the logarithm of the number of cells that a
+    candidate represents.
     """
 
     def __init__(
@@ -99,12 +98,12 @@ class CandidateBasis(FactoredBasis):
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
     ) -> list[NDArray[np.float64]]:
-        """Returns marginals of the distribution, over any attributes; each sums to 1."""
+        """Returns marginals of the distribution over any attributes; each marginal sums to 1."""
         weights = self.weights(log_weights)
         return [record_table(self.shape, self.codes, weights, axes) for axes in wanted]
 
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns what coefficients add up to at each candidate: the transpose of ``analyse``."""
+        """Returns the sum of coefficients at each candidate: the transpose of ``analyse``."""
         tables = self.tables(coefficients)
         result = np.zeros(self.codes.shape[1])
         for group in self._groups:
@@ -144,15 +143,14 @@ def candidate_basis(
 ) -> CandidateBasis:
     """Returns candidates for a fit to noisy tables.
 
-    Half of them come from a small junction tree that holds the strongest dependences of two
-    attributes, fitted to the noisy tables; the other half has independent attributes, so that
-    what the tree makes too rare is there, too.
+    Half of the candidates come from a small junction tree of the most dependent pairs of
+    attributes, fitted to the noisy tables. The other half has independent attributes, to cover
+    records that are too rare under the tree.
 
     ``observed``: coefficients of each support's own marginal, in records.
-    ``total``: records.
     ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
     ``signs``: shape (num_coefficients,), independent fair signs.
-    ``number``: of records that are drawn; equal ones are one candidate.
+    ``number``: the number of records to draw; equal records become one candidate.
     """
     layout = FactoredBasis(domain.shape, supports)
     pairs = _strongest_pairs(domain, layout, observed, total)
@@ -170,7 +168,7 @@ def candidate_basis(
     codes, copies = _distinct(domain.shape, np.concatenate(records, axis=1))
     logs = [tree.log_probabilities(log_weights, codes) for log_weights in drawn]
     log_mixture = np.logaddexp(*logs) - math.log(len(drawn))
-    # Where the tree's own tables round to nothing, a record may be impossible.
+    # If a table of the tree rounds to 0, a record may have probability 0.
     possible = np.isfinite(log_mixture)
     log_base = np.log(copies[possible] / copies.sum()) - log_mixture[possible]
     return CandidateBasis(
@@ -181,7 +179,7 @@ def candidate_basis(
 def _distinct(
     shape: Sequence[int], codes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Returns the distinct records in ascending order, and how many equal each."""
+    """Returns the distinct records in ascending order, and the number of copies of each."""
     keys = _keys(shape, codes)
     order = np.lexsort(keys[::-1])
     codes = codes[:, order]
@@ -191,7 +189,7 @@ def _distinct(
 
 
 def _keys(shape: Sequence[int], codes: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """Returns few whole numbers for each record that order records as their codes do."""
+    """Returns sort keys for records, as few as possible: whole numbers in the order of codes."""
     keys: list[NDArray[np.int64]] = []
     axes: list[int] = []
     for axis in range(len(shape)):
@@ -205,7 +203,7 @@ def _keys(shape: Sequence[int], codes: NDArray[np.int32]) -> list[NDArray[np.int
 def _strongest_pairs(
     domain: Domain, layout: FactoredBasis, observed: NoisyCoefficients, total: float
 ) -> list[Support]:
-    """Returns the pairs with the most mutual information that join a small tree."""
+    """Returns the pairs with the most mutual information that fit a small tree."""
     shares = {}
     for axis, size in enumerate(domain.shape):
         where = layout.slices.get((axis,))
@@ -230,7 +228,7 @@ def _strongest_pairs(
 
 
 def _mutual_information(table: NDArray[np.float64]) -> float:
-    """Returns the mutual information of two attributes, in nats, of a table >= 0."""
+    """Returns the mutual information of the two attributes of a table >= 0, in nats."""
     number = float(table.sum())
     if not number > 0:
         return 0.0
@@ -241,9 +239,9 @@ def _mutual_information(table: NDArray[np.float64]) -> float:
 
 
 def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, list[int]]]:
-    """Returns few sets of axes that hold all of some, as masks, and which each holds.
+    """Returns groups of axes, as masks, each with the numbers of the sets that it contains.
 
-    Greedy: a set grows by the axis that completes most of what is left, while it has few cells.
+    Greedy: a group grows, up to ``_GROUP_CELLS``, by the axis that completes the most sets.
     """
 
     def num_cells(mask: int) -> int:
@@ -263,7 +261,7 @@ def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, li
 
 
 def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
-    """Returns a group with one axis more, or 0 where none fits."""
+    """Returns the group with one more axis, or 0 if no axis fits."""
     best, most = 0, 0.0
     cells = math.prod(shape[axis] for axis in axes_of(group))
     for axis, size in enumerate(shape):
@@ -281,7 +279,7 @@ def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
 def record_cells(
     shape: Sequence[int], codes: Sequence[NDArray[np.int32]] | NDArray[np.int32], axes: Support
 ) -> NDArray[np.int64]:
-    """Returns the cells of records in a table over some axes, in the order of these."""
+    """Returns the cell of each record in a table over the axes, in the order of the axes."""
     cells = np.zeros(len(codes[0]), dtype=np.int64)
     for axis in axes:
         cells *= shape[axis]
@@ -305,14 +303,14 @@ def record_table(
 def less_noise(
     table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
 ) -> NDArray[np.float64]:
-    """Returns how far the cells of a table are believed to be from noisy ones.
+    """Returns how far to move the cells of a table towards noisy cells.
 
-    Each cell goes as far as its difference is expected to exceed noise, if what all of them exceed
-    it by is shared out by the squares of the counts; the whole way where it is further off than
-    noise takes any cell.
+    Each cell moves by the part of its difference that is not expected to be noise, assuming that
+    the total excess over noise is distributed in proportion to the squares of the counts. A cell
+    that differs by more than noise can explain moves by its whole difference.
 
-    ``table``: of the hypothesis, in records.
-    ``difference``: coefficients of the noisy table less its own, in records.
+    ``table``: the table of the hypothesis, in records.
+    ``difference``: coefficients of the noisy table less those of ``table``, in records.
     """
     cells = coefficients_table(difference, table.shape)
     of_cell = noise / table.size
@@ -324,7 +322,7 @@ def less_noise(
 
 
 def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
-    """Returns which cells are larger than noise alone would make the largest of them.
+    """Returns which cells are larger than the largest cell that noise alone would produce.
 
     Reference: Donoho and Johnstone (1994), the universal threshold.
     """

@@ -3,8 +3,8 @@
 Each attribute of ``size`` codes has an orthonormal basis whose first vector is constant. Products
 of these vectors are a basis of all tables over the domain. The *support* of a product is the set
 of attributes in which it is not constant; a marginal over attributes B depends on exactly the
-coefficients whose support lies inside B. So the marginals of a workload are the coefficients of
-its closure, with nothing said twice (McKenna et al. call the blocks *residuals*).
+coefficients whose support lies inside B. So the coefficients of a workload's closure describe its
+marginals without redundancy (McKenna et al. call the blocks *residuals*).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ResidualBasis:
 
     Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
 
-    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant. At least
-    one must have coefficients.
-    ``slices``: for each support, where its coefficients stand (row-major over its axes).
+    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant. At least one
+    support must have coefficients.
+    ``slices``: the positions of each support's coefficients, row-major over ascending axes.
     """
 
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
@@ -42,11 +42,11 @@ class ResidualBasis:
         self.supports = tuple(dict.fromkeys(supports))
         self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
         self.num_cells = math.prod(self.shape)
-        # Small axes first: a piece of the table is then a product with few functions of the rest.
+        # With small axes first, a piece of the table is a product with few functions of later axes.
         self._axes = tuple(sorted(range(len(self.shape)), key=lambda axis: self.shape[axis]))
         self._sizes = tuple(self.shape[axis] for axis in self._axes)
         places = {axis: place for place, axis in enumerate(self._axes)}
-        # An attribute of one code has no contrasts: supports that name it are empty.
+        # An attribute with one code has no contrasts: supports with this attribute are empty.
         filled = {
             tuple(sorted(places[axis] for axis in support)): support
             for support, where in self.slices.items()
@@ -66,7 +66,7 @@ class ResidualBasis:
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the dense table with the given coefficients, shape (num_cells,), in C order.
 
-        The transpose of ``analyse``, and its right inverse up to the unnamed supports.
+        The transpose and right inverse of ``analyse``.
         """
         table = np.empty(self.num_cells)
         for where, cells in self.pieces(coefficients):
@@ -76,12 +76,11 @@ class ResidualBasis:
     def pieces(
         self, coefficients: NDArray[np.float64]
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yields the table with the given coefficients, a piece that fits the cache at a time.
+        """Yields the table with the given coefficients in pieces that fit the cache.
 
         Returns:
-            Some columns of the table, one row for each combination of its first axes and
-            as many columns as pieces have, and their cells, shape (number of
-            rows, columns), which the caller may change.
+            The columns of a piece in the table with one row per code of the first merged axis, and
+            the cells of the piece, which the caller may change.
         """
         first, inner, ended = self._opened(coefficients)
         for where in self._columns():
@@ -94,10 +93,10 @@ class ResidualBasis:
     ) -> tuple[float, NDArray[np.float64]]:
         """Returns the sum and the coefficients of exp(table - shift), without forming the table.
 
-        Equal to synthesising, exponentiating and analysing, but a piece that fits the cache at a
-        time: what a fit spends all its time on.
+        Equals synthesising, exponentiating and analysing, in pieces that fit the cache. A fit
+        spends almost all of its time here.
 
-        ``coefficients``: of the table, shape (num_coefficients,), float64.
+        ``coefficients``: the coefficients of the table, shape (num_coefficients,), float64.
 
         Returns:
             The sum (infinite if a cell overflows), and shape (num_coefficients,), float64.
@@ -115,7 +114,7 @@ class ResidualBasis:
                 ended += more
                 for block, part in zip(outer, parts, strict=True):
                     block[:, where] = part
-            # Where a cell overflowed the coefficients are of no use; the sum tells.
+            # If a cell overflowed, the sum is infinite and the coefficients are useless.
             later = self._contract(outer, self._levels[1:])
             return total, self._gather(np.concatenate([ended, later]))
 
@@ -124,7 +123,7 @@ class ResidualBasis:
     ) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights, and the coefficients of their distribution.
 
-        ``shift``: a guess of the logarithm: a good one saves two passes over the cells.
+        ``shift``: a guess of the logarithm; a good guess saves two passes over the cells.
 
         Returns:
             The logarithm, and shape (num_coefficients,), float64.
@@ -151,7 +150,7 @@ class ResidualBasis:
         ``wanted``: attribute sets, as ascending axes.
 
         Returns:
-            For each set a table with one axis an attribute, which sums to 1.
+            For each set, a table that sums to 1, with one axis per attribute.
         """
         weights = self.weights(log_weights)
         sets = list(wanted)
@@ -161,14 +160,14 @@ class ResidualBasis:
         return [tables[axes].copy() for axes in sets]
 
     def cells_summed(self, axes: Support) -> int:
-        """Returns how many cells of the described table a cell of this marginal sums up.
+        """Returns how many cells of the whole table are summed in one cell of this marginal.
 
-        The coefficients of a support are those of its marginal, divided by the root of this.
+        A support's coefficients are those of its marginal, divided by the root of this number.
         """
         return self.num_cells // math.prod(self.shape[axis] for axis in axes)
 
     def _columns(self) -> Iterator[slice]:
-        """Yields the columns of one piece after the other."""
+        """Yields the columns of each piece."""
         first = self._levels[0]
         width = max(1, _CACHED_CELLS // first.axis_size)
         for start in range(0, first.rest_cells, width):
@@ -187,14 +186,14 @@ class ResidualBasis:
         )
 
     def _gather(self, ended: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns coefficients in documented order, of those in the order in which they end."""
+        """Returns coefficients in the order of ``slices``, from the order in which they end."""
         coefficients = np.empty(self.num_coefficients)
         coefficients[self._positions] = ended
         return coefficients
 
     @staticmethod
     def _contract(blocks: Blocks, levels: Sequence[Level]) -> NDArray[np.float64]:
-        """Returns the coefficients that end with some levels, all that are left."""
+        """Returns the coefficients that end with the given last levels."""
         all_ended = [np.empty(0)]
         for level in levels:
             blocks, ended = level.contract(blocks)
@@ -203,7 +202,7 @@ class ResidualBasis:
 
     @staticmethod
     def _expand(ended: NDArray[np.float64], levels: Sequence[Level]) -> Blocks:
-        """Returns the blocks before some levels, all that are left: the transpose."""
+        """Returns the blocks before the given last levels: the transpose of ``_contract``."""
         blocks: Blocks = []
         for level in reversed(levels):
             ended, own = np.split(ended, [len(ended) - level.num_ended])
@@ -213,17 +212,17 @@ class ResidualBasis:
     def _order(
         self, labels: NDArray[np.int64], filled: dict[Support, Support]
     ) -> NDArray[np.int64]:
-        """Returns, for every coefficient in the order in which they end, its place in a vector.
+        """Returns the position in a vector of every coefficient, in the order in which they end.
 
         Args:
-            labels: of the basis vectors, over axes in the order in which they are consumed.
-            filled: for each support that has coefficients, by consumed axes, its domain axes.
+            labels: the labels of the basis vectors, over axes in the order of consumption.
+            filled: the supports with coefficients: consumed axes -> domain axes.
         """
         radices = [num_contrasts(size) + 1 for size in self._sizes]
         digits = np.unravel_index(labels, radices)
         codes = np.zeros(len(labels), dtype=np.int64)
         local = np.zeros(len(labels), dtype=np.int64)
-        # Within a support coefficients are row-major over ascending domain axes.
+        # Within a support, coefficients are row-major over ascending domain axes.
         for axis in np.argsort(self._axes):
             used = digits[axis] > 0
             codes[used] += np.int64(1) << axis

@@ -36,7 +36,7 @@ class _Products:
     matrix: NDArray[np.float64] | None
 
     def apply(self, cells: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Writes the products with cells; ``cells`` has shape (axis size, any size)."""
+        """Writes the products of the basis vectors with cells, shape (axis size, any size)."""
         if self.matrix is not None:
             np.matmul(self.matrix, cells, out=out)
         elif self.num_rows == 1:

@@ -19,7 +19,7 @@ class Cells(Protocol):
     """The cells of an array, or candidates: ``ResidualBasis`` or ``CandidateBasis``."""
 
     def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the coefficients of a table of these values, all others 0."""
+        """Returns the coefficients of the table with these values."""
 
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the values of the table with these coefficients."""
@@ -56,17 +56,17 @@ def round_to_records(
 ) -> NDArray[np.int64]:
     """Returns whole counts whose marginals are close to those of a distribution.
 
-    Starts from systematic rounding. Corrections then move the records that would, could they be
-    split, cancel the error of all coefficients; each leaves the error of rounding a few moves.
-    Last, batches of records go from the cells where that lowers the error most to those where it
-    raises it least. Stops when the error is small enough or nothing helps any more. Deterministic.
+    Starts from systematic rounding. Each correction then computes fractional moves that would
+    cancel the error of all coefficients, and rounds the moves to whole records. Finally, batches of
+    records move from the cells whose loss lowers the error most to the cells whose gain raises the
+    error least. Stops when the error is small enough or no move helps. Deterministic.
 
     ``weights``: shape (num_cells,), float64, >= 0, sums to 1.
     ``importance``: shape (num_coefficients,), >= 0.
     ``max_error``: root of the weighted squared error, in records, at which to stop.
-    ``wanted``: the coefficients to come close to, in records; by default those of the weights.
+    ``wanted``: the coefficients to approximate, in records; by default those of ``weights``.
 
-    Accuracy: independent draws err by about the root of a cell's count; this by about one record.
+    Accuracy: independent draws err by about the root of a cell's count, this by about one record.
 
     Returns:
         shape (num_cells,), int64, >= 0, sums to ``num_records``.
@@ -103,14 +103,14 @@ def round_to_records(
     return counts
 
 
-# Cells that a record may leave, and cells that it may enter: those that gain most first.
+# The cells that records leave, and the cells that records enter, most helpful moves first.
 _Moves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _moves(
     basis: Cells, counts: NDArray[np.int64], gradient: NDArray[np.float64], most: int
 ) -> _Moves:
-    """Returns at most this many moves down a gradient, each of which helps."""
+    """Returns at most ``most`` moves down a gradient; every move lowers the error."""
     slopes = basis.synthesise(gradient)
     filled = np.flatnonzero(counts)
     most = min(most, len(filled))
@@ -121,7 +121,7 @@ def _moves(
 
 
 def _lowest(values: NDArray[np.float64], number: int) -> NDArray[np.int64]:
-    """Returns where the lowest values are, in ascending order."""
+    """Returns the positions of the lowest values, in ascending order of values."""
     chosen = np.arange(len(values))
     if number < len(values):
         chosen = np.sort(np.argpartition(values, number)[:number])
@@ -129,7 +129,7 @@ def _lowest(values: NDArray[np.float64], number: int) -> NDArray[np.int64]:
 
 
 def _change(moves: _Moves, batch: int, num_cells: int) -> NDArray[np.float64]:
-    """Returns by how many records the first moves change each cell."""
+    """Returns the change of each cell by the first ``batch`` moves, in records."""
     sources, targets = (cells[:batch] for cells in moves)
     change = np.zeros(num_cells)
     change[sources] -= 1
@@ -143,11 +143,11 @@ def _corrected(
     difference: NDArray[np.float64],
     roots: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """Returns the counts after a whole version of the change that cancels a difference.
+    """Returns the counts after the change that cancels a difference, rounded to whole records.
 
-    The change is sought among counts times functions that the coefficients span, so that it
-    is small, stays on filled cells and has as few unknowns as there are coefficients. A few
-    steps of conjugate gradients find it as well as whole records can follow it.
+    The change is the counts times a function that the coefficients span: the change is small,
+    affects filled cells only and has one unknown per coefficient. A few steps of conjugate
+    gradients find it as precisely as whole records can follow.
     """
     if not counts.any():
         return counts
@@ -172,10 +172,10 @@ def _corrected(
     change -= counts * (change.sum() / counts.sum())
     ends = np.floor(np.cumsum(change) + 0.5).astype(np.int64)
     whole = np.maximum(np.diff(ends, prepend=0), -counts)
-    # What the floor at 0 and the last rounding left over is taken from, or given to, the fullest.
+    # The fullest cells absorb the surplus that is left by the floor at 0 and the rounding.
     surplus = int(whole.sum())
     fullest = np.argsort(-(counts + whole), kind="stable")[: abs(surplus)]
     whole[fullest] -= np.sign(surplus)
     if whole.sum() != 0 or (counts + whole).min() < 0:
-        return counts  # Too few cells to share it out: no correction.
+        return counts  # Too few cells to absorb the surplus: no correction.
     return counts + whole

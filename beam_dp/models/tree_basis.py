@@ -1,8 +1,8 @@
 """``ResidualBasis`` for domains that are too large for one array.
 
-Log-weights that are sums of small tables, and the marginals of the distribution they describe,
-need only the cliques of a junction tree. Coefficients here are those of each support's own
-marginal: over 10^300 cells the whole domain's would not fit a float.
+If log-weights are sums of small tables, the marginals of their distribution need only the cliques
+of a junction tree. Coefficients here are the coefficients of each support's own marginal: over
+10^300 cells, coefficients of the whole domain would not fit a float.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class FactoredBasis(MarginalCoefficients):
     """The coefficients of log-weights that are sums of tables, one for each maximal support.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
-    ``sets``: the maximal ones, each of which has a table.
-    ``slices``: for each support, where its coefficients stand (row-major over its axes).
-    ``num_cells``: of the domain; an exact integer of any size.
+    ``sets``: the maximal supports; each has a table.
+    ``slices``: the positions of each support's coefficients, row-major over ascending axes.
+    ``num_cells``: the number of cells of the domain; an exact integer of any size.
     """
 
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:
@@ -39,7 +39,7 @@ class FactoredBasis(MarginalCoefficients):
         self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
 
     def tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the log-potentials of each set, one axis an attribute."""
+        """Returns the log-potentials of each set, with one axis per attribute."""
         products = np.zeros(self._num_products)
         products[self._positions] = log_weights
         tables = []
@@ -55,7 +55,7 @@ class FactoredBasis(MarginalCoefficients):
         return tables
 
     def coefficients(self, marginals: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Returns the coefficients of the marginals of each set, shape (num_coefficients,)."""
+        """Returns the coefficients of the marginals of all sets, shape (num_coefficients,)."""
         products = np.empty(self._num_products)
         start = 0
         for table in marginals:
@@ -66,11 +66,11 @@ class FactoredBasis(MarginalCoefficients):
         return products[self._positions]
 
     def _extended(self, axes: Support) -> tuple[int, ...]:
-        """Returns the numbers of contrasts, each with the constant before them."""
+        """Returns, for each axis, the number of contrasts plus 1 for the constant."""
         return tuple(1 + num_contrasts(self.shape[axis]) for axis in axes)
 
     def _positions_of(self, masks: Sequence[int]) -> NDArray[np.int64]:
-        """Returns, for every coefficient, where it stands among the products of all sets."""
+        """Returns the position of every coefficient in the products of all sets."""
         positions = np.empty(self.num_coefficients, dtype=np.int64)
         left = dict(self.slices)
         start = 0
@@ -79,7 +79,7 @@ class FactoredBasis(MarginalCoefficients):
             numbers = np.arange(start, start + math.prod(sizes)).reshape(sizes)
             start += numbers.size
             for support in [each for each in left if mask_of(each) & ~mask == 0]:
-                # The constant is number 0 of an axis.
+                # Index 0 of an axis is the constant.
                 chosen = tuple(slice(1, None) if axis in support else 0 for axis in axes)
                 positions[left.pop(support)] = numbers[chosen].ravel()
         return positions
@@ -88,7 +88,7 @@ class FactoredBasis(MarginalCoefficients):
 class TreeBasis(FactoredBasis):
     """The coefficients of tables whose supports lie inside the cliques of a junction tree.
 
-    ``impossible``: (axes, table) with True in the cells of a marginal that get no mass.
+    ``impossible``: pairs (axes, table); the table is True in the cells that get no mass.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class TreeBasis(FactoredBasis):
         ``wanted``: attribute sets, as ascending axes.
 
         Returns:
-            For each set a table with one axis an attribute, which sums to 1.
+            For each set, a table that sums to 1, with one axis per attribute.
         """
         self.calibrate(log_weights)
         return tree_marginals(self.tree, wanted)
 
     def calibrate(self, log_weights: NDArray[np.float64]) -> float:
-        """Calibrates the tree, for marginals and records; returns the log of the sum of weights."""
+        """Calibrates the tree for marginals and records; returns the log of the sum of weights."""
         return self.tree.calibrate(self._potentials(log_weights))[0]
 
     def log_probabilities(
@@ -143,7 +143,7 @@ class TreeBasis(FactoredBasis):
         return result
 
     def _potentials(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the log-potentials of the tree, a table for each of its sets."""
+        """Returns the log-potentials of the tree, one table per set of the tree."""
         return self.tables(log_weights) + self._impossible
 
 
@@ -163,7 +163,7 @@ def _contract(table: NDArray[np.float64], position: int) -> NDArray[np.float64]:
 
 
 def _expand(table: NDArray[np.float64], position: int, size: int) -> NDArray[np.float64]:
-    """Returns the table that an axis of products describes: the transpose."""
+    """Returns the table that an axis of products describes: the transpose of ``_contract``."""
     before, after = math.prod(table.shape[:position]), math.prod(table.shape[position + 1 :])
     result: NDArray[np.float64]
     cells = table.reshape(before, table.shape[position], after)
@@ -179,7 +179,7 @@ def _expand(table: NDArray[np.float64], position: int, size: int) -> NDArray[np.
 
 @functools.cache
 def _products(size: int) -> NDArray[np.float64]:
-    """Returns what an axis is multiplied with: ones, then the contrasts, as rows."""
+    """Returns the matrix that an axis is multiplied with: a row of ones, then the contrasts."""
     products = np.ones((1 + num_contrasts(size), size))
     products[1:] = contrast_matrix(size)
     return products

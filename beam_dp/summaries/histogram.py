@@ -149,7 +149,7 @@ class MarginalsAccumulator:
     tables summed from them, whichever have fewer cells.
 
     ``as_cells``: whether it counts cells of the domain faster than codes.
-    ``num_cells``: of all tables that are sent.
+    ``num_cells``: the number of cells of all tables that are sent.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:

@@ -46,7 +46,7 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Payment:
-    """The entry that paid for a run; public. ``state_number``: of the resumed state, or 0."""
+    """The entry that paid for a run; public. ``state_number``: the resumed state's, or 0."""
 
     token: Token
     state_number: int = 0
