@@ -1,4 +1,4 @@
-"""Records that a hypothesis releases. Nothing here touches exact data."""
+"""Makes the records of a release from a hypothesis. Nothing here touches exact data."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from beam_dp.releases.synthetic_database.records import distinct_records
 
 Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
 
-# Each lowers the error less than the one before; after three answers no longer come closer to the
-# truth: what is left to fit is noise.
+# Each sweep lowers the error less than the sweep before. After three sweeps, answers no longer come
+# closer to the truth: only noise is left to fit.
 _NUM_SWEEPS = 3
 
 
@@ -40,8 +40,8 @@ def array_release(
     """Returns the distinct records rounded from a dense hypothesis, and their counts.
 
     ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``importance``: of the coefficients, shape (num_coefficients,).
-    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
+    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
+    ``max_error``: the root of the weighted squared error that rounding may leave, in records.
     """
     weights = basis.weights(log_weights)
     counts = round_to_records(basis, weights, num_records, importance, max_error)
@@ -59,12 +59,12 @@ def tree_release(
 ) -> Records:
     """Returns the distinct records of a hypothesis over a junction tree, and their counts.
 
-    Records are made from the tree, and moved towards the tables that it joins and those that it
-    does not. Whole records that fit all of them at once leave out much of the noise. So that
-    pairs which no table holds do not go astray meanwhile, they are kept at what the tree says.
+    Records are made from the tree, then moved towards the tables that the tree joins and the loose
+    tables. Whole records that fit all tables at once contain less of the noise. Pairs that are in
+    no table are kept close to the tree's own tables of these pairs.
 
     ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``loose``: tables that the tree does not join, in records.
+    ``loose``: the tables that the tree does not join, in records.
     """
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
     targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]
@@ -90,10 +90,10 @@ def many_records(
     importance: NDArray[np.float64],
     max_error: float,
 ) -> Records:
-    """Returns more records than there are candidates: each of those many times.
+    """Returns more records than ``MAX_CANDIDATES``: many copies of each candidate.
 
     ``moments``: the coefficients of the hypothesis, in records.
-    ``max_error``: root of the weighted squared error, in records, that rounding may leave.
+    ``max_error``: the root of the weighted squared error that rounding may leave, in records.
     """
     basis.calibrate(log_weights)
     codes = tree_records(basis.tree, plans.MAX_CANDIDATES)
@@ -107,9 +107,9 @@ def many_records(
 
 
 def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
-    """Replaces impossible records by copies of others, in place.
+    """Replaces impossible records by copies of possible records, in place.
 
-    A tree gives them no weight, but its tables may round to nothing where they meet.
+    A tree gives impossible records no weight, unless tables of the tree round to 0.
     """
     if not domain.impossible:
         return
@@ -127,14 +127,12 @@ def loose_targets(
     observed: maximum_entropy.NoisyCoefficients,
     loose: Sequence[Support],
 ) -> list[Target]:
-    """Returns what records should say of measured tables that the tree does not join.
+    """Returns the targets of records for measured tables that the tree does not join.
 
-    The hypothesis's own table is moved towards the noisy one: each cell as far as its difference is
-    expected to exceed noise, if what all of them exceed it by is shared out by the squares of the
-    counts; the whole way where it is further off than noise takes any cell.
+    The hypothesis's own table is moved towards the noisy table by ``less_noise``.
 
     ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``observed``: everything observed, in records.
+    ``observed``: all noisy coefficients, in records.
     """
     targets = []
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
@@ -158,6 +156,6 @@ def record_coefficients(
 
 
 def workload_pairs(workload: Workload) -> list[Support]:
-    """Returns the pairs of attributes that some marginal of a workload holds."""
+    """Returns the pairs of attributes that are in some marginal of a workload."""
     axes = (workload.domain.axes(names) for names in workload)
     return sorted({pair for each in axes for pair in combinations(each, 2)})

@@ -1,8 +1,8 @@
 """MWEM in rounds: select a marginal, measure it whole, refit everything measured so far.
 
-The budget is cut into equal units. A fixed schedule spends one unit a round. An annealed one starts
-with as little, and halves the noise of its rounds whenever a measurement told less than its noise;
-the last round takes what is left (McKenna, Mullins, Sheldon and Miklau, 2022, AIM).
+The budget is cut into equal units. A fixed schedule spends one unit per round. An annealed schedule
+starts with one unit per round, and halves the noise whenever a measurement moves its table by less
+than the noise; the last round takes the rest (McKenna, Mullins, Sheldon and Miklau, 2022, AIM).
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from beam_dp.summaries.histogram import Marginals
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection is cheap: a marginal that is nearly the worst is nearly as good.
 _SELECTION_SHARE = 0.1
-# An annealed schedule could afford this many rounds an attribute.
+# An annealed schedule could afford this many rounds per attribute.
 _UNITS_PER_ATTRIBUTE = 16
 _WEIGHT_GRID = 2**8
-# Between rounds the fit need not be regularised as finely as at the end.
+# Between rounds, the fit can be regularised more coarsely than at the end.
 _ROUND_PENALTY = 0.1
 _ROUND_TOLERANCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundBudget:
-    """The scales of a round of one unit; all units together keep the guarantee.
+    """The scales of a round that spends one unit; all units together keep the guarantee.
 
     ``selection``: the mechanism that selects. Permute-and-flip never does worse than the
     exponential mechanism for the same epsilon, which costs less where rhos add up.
-    ``selection_scale``: of its coins, or of its noise, in records.
-    ``total_scale``: of the noise of the number of records, in such units; 0 where that is
-    public.
+    ``selection_scale``: the scale of the selection's coins or noise, in records.
+    ``total_scale``: the scale of the noise of the number of records, in units of 1 / ``grid``; 0
+    if that number is public.
     """
 
     selection: Selection
@@ -97,7 +97,7 @@ class RoundBudget:
         )
 
     def measured(self, names: Names, scale: float) -> Measurement:
-        """Returns the measurement of a table, or of the total, with a scale of this budget."""
+        """Returns the measurement of a table or of the total with the given scale."""
         return Measurement(names, "table", self.distribution, scale, self.grid)
 
 
@@ -105,8 +105,8 @@ class RoundBudget:
 class RoundsPlan(plans.MarginalsPlan):
     """The plan of a fixed number of rounds, or of an annealed schedule.
 
-    ``num_units``: of budget, all rounds together.
-    ``unit``: the scales of a round of one unit.
+    ``num_units``: the units of budget that all rounds together spend.
+    ``unit``: the scales of a round that spends one unit.
     """
 
     strategy: ClassVar[str] = "rounds"
@@ -160,14 +160,14 @@ class RoundsPlan(plans.MarginalsPlan):
             total = noisy_total(layout, combination.estimate())
         log_weights, units = np.zeros(layout.num_coefficients), 1
         if is_annealed and progress is not None:
-            # Not round by round: how many there are depends on a draw that may never be released.
+            # Not per round: the number of rounds depends on a draw that may never be released.
             progress("rounds", 1, 1)
         while units_left:
             if units_left < 2 * units and is_annealed:
                 units = units_left
             units_left -= units
             if over_candidates and len(measurements).bit_count() <= 1:
-                # The nearer their distribution is to the hypothesis, the better they stand for it.
+                # Candidates from a distribution near the hypothesis represent it better.
                 basis = plan_candidates(self, layout, combination.estimate(), total, noise)
             if not is_annealed and progress is not None:
                 progress("round", self.num_units - units_left, self.num_units)
@@ -202,7 +202,7 @@ class RoundsPlan(plans.MarginalsPlan):
 
 
 def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
-    """Splits a guarantee over units of budget.
+    """Splits a guarantee into units of budget.
 
     Privacy: the score of a marginal, the L1 distance of its exact and its hypothetical table, has
     sensitivity 1 (2 under replace-one), and so has the table in L1; in L2 the table has 1 or
@@ -234,7 +234,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
             total_scale=up(moved * k / total) if total else 0.0,
         )
     variance = moved * k**2 / measurement
-    # Fine also for the noise of a round that spends all units.
+    # The grid is fine enough also for the noise of a round that spends all units.
     grid = fine_grid(variance / num_units)
     return RoundBudget(
         selection="exponential_mechanism",
@@ -276,20 +276,20 @@ def plan_rounds(
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of rounds: all of what is promised."""
+    """Returns the loss of all rounds: the whole guarantee."""
     if guarantee.delta == 0:
         return Loss.pure(guarantee.epsilon)
     return Loss.gaussian(accounting.discrete_gaussian_mu(guarantee.epsilon, guarantee.delta))
 
 
 def inner_candidates(workload: Workload) -> dict[Names, float]:
-    """Returns everything inside the marginals of a workload, weighted by what it tells of them.
+    """Returns all attribute sets inside the workload's marginals, with weights.
 
-    Only some marginals of a wide domain can be joined, so that smaller ones are worth a round.
+    Only some marginals of a wide domain can be joined, so smaller marginals are worth a round.
 
     Returns:
-        For each set of attributes the sum over marginals of their weight times the number of
-        attributes that they share with it (McKenna, Mullins, Sheldon and Miklau, 2022).
+        For each set, the sum over marginals of the marginal's weight times the number of attributes
+        that the marginal shares with the set (McKenna, Mullins, Sheldon and Miklau, 2022).
     """
     domain = workload.domain
     sets = {
@@ -318,11 +318,11 @@ def _that_fit(
 
 
 def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
-    """Returns by what an annealed schedule multiplies the units of a round.
+    """Returns the factor by which an annealed schedule multiplies the units of a round.
 
-    It spends more once a measurement moves its table by less than its own noise is expected to.
+    The factor is above 1 if a measurement moved its table by less than the expected noise.
 
-    ``moved``: how far the answer went by the last round, in records, any shape.
+    ``moved``: the change of the answer in the last round, in records, any shape.
     """
     if np.abs(moved).sum() <= _expected_noise(moved.size, budget):
         return 2 if budget.distribution == "discrete_laplace" else 4
@@ -330,7 +330,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
-    """Returns the expected L1 norm of the noise of a measured table, or nearly, in records."""
+    """Returns about the expected L1 norm of a measured table's noise, in records."""
     return num_cells * budget.measurement_scale / budget.grid * math.sqrt(2 / math.pi)
 
 
@@ -341,9 +341,9 @@ def _select(
     budget: RoundBudget,
     noise: NoiseSource,
 ) -> int:
-    """Returns the number of a marginal that the hypothesis answers badly.
+    """Returns the index of a marginal that the hypothesis answers badly.
 
-    The score is the L1 error less what measuring would leave (a public number), by weight.
+    The score is the L1 error less the error after a measurement (public), times the weight.
     """
     heaviest = max(candidates.values())
     grid = score_grid(budget.selection_scale)

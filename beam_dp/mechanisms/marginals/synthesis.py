@@ -36,9 +36,9 @@ from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurement
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 _FAILURE_PROBABILITY = 0.05  # of the bounds of errors
-# Rounding to records may add this share of the fit's own error.
+# Rounding to records may add this fraction of the fit's own error.
 _ROUNDING_SHARE = 0.1
-# Over large domains there are many coefficients: a third of the passes costs about 1 % of accuracy.
+# Large domains have many coefficients: a third of the passes costs about 1 % of accuracy.
 _ARRAY_TOLERANCE = 1e-6
 _TOLERANCE = 1e-5
 
@@ -46,10 +46,9 @@ _TOLERANCE = 1e-5
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
 ) -> ResidualBasis | TreeBasis:
-    """Returns the coefficients of a hypothesis that is an array, or a junction tree.
+    """Returns the basis of a hypothesis: of an array or of a junction tree.
 
-    ``sets``: attribute sets, as ascending axes, with whatever lies inside them; by default all
-    of the workload's.
+    ``sets``: attribute sets to join, as ascending axes; by default all sets of the workload.
     """
     domain = plan.domain
     if sets is None:
@@ -68,7 +67,7 @@ def plan_candidates(
     total: int,
     noise: NoiseSource,
 ) -> CandidateBasis:
-    """Returns a hypothesis's coefficients over candidate records, drawn from noisy tables.
+    """Returns the basis of a hypothesis over candidate records, drawn from noisy tables.
 
     ``layout``: the coefficients of each support's own marginal.
     """
@@ -81,11 +80,11 @@ def plan_candidates(
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """What was fitted to noisy tables, and the records that come from it.
+    """A hypothesis that was fitted to noisy tables, and the records made from the hypothesis.
 
-    ``expected``: its coefficients, in records.
-    ``potentials``: its log-weights; none where the records stand for it.
-    ``kind``: what it is, for the card.
+    ``expected``: the coefficients of the hypothesis, in records.
+    ``potentials``: the log-weights of the hypothesis; empty if the records represent it.
+    ``kind``: the description of the hypothesis for the card.
     """
 
     found: maximum_entropy.Fit
@@ -111,17 +110,17 @@ def synthesise(
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
-    The hypothesis is an array of a small domain. Of others it is a junction tree where that is
-    small, else weights of candidate records: those have tables that no tree can join, but there
-    are at most 2^20.
+    The hypothesis is an array if the domain is small, otherwise a junction tree if the tree is
+    small, otherwise weights of at most 2^19 candidate records, which can match tables that are too
+    many for a tree.
 
     ``tables``: the noisy tables, in records.
-    ``progress``: called with public quantities.
-    ``joined``: the attribute sets that a tree joins; by default those of the workload.
-    What was measured of others is left to the records, which answer for it: a domain that
-    fits an array must join all of them.
-    ``num_bounded_cells``: cells whose bounds must hold together, where noise decided which of
-    them were measured; by default those of each marginal alone.
+    ``progress``: is called with public quantities only.
+    ``joined``: the attribute sets that a tree joins; by default the sets of the workload. Only the
+    records are fitted to tables of other sets, and answer queries about them. If the domain fits an
+    array, all sets must be joined.
+    ``num_bounded_cells``: the number of cells whose bounds must be true together, if noise decided
+    which cells were measured; by default the cells of each marginal alone.
     """
     domain = plan.domain
     joins_all = joined is None
@@ -169,19 +168,19 @@ def synthesise(
 
 
 def _are_many(total: int) -> bool:
-    """Returns whether released records are more than candidates, and so copies of these."""
+    """Returns whether there are more records than candidates, so that records are copies."""
     return total > plans.MAX_CANDIDATES
 
 
 def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, total: int) -> bool:
-    """Returns whether a tree is fitted: for few records also any tree that was selected."""
+    """Returns whether to fit a tree: a small one, or any that was selected if records are few."""
     if not joins_all and not _are_many(total):
         return True
     return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
 
 
 def _layout(plan: MarginalsPlan, sets: Iterable[Support]) -> Coefficients:
-    """Returns where the coefficients of some sets stand: of the array, or of their marginals."""
+    """Returns the layout of the coefficients of sets: of the array, or of each set's marginal."""
     domain = plan.domain
     if plans.fits_an_array(domain):
         return ResidualBasis(domain.shape, closure_of(sets))
@@ -222,7 +221,7 @@ def _over_tree(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> _Hypothesis:
-    """Fits a junction tree of some sets, and its records to the other ones, too."""
+    """Fits a junction tree to the joined sets, and the tree's records to the loose sets, too."""
     domain = plan.domain
     basis = plan_basis(plan, joined)
     assert isinstance(basis, TreeBasis)
@@ -256,7 +255,7 @@ def _over_candidates(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> _Hypothesis:
-    """Fits weights of candidate records. Their whole number is released, and answers for them."""
+    """Fits weights of candidate records; the records rounded from the weights answer queries."""
     basis = plan_candidates(plan, layout, observed, total, noise)
     importance = _importance(plan, basis)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
@@ -281,7 +280,7 @@ def _over_candidates(
 def _potentials(
     domain: Domain, basis: Basis, log_weights: NDArray[np.float64], joined: Sequence[Support]
 ) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the tables of log-weights that are released."""
+    """Returns the tables of log-weights to release."""
     names = (names_of(domain, axes) for axes in joined)
     return [*zip(names, bases.log_potentials(basis, log_weights, joined), strict=True)]
 
@@ -295,7 +294,7 @@ def _fitted(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> maximum_entropy.Fit:
-    """Returns the hypothesis that fits what was observed, of long attributes less of its noise."""
+    """Returns the hypothesis that fits the observations, with long attributes denoised."""
     signs, start = noise.signs(basis.num_coefficients), None
     if plan.start_from is not None:
         start = start_log_weights(plan.start_from, basis, importance, signs, tolerance(basis))
@@ -318,11 +317,11 @@ def independent_start(
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
 ) -> tuple[maximum_entropy.NoisyCoefficients, int, NDArray[np.float64]]:
-    """Returns what noisy tables say of a basis, and the hypothesis of independent attributes.
+    """Returns a basis's noisy coefficients, and the hypothesis of independent attributes.
 
     Returns:
-        The coefficients, of long attributes less of their noise; the number of records, noisy or
-        public; and the log-weights, shape (num_coefficients,).
+        The coefficients, with long attributes denoised; the number of records, noisy or public; and
+        the log-weights, shape (num_coefficients,).
     """
     observed = measured_tables.Combination(plan.domain, basis, measurements, tables).estimate()
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
@@ -347,9 +346,9 @@ def _misfits(
     released: NDArray[np.float64],
     record_tables: Sequence[Names],
 ) -> Callable[[Names], NDArray[np.float64]]:
-    """Returns how far what answers for a marginal is from what was observed of it.
+    """Returns a function of marginals: the answer's coefficients less the observed ones.
 
-    ``observed``: from the noisy tables, in records.
+    ``observed``: the coefficients of the noisy tables, in records.
     """
     by_hypothesis, by_records = expected - observed, released - observed
     if plan.total_is_public:
@@ -363,13 +362,13 @@ def _misfits(
 
 
 def tolerance(basis: Basis) -> float:
-    """Returns the nats a coefficient within which a fit is solved."""
+    """Returns the accuracy to which a fit is solved, in nats per coefficient."""
     is_array = isinstance(basis, ResidualBasis)
     return _ARRAY_TOLERANCE if is_array else _TOLERANCE
 
 
 def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
-    """Returns what the hypothesis is and how it was found, for the card."""
+    """Returns the description of the hypothesis and of its fit for the card."""
     found, kind = made.found, dict(made.kind)
     if plan.start_from is not None:
         kind["start_was_used"] = found.is_from_start
@@ -382,12 +381,12 @@ def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
 
 
 def names_of(domain: Domain, axes: Support) -> Names:
-    """Returns the names of some axes."""
+    """Returns the attribute names of axes."""
     return tuple(domain.names[axis] for axis in axes)
 
 
 def noisy_total(basis: Coefficients, observed: maximum_entropy.NoisyCoefficients) -> int:
-    """Returns the estimated number of records, from 1 to what a public number may be."""
+    """Returns the estimated number of records, from 1 to ``MAX_RECORDS``."""
     constant = float(observed.values[basis.slices[()]][0])
     scale = math.sqrt(bases.squared_scale(basis, (), ()))
     return min(max(1, round(constant * scale)), MAX_RECORDS)
@@ -400,19 +399,19 @@ def marginal_errors(
     misfit: Callable[[Names], NDArray[np.float64]],
     num_bounded_cells: int | None,
 ) -> dict[Names, dict[str, float | None]]:
-    """Returns, for each marginal of the workload and those inside it, its error and a bound.
+    """Returns the error and a bound for each marginal of the workload and its sub-marginals.
 
-    The error is that of the unbiased noisy estimate.
+    The error is the error of the unbiased noisy estimate.
 
-    The bound holds whatever the fit did: it adds the largest distance between the answer and the
-    unbiased noisy marginal, which is public, to a bound on the noise of the latter. That holds
-    whatever noise chose to measure (``NoiseBounds``), for all cells that might have been.
+    The bound is valid whatever the fit did: it adds the largest distance between the answer and the
+    unbiased noisy marginal, which is public, to a bound on the noise of that marginal. The bound on
+    the noise is valid whatever noise chose to measure (``NoiseBounds``), for all cells that might
+    have been measured.
 
-    ``layout``: where the coefficients of ``misfit`` stand.
-    ``misfit``: for a marginal, the coefficients of the answers less the unbiased noisy ones, in
-    records.
-    ``num_bounded_cells``: cells whose bounds must hold together, where noise decided which of
-    them were measured; by default those of each marginal alone.
+    ``layout``: the positions of the coefficients that ``misfit`` returns.
+    ``misfit``: returns a marginal's coefficients of the answers less the unbiased noisy
+    coefficients, in records.
+    ``num_bounded_cells``: as in ``synthesise``.
     """
     domain = plan.domain
     closure = plan.workload.closure()
@@ -439,7 +438,7 @@ def marginal_errors(
     return errors
 
 
-# Noisy tables correct a start: it need not be solved as well as the fit, in five times the time.
+# A coarse start is five times as fast, and the fit to noisy tables corrects it.
 _COARSER = 30
 
 
@@ -450,19 +449,19 @@ def start_log_weights(
     signs: NDArray[np.float64],
     tolerance: float,
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis that fits given records alone, shape (num_coefficients,).
+    """Returns the hypothesis that fits the given records alone, shape (num_coefficients,).
 
-    They are a sample: the hypothesis keeps what is not due to chance, as if each coefficient had
-    the variance that it has among that many records with independent attributes.
+    The records are a sample: coefficients are fitted as if each had the sampling variance of as
+    many records with independent attributes.
 
-    ``importance``: of the coefficients, shape (num_coefficients,).
+    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
     ``signs``: shape (num_coefficients,), independent fair signs.
     """
     total = int(start.counts.sum())
     values = record_coefficients(basis, start.codes, start.counts)
     for support, where in basis.slices.items():
         values[where] /= np.sqrt(basis.cells_summed(support))
-    independent = np.zeros_like(values)  # uniform, then as these records are
+    independent = np.zeros_like(values)  # first uniform, then as in the records
     for _ in range(2):
         variances = total * maximum_entropy.independent_variances(basis, independent)
         sample = maximum_entropy.NoisyCoefficients(values, variances)
