@@ -1,11 +1,10 @@
-"""Integer scores of how far a distribution is from exact tables, and the pairs they choose.
+"""Integer scores for distances between a distribution and exact tables; choices of pairs.
 
-Pairs are chosen by sums over their cells, and a strong dependence of a few codes may weigh less
-there than the noise of a whole table. So a last check follows: what was measured is fitted,
-quickly, and the exponential mechanism chooses, one after the other, pairs that were left out, by
-their cell that is furthest from the fit. These are measured, too. A pair that then has a cell
-beyond its noise may join the fit; to join the others would add nothing but noise, and they are left
-to the records.
+Pairs are first chosen by sums over cells, in which the noise of a whole table can hide a strong
+dependence of a few codes. So a last check follows a quick fit to the measurements: the exponential
+mechanism chooses left-out pairs, one after the other, by the cell that is furthest from the fit.
+The chosen pairs are measured, too. A pair with a cell beyond its noise may join the fit; joining
+other pairs would add only noise, so only the records are fitted to these pairs.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ from beam_dp.privacy.rounding import root_down, up
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 from beam_dp.summaries.histogram import Marginals
 
-# Scores are compared on a grid of which this many units are the noise of the selection, or nearly;
-# hypothetical answers are rounded to it before subtraction.
+# The noise of a selection is about this many units of the score grid. Hypothetical answers are
+# rounded to the grid before subtraction.
 _SCORE_UNITS = 2**20
 _MAX_SCORE_GRID = 2**16
 
 
 def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
-    """Returns the L1 distance of a table and its hypothetical answer, in grid units.
+    """Returns the L1 distance between a table and its hypothetical answer, in grid units.
 
     ``exact``: counts, >= 0; secret.
     ``answer``: same shape, in records.
-    ``grid``: units that make one record, an integer >= 1.
+    ``grid``: the number of units per record, an integer >= 1.
 
     Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public,
-    and may be anything: what is no number counts as 0. It is from 0 to ``MAX_SCORE``.
+    and may be anything: NaN counts as 0. It is from 0 to ``MAX_SCORE``.
     """
-    # Clipped cell by cell, so that neither a difference nor their sum can wrap.
+    # Each cell is clipped, so that neither a difference nor the sum of differences can wrap.
     largest = MAX_SCORE // exact.size
     difference = np.minimum(exact, largest // grid) * grid - answer_on_grid(answer, grid, largest)
     return int(np.minimum(np.abs(difference), largest).sum())
 
 
 def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
-    """Returns how far a cell of a table is from its hypothetical answer at most, in grid units.
+    """Returns the largest distance of a cell from its hypothetical answer, in grid units.
 
     ``exact``: counts, >= 0, at least one cell; secret.
     ``answer``: same shape, in records.
-    ``grid``: units that make one record, an integer >= 1.
+    ``grid``: the number of units per record, an integer >= 1.
 
     Privacy: one more record changes it by at most ``grid``, up or down, and so does a replacement,
     whose two cells move by one record each; the answer must be public, as in ``l1_score``. It is
@@ -71,14 +70,14 @@ def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], gr
 
 
 def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDArray[np.int64]:
-    """Returns a hypothetical answer in whole units of a grid, clipped; 0 where it is no number.
+    """Returns a hypothetical answer in whole units of a grid, clipped; NaN becomes 0.
 
-    The integer that a processor makes of what is no number differs between them, and differences
-    to it wrap: a record would then move a score by far more than its sensitivity.
+    Processors convert NaN to different integers, and differences from these integers wrap: a record
+    would then change a score by far more than the score's sensitivity.
 
     ``answer``: any shape, in records; public.
-    ``grid``: units that make one record, an integer >= 1.
-    ``largest``: that the result may be, up to 2^61.
+    ``grid``: the number of units per record, an integer >= 1.
+    ``largest``: the limit of the result's absolute value, up to 2^61.
     """
     with np.errstate(over="ignore"):
         on_grid = np.clip(answer * float(grid), -largest, largest)
@@ -86,17 +85,17 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
 
 
 def score_grid(selection_scale: float) -> int:
-    """Returns the number of units of a score that make one record, a power of two.
+    """Returns the number of score units in one record, a power of two.
 
-    ``selection_scale``: of the noise of the selection, in records.
+    ``selection_scale``: the scale of the selection's noise, in records.
     """
     units = _SCORE_UNITS / selection_scale
     return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
 
 
-# A fit leaves about this share of the noise of a measured table.
+# A fit leaves about this fraction of the noise of a measured table.
 _REMAINING_NOISE = 0.6
-# Numbers of pairs that are compared lie this factor apart.
+# The ratio of successive numbers of pairs that are compared.
 _NUMBER_RATIO = 1.25
 
 
@@ -106,14 +105,14 @@ def choose_pairs(
     answers: Mapping[Support, NDArray[np.float64]],
     planned: Callable[[Sequence[Support]], Sequence[Measurement]],
 ) -> tuple[list[Support], list[Support]]:
-    """Returns the pairs whose measurement promises to lower the error most, from public numbers.
+    """Returns the pairs whose measurement should lower the error most, from public numbers.
 
-    A pair that is not measured keeps its score as error, in L1. One that is measured keeps its
-    noise, in no cell more than about its expected count; less of it where the hypothesis joins it.
-    More pairs mean more noise for each, so several numbers of pairs are compared.
+    The L1 error of a pair is its score if the pair is not measured, otherwise its noise: in each
+    cell at most about the expected count, and less if the hypothesis joins the pair. More pairs
+    mean more noise per pair, so several numbers of pairs are compared.
 
     ``scores``: noisy distances of the pairs from independence, in records.
-    ``answers``: the tables of independent attributes, in records.
+    ``answers``: the tables for independent attributes, in records.
     """
 
     def remaining(axes: Support, deviation: float) -> float:
@@ -125,7 +124,7 @@ def choose_pairs(
     number = len(scores)
     by_score = sorted(scores, key=lambda axes: -scores[axes])
     while number >= 1:
-        # Deviations as if the highest scores were chosen.
+        # The deviations if the pairs with the highest scores are chosen.
         trial = planned(by_score[:number])
         deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
         largest = max(deviations.values(), default=0.0)
@@ -135,7 +134,7 @@ def choose_pairs(
             gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
             loose_gains[axes] = score - remaining(axes, deviation)
         by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
-        # A number of pairs that would gain no more if all of them joined needs no tree.
+        # No tree is needed if the pairs would not gain more even if all of them joined.
         if sum(gains[axes] for axes in by_gain[:number]) > best_gain:
             joined, loose = _joined_and_loose(domain, by_gain, loose_gains, number)
             gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
@@ -151,7 +150,7 @@ def _joined_and_loose(
     loose_gains: Mapping[Support, float],
     number: int,
 ) -> tuple[list[Support], list[Support]]:
-    """Returns the first pairs that fit one tree, and others that gain something outside it."""
+    """Returns the first pairs that fit a tree, and other pairs that gain even outside the tree."""
     tree = plans.growing_tree(domain, plans.MAX_SELECTED_CELLS)
     joined: list[Support] = []
     loose: list[Support] = []
@@ -166,8 +165,8 @@ def _joined_and_loose(
     def is_too_large(num_pairs: int) -> bool:
         return not plans.tree_fits(domain, joined[:num_pairs], plans.MAX_SELECTED_CELLS)
 
-    # A hypothesis finds its tree from the pairs alone, and this one may be larger than the one
-    # that grew. The last pairs leave it then.
+    # A hypothesis builds its tree from the pairs alone, and that tree may be larger than the tree
+    # that grew here. Then the last pairs are removed.
     if is_too_large(len(joined)):
         num_pairs = bisect_left(range(1, len(joined)), True, key=is_too_large)
         loose += [axes for axes in joined[num_pairs:] if loose_gains[axes] > 0]
@@ -190,9 +189,9 @@ _TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class CheckBudget:
-    """What one choice spends, and the measurement of the pair that it adds.
+    """The budget of one choice and of the measurement of the chosen pair.
 
-    ``choice_scale``: of the exponential mechanism, in records.
+    ``choice_scale``: the scale of the exponential mechanism, in records.
     """
 
     choice_scale: float
@@ -201,7 +200,7 @@ class CheckBudget:
 
 
 def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
-    """Returns what a choice, and the measurement that follows it, may spend.
+    """Returns the budget of a choice and of the measurement that follows the choice.
 
     Privacy: the score of a pair, the largest distance of a cell from its public answer, moves by
     at most 1 for one record more or less, either way; for a replacement as well, which moves two
@@ -218,9 +217,9 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
 
 
 def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
-    """Returns how many of the pairs may be chosen: half of them at most.
+    """Returns how many left-out pairs may be chosen: at most half of the pairs.
 
-    None where a choice would be all but blind, so that its budget is better spent on other pairs.
+    Returns 0 if choices would be almost random: then the budget is better spent on other pairs.
     """
     number = min(MOST_CHOICES, num_left_out // 2)
     if number and budget.choice_scale * math.log(num_left_out) > LARGEST_MISS * num_records:
@@ -235,7 +234,7 @@ def fitted_answers(
     tables: Sequence[NDArray[np.float64]],
     left_out: Sequence[Support],
 ) -> dict[Support, NDArray[np.float64]]:
-    """Returns what a quick fit to noisy tables says of pairs that were left out, in records.
+    """Returns the tables of left-out pairs from a quick fit to noisy tables, in records.
 
     ``left_out``: pairs, as ascending axes.
     """
@@ -256,8 +255,8 @@ def choose_left_out(
 ) -> list[Support]:
     """Returns pairs with a cell that the fit gets wrong, chosen one after the other.
 
-    ``answers``: of all pairs that were left out, in records.
-    ``marginals``: exact tables that hold these pairs; secret.
+    ``answers``: the fitted tables of all left-out pairs, in records.
+    ``marginals``: the exact tables, which include these pairs; secret.
 
     Privacy: each choice has the price of ``check_budget``. The answers must be public.
     """
@@ -278,8 +277,8 @@ def choose_left_out(
 def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np.float64]) -> bool:
     """Returns whether a residual has a cell that is further from an answer than its noise explains.
 
-    ``noisy``: as drawn, in records.
-    ``answer``: of a fit, same shape, in records.
+    ``noisy``: the measured table, in records.
+    ``answer``: the table of a fit, same shape, in records.
     """
     difference = coefficients_table(
         table_coefficients(noisy) - table_coefficients(answer), answer.shape

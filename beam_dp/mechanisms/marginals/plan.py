@@ -35,16 +35,16 @@ from beam_dp.verification.steps import Step
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A hypothesis is one array up to this many cells.
+# A hypothesis is a single array if the domain has at most this many cells.
 MAX_ARRAY_CELLS = 2**18
-# Above, a junction tree of all that it joins, up to this many; else weights of candidate records.
+# Otherwise a hypothesis is a junction tree of at most this many cells, or weights of candidates.
 MAX_CANDIDATE_TREE = 2**18
 MAX_CANDIDATES = 2**19
-# What may be joined: all of a domain with so many cells, or a tree of so many.
+# Limits of a hypothesis that joins a whole workload: cells of the domain, or cells of the tree.
 MAX_CELLS = 2**26
 MAX_TREE_CELLS = 2**24
-# Selected sets make a smaller tree: a fit costs a few hundred passes over its cells, about a
-# minute at this size.
+# The limit for selected sets is smaller: a fit costs a few hundred passes over the cells of the
+# tree, about a minute at this size.
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_SUM = 2**62
@@ -52,13 +52,13 @@ MAX_SUM = 2**62
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StartingRecords:
-    """Records whose distribution a hypothesis starts from, and leaves as far as noisy tables say.
+    """Records whose distribution is the start of a hypothesis; noisy tables then change it.
 
-    ``source``: what the card calls them: the draw id of a release, or how many were public.
-    ``codes``: distinct records, one array of shape (m,) for each attribute; ``counts``: shape (m,).
+    ``source``: the name on the card: the draw id of a release, or the number of public records.
+    ``codes``: distinct records, one array of shape (m,) per attribute; ``counts``: shape (m,).
 
-    Privacy: they must be public, or an earlier release, whose own budget was spent then. Nothing
-    that is measured or promised follows from them; they are read where noisy tables are fitted.
+    Privacy: the records must be public, or an earlier release, which spent its own budget. No
+    measurement and no promise depends on the records; only the fit to noisy tables reads them.
     """
 
     domain: Domain
@@ -68,7 +68,7 @@ class StartingRecords:
 
     @classmethod
     def of(cls, records: Any, domain: Domain) -> StartingRecords:
-        """Returns the records of a release, or those of a public table that the domain holds."""
+        """Returns the records of a release, or the records of a public table inside the domain."""
         if isinstance(records, SyntheticDatabase):
             records = cls(records.domain, records.draw_id, records.codes, records.counts)
         if isinstance(records, cls):
@@ -85,7 +85,7 @@ class StartingRecords:
 
     @classmethod
     def of_batches(cls, batches: Iterable[pa.RecordBatch], domain: Domain) -> StartingRecords:
-        """Returns public records that the domain holds."""
+        """Returns the public records that are inside the domain."""
         encoded = (encode_records(domain, RECORD, False, batch) for batch in batches)
         columns = [*zip(*(each.code_columns(domain) for each in encoded), strict=True)]
         num_records = sum(map(len, columns[0])) if columns else 0
@@ -98,24 +98,23 @@ class StartingRecords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarginalsPlan(Plan):
-    """A mechanism's public parameters for one synthetic database.
+    """A mechanism's public parameters for a synthetic database.
 
-    Args: as of ``Plan``, and
-        workload: what the release must answer.
+    Args: those of ``Plan``, and
+        workload: the marginals or queries that the release must answer.
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.
-        measurements: what is measured before any selection.
-        within_bins: what stands for the values of a bin, one of ``WITHIN_BINS``.
-        records_format: of the file of records, one of ``RECORDS_FORMATS``.
-        start_from: records that the hypothesis may start from, where ``fits_tables``.
-        asked: the workload that was asked for, as the ledger's entry states it; None for
-            ``workload``.
+        measurements: the measurements before any selection.
+        within_bins: how values within a bin are written, one of ``WITHIN_BINS``.
+        records_format: the format of the records file, one of ``RECORDS_FORMATS``.
+        start_from: records that the hypothesis may start from, if ``fits_tables``.
+        asked: the requested workload, as stated in the ledger's entry; None for ``workload``.
     """
 
     strategy: ClassVar[str]
-    # Whether a hypothesis is fitted to noisy tables.
+    # True if a hypothesis is fitted to noisy tables.
     fits_tables: ClassVar[bool] = True
-    # Whether all that is measured, and how precisely, is decided before any record is read.
+    # True if all measurements and their scales are decided before any record is read.
     is_fixed: ClassVar[bool] = False
 
     workload: Workload
@@ -168,12 +167,12 @@ class MarginalsPlan(Plan):
 
     @property
     def total_is_public(self) -> bool:
-        """True where the number of records is known to everybody."""
+        """True if the number of records is public."""
         return self.num_records != "noisy"
 
     @property
     def hypothesis_cells(self) -> int:
-        """How many cells the hypothesis has: at most, where it joins a part of the workload."""
+        """The number of cells of the hypothesis; a maximum if only part of the workload joins."""
         if fits_an_array(self.domain):
             return self.domain.num_cells
         if not joins_fit(self.workload):
@@ -183,22 +182,22 @@ class MarginalsPlan(Plan):
 
     @property
     def resources(self) -> Resources:
-        """What measuring and fitting take."""
+        """The resources that measuring and fitting need."""
         measured = num_noisy_cells(self.domain, self.measurements)
         return fit_resources(self.hypothesis_cells, measured)
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the exact tables."""
+        """The memory of the worker that draws, without the exact tables."""
         return self.resources.memory_bytes
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``: as the strategy's own parameters and the measurements say.
+        """See ``Plan``: derived from the strategy's parameters and the measurements.
 
-        A plan without a strategy that the package knows draws what ``measurements`` holds, no more.
+        A plan with a strategy that the package does not know draws only its ``measurements``.
         """
-        # The verifier loads the readers of releases: only when a promise is checked.
+        # Imported here because the verifier loads the readers of releases.
         from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps
         from beam_dp.verification.verdict import Figures
 
@@ -212,7 +211,7 @@ class MarginalsPlan(Plan):
         return synthetic_steps(stated, Figures())
 
     def _declared_parameters(self) -> dict[str, Any]:
-        """What the card states; no limit of costs that is not the one which records are kept by."""
+        """The parameters on the card, without a cost limit that does not bound the kept records."""
         stated, kept_by = self.public, self.unit_costs
         most = stated.get("max_unit_cost")
         if most is None:
@@ -222,11 +221,11 @@ class MarginalsPlan(Plan):
         return stated
 
     def _declared_noise(self) -> list[dict[str, Any]]:
-        """What is known of the noise before anything is drawn, as a card states it."""
+        """The noise that is known before anything is drawn, as a card states the noise."""
         return [each.to_json() for each in self.measurements]
 
     def _declared_queries(self) -> Sequence[LinearQuery]:
-        """Linear queries that are answered, where they are not all cells of marginals."""
+        """The linear queries that are answered, if not all of them are cells of marginals."""
         return ()
 
     @abstractmethod
@@ -235,34 +234,34 @@ class MarginalsPlan(Plan):
     ) -> SyntheticDatabase:
         """Returns a release that keeps ``guarantee``.
 
-        ``marginals``: exact tables that hold ``summary_tables``; secret.
+        ``marginals``: the exact tables, which include ``summary_tables``; secret.
         """
 
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """What turns exact marginals into a synthetic database: the only door from secret to public.
+    """Turns exact marginals into a synthetic database: the only way from secret to public.
 
     To add one, inherit from this class and write ``name`` and ``plan``; docs/mechanisms.md has a
-    complete example. A mechanism holds public parameters alone. All that is decided before a record
-    is read is in the plan that it returns, and the noise is drawn by ``MarginalsPlan.release``.
-    Whatever the plan draws stands in its ``measurements``, or in its ``steps``: before a budget is
-    spent, and again before noise is drawn, what they reveal is recomputed, and a plan that does not
-    keep its guarantee, or whose declared loss is too small, is refused.
+    complete example. A mechanism contains only public parameters. The plan contains all decisions
+    made before a record is read; ``MarginalsPlan.release`` draws the noise. Everything that the
+    plan draws must be in its ``measurements`` or ``steps``: before a budget is spent, and again
+    before noise is drawn, the privacy loss is recomputed, and a plan that breaks its guarantee or
+    declares too small a loss is refused.
     """
 
     name: ClassVar[str]  # on cards and in ledgers
-    summary: ClassVar[str] = ""  # what it does, behind its name in the help of programs
-    # Whether it answers any linear queries, and not marginals alone.
+    summary: ClassVar[str] = ""  # the description after the name in the help of programs
+    # True if the mechanism answers any linear queries, not only marginals.
     answers_linear_queries: ClassVar[bool] = False
 
     @abstractmethod
     def plan(
         self, domain: Domain, workload: Any, guarantee: Guarantee, num_records: NumRecords
     ) -> MarginalsPlan:
-        """Returns what would be done, or raises InputError: from public numbers alone.
+        """Returns the plan of a release, or raises InputError; uses public numbers only.
 
-        ``workload``: marginals; any linear queries where ``answers_linear_queries``.
+        ``workload``: marginals; any linear queries if ``answers_linear_queries``.
         ``num_records``: the public number of records, or ``"noisy"``.
         """
         ...
@@ -279,24 +278,24 @@ class Mechanism(Protocol):
 
 
 def fits_an_array(domain: Domain) -> bool:
-    """Returns whether hypotheses over a domain are one array."""
+    """Returns whether hypotheses over a domain are single arrays."""
     return domain.num_cells <= MAX_ARRAY_CELLS and not domain.impossible
 
 
 def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
-    """Returns the cells of the junction tree that joins some attribute sets."""
+    """Returns the number of cells of the junction tree that joins the attribute sets."""
     impossible = (each.axes for each in domain.impossible)
     return num_clique_cells(domain.shape, [*sets, *impossible])
 
 
 def tree_fits(domain: Domain, sets: Iterable[Support], max_cells: int) -> bool:
-    """Returns whether the junction tree that joins some attribute sets is small enough."""
+    """Returns whether the junction tree that joins the sets has at most ``max_cells`` cells."""
     impossible = (each.axes for each in domain.impossible)
     return cliques_fit(domain.shape, [*sets, *impossible], max_cells)
 
 
 def growing_tree(domain: Domain, max_cells: int) -> GrowingTree:
-    """Returns a tree of a domain's own sets, which pairs may join as long as it stays small."""
+    """Returns a tree of the domain's impossible combinations, to which pairs can be joined."""
     return GrowingTree(domain.shape, (each.axes for each in domain.impossible), max_cells)
 
 
@@ -310,14 +309,14 @@ def joins_fit(workload: Workload) -> bool:
 
 
 def holds_all(workload: Workload) -> bool:
-    """Returns whether an array or a small tree holds all marginals of a workload."""
+    """Returns whether an array or a small tree can join all marginals of a workload."""
     domain = workload.domain
     sets = [domain.axes(names) for names in workload.maximal()]
     return fits_an_array(domain) or tree_fits(domain, sets, MAX_CANDIDATE_TREE)
 
 
 def check_joins(workload: Workload, advice: str) -> None:
-    """Refuses a workload whose marginals no one hypothesis can join."""
+    """Refuses a workload whose marginals cannot all be joined by one hypothesis."""
     if joins_fit(workload):
         return
     domain = workload.domain
@@ -331,12 +330,12 @@ def check_joins(workload: Workload, advice: str) -> None:
 
 
 def check_selects(domain: Domain) -> None:
-    """Refuses a domain that leaves a selection no room: nothing could join its tree."""
+    """Refuses a domain whose own tree is so large that no marginal could join the tree."""
     _check_tree(domain, MAX_SELECTED_CELLS)
 
 
 def _check_tree(domain: Domain, max_cells: int) -> None:
-    """Refuses a domain whose own tree is too large, whatever is measured."""
+    """Refuses a domain whose own tree is too large before any marginal is added."""
     num_cells = tree_cells(domain, [])
     if num_cells <= max_cells:
         return
@@ -352,7 +351,7 @@ def _check_tree(domain: Domain, max_cells: int) -> None:
 
 
 def check_array(domain: Domain) -> None:
-    """Refuses a domain that is not one array."""
+    """Refuses a domain that is not a single array."""
     if domain.impossible:
         condition = "must not be declared for this mechanism"
         raise InputError("impossible", f"{len(domain.impossible)} combinations", condition)
@@ -368,7 +367,7 @@ def check_array(domain: Domain) -> None:
 def check_request(
     domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
 ) -> None:
-    """Refuses what no mechanism can do."""
+    """Refuses requests that no mechanism can fulfil."""
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload)
     check_is("guarantee", guarantee, Guarantee)
@@ -386,7 +385,7 @@ def check_request(
     def num_cells(names: Names) -> int:
         return math.prod(domain.shape[axis] for axis in domain.axes(names))
 
-    # The largest marginal first: listing all of its subsets could be too much already.
+    # Check the largest marginal first: even listing all of its subsets could be too expensive.
     num_coefficients = max(
         math.prod(domain.shape[axis] + 1 for axis in domain.axes(names)) for names in workload
     )
@@ -403,7 +402,7 @@ def check_request(
 def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
     """Refuses a public number of records whose sums would not fit 64-bit integers.
 
-    Such sums would be as private, but mean nothing.
+    Sums that overflow would be as private, but meaningless.
     """
     most = MAX_SUM // max((each.grid for each in measurements), default=1)
     if num_records != "noisy" and num_records > most:
@@ -412,7 +411,7 @@ def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> 
 
 
 def _what_fits(domain: Domain) -> str:
-    """Returns advice: how many attributes, in their order, would fit."""
+    """Returns advice that states how many attributes, in their order, would fit."""
     cells, fitting = 1, 0
     for size in domain.shape:
         if cells * size > MAX_CELLS:

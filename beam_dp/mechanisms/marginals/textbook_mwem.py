@@ -1,4 +1,4 @@
-"""MWEM as published: one cell selected, one cell measured, one multiplicative update a round."""
+"""MWEM as published: each round selects a cell, measures it and updates by multiplication."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
 MAX_ROUNDS = 100_000
-_STOP_SHARE = 0.1  # of epsilon or rho, for all comparisons together
+_STOP_SHARE = 0.1  # the part of epsilon or rho for all comparisons together
 
 
 @dataclasses.dataclass(frozen=True)
 class RoundNoise:
     """The noise of all rounds, in records.
 
-    ``stop``: of the comparisons that may end the rounds, one a round; None where nothing does.
+    ``stop``: the noise of the comparison per round that may end the rounds; None without it.
     """
 
     num_rounds: int
@@ -50,15 +50,15 @@ class RoundNoise:
 
     @property
     def grid(self) -> int:
-        """Units of a score that make one record."""
+        """The number of score units in one record."""
         return score_grid(self.selection_scale)
 
     def stopped_error(
         self, threshold: float, num_queries: int, failure_probability: float
     ) -> float:
-        """Returns the largest error of any query where the rounds were ended, in records.
+        """Returns a bound on any query's error if a comparison ends the rounds, in records.
 
-        ``threshold``: under which a comparison ends the rounds, in records.
+        ``threshold``: the error below which a comparison ends the rounds, in records.
 
         Accuracy: with probability 1 - beta: of the hypothesis that is released, whatever the data
         and their number. The selected query is wrong by no more than the threshold and the noise
@@ -73,7 +73,7 @@ class RoundNoise:
     def stopping_threshold(
         self, num_cells: int, num_records: int, failure_probability: float
     ) -> float:
-        """Returns the least threshold under which some comparison ends the rounds, in records.
+        """Returns the smallest threshold that makes a comparison end the rounds, in records.
 
         Accuracy: with probability 1 - beta, together with ``stopped_error``, if N is the number of
         records. Let p be the data and w a hypothesis, e = q(p) - q(w) the error of what is
@@ -93,15 +93,15 @@ class RoundNoise:
         return (gap + self._misjudged(failure_probability)) * (1 + 1e-12)
 
     def _misjudged(self, failure_probability: float) -> float:
-        """How far from the threshold the selected query may be judged to be, in records."""
+        """Returns a bound on the error with which a comparison judges the query, in records."""
         assert self.stop is not None
-        # Of what it is given the margin takes two thirds.
+        # The margin uses two thirds of the probability that it is given.
         share = 3 * failure_probability / 4
         return self.stop.margin(self.num_rounds, share, self.grid) + 1 / self.grid
 
 
 def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> RoundNoise:
-    """Returns the noise of T rounds that share the budget, half of it for selection.
+    """Returns the noise of T rounds that share the budget; selection gets half.
 
     Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement moves
     two cells, but each by 1), times the records of a unit. Pure, eps / (2T) for each step; else
@@ -163,9 +163,9 @@ def published_error(
     )
 
 
-# Counts saturate here in scores, so that no score wraps.
+# Scores clip counts at this value, so that no score wraps.
 _MAX_COUNT = 2**45
-# A step of the logarithm of a weight: noise far above the number of records could make it infinite.
+# Limits the change of a log-weight, which very large noise could make infinite.
 _MAX_STEP = 700.0
 
 
@@ -173,8 +173,8 @@ _MAX_STEP = 700.0
 class Stop:
     """Ends the rounds at the first selected cell whose error a noisy comparison finds small.
 
-    ``bound``: of the largest error of any cell, in records, of the hypothesis at which the
-    rounds ended; but for a probability of 0.05.
+    ``bound``: a bound on the largest error of any cell, in records, for the hypothesis at which the
+    rounds ended, with probability 0.95.
 
     Privacy: AboveThreshold on minus the errors, each of which a unit changes by at most k records.
     The noise of the threshold is drawn once, and every comparison gets its own. What rounds that
@@ -187,12 +187,12 @@ class Stop:
     bound: float
 
     def comparison(self, total: int, noise: NoiseSource) -> AboveThreshold:
-        """Returns what says of minus an error whether it is above minus the threshold."""
+        """Returns a test of whether minus an error is above minus the threshold."""
         threshold = round(self.below * total * self.grid)
         return AboveThreshold(-threshold, self.noise, noise, self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a card states of it."""
+        """Returns the parameters for the card."""
         return {
             "stop_below": self.below,
             "stop_threshold_scale": self.noise.threshold_scale,
@@ -207,11 +207,11 @@ class Stop:
 class TextbookPlan(MarginalsPlan):
     """The plan of Hardt, Ligett and McSherry's algorithm.
 
-    ``measurement_scale``: of the noise of a measured cell, in records.
-    ``selection_scale``: of the noise of a selection, in records.
-    ``bound_of_average``: of the largest error of the average of all hypotheses, in records; None
-    where no bound is published.
-    ``stop``: given where rounds may end early.
+    ``measurement_scale``: the scale of the noise of a measured cell, in records.
+    ``selection_scale``: the scale of the noise of a selection, in records.
+    ``bound_of_average``: a bound on the largest error of the average of all hypotheses, in records;
+    None if no bound is published.
+    ``stop``: the test that may end the rounds early; None without a test.
     """
 
     strategy: ClassVar[str] = "textbook"
@@ -246,8 +246,8 @@ class TextbookPlan(MarginalsPlan):
     ) -> SyntheticDatabase:
         """Runs the published algorithm; releases the last hypothesis.
 
-        Where rounds may end early the card tells how many updates were made, so that neither
-        progress nor time says more.
+        If rounds may end early, the card states the number of updates, so that progress and running
+        time reveal nothing more.
         """
         domain, workload = self.domain, self.workload
         total = int(self.num_records)
@@ -361,7 +361,7 @@ def _loss(guarantee: Guarantee) -> Loss:
 def _errors(
     exact: Iterable[NDArray[np.int64]], answers: Iterable[NDArray[np.float64]], grid: int
 ) -> NDArray[np.int64]:
-    """Returns how far every cell is from its hypothetical answer, in units of a grid; secret."""
+    """Returns each cell's distance from its hypothetical answer, in units of a grid; secret."""
     return np.concatenate(
         [
             np.abs(
@@ -376,7 +376,7 @@ def _errors(
 def _part(
     weights: NDArray[np.float64], axes: tuple[int, ...], cell: tuple[np.intp, ...]
 ) -> NDArray[np.float64]:
-    """Returns the view of the weights in which one cell of a marginal is set."""
+    """Returns the view of the weights that belong to one cell of a marginal."""
     index: list[slice | np.intp] = [slice(None)] * weights.ndim
     for axis, code in zip(axes, cell, strict=True):
         index[axis] = code
