@@ -147,7 +147,7 @@ def _corrected(
 
     The change is the counts times a function that the coefficients span: the change is small,
     affects filled cells only and has one unknown per coefficient. A few steps of conjugate
-    gradients find it as precisely as whole records can follow.
+    gradients find the change as precisely as whole records can follow.
     """
     if not counts.any():
         return counts

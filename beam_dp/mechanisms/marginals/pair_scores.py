@@ -44,8 +44,8 @@ def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -
     ``answer``: same shape, in records.
     ``grid``: the number of units per record, an integer >= 1.
 
-    Privacy: one more record changes it by at most ``grid``, up or down; the answer must be public,
-    and may be anything: NaN counts as 0. It is from 0 to ``MAX_SCORE``.
+    Privacy: one more record changes the score by at most ``grid``, up or down; the answer must be
+    public, and may be anything: NaN counts as 0. The score is from 0 to ``MAX_SCORE``.
     """
     # Each cell is clipped, so that neither a difference nor the sum of differences can wrap.
     largest = MAX_SCORE // exact.size
@@ -60,9 +60,9 @@ def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], gr
     ``answer``: same shape, in records.
     ``grid``: the number of units per record, an integer >= 1.
 
-    Privacy: one more record changes it by at most ``grid``, up or down, and so does a replacement,
-    whose two cells move by one record each; the answer must be public, as in ``l1_score``. It is
-    from 0 to ``MAX_SCORE``.
+    Privacy: one more record changes the score by at most ``grid``, up or down; so does a
+    replacement, which changes two cells by one record each. The answer must be public, as in
+    ``l1_score``. The score is from 0 to ``MAX_SCORE``.
     """
     on_grid = np.minimum(exact, MAX_SCORE // grid) * grid
     difference = np.abs(on_grid - answer_on_grid(answer, grid, MAX_SCORE))
@@ -175,14 +175,14 @@ def _joined_and_loose(
 
 
 MOST_CHOICES = 5
-# Of all records. The exponential mechanism misses the worst of m cells by about its scale times
-# ln(m). On four tables of people such a miss was below a hundredth at epsilon 1, where checks paid;
-# at epsilon 0.1, where it was seven times as large, they cost more than they found.
+# A fraction of all records. The exponential mechanism misses the worst of m cells by about its
+# scale times ln(m). On four tables of people, such a miss was below 0.01 at epsilon 1, and checks
+# paid; at epsilon 0.1, a miss was seven times as large, and checks cost more than they found.
 LARGEST_MISS = 0.02
-# Of mu^2, for one choice and for the pair that it adds: this gets about what one of forty gets.
+# Fractions of mu^2 for a choice and for the added pair, which gets as much as one of forty pairs.
 CHOICE_SHARE = 0.01
 ADDED_SHARE = 0.016
-# A fit that only compares pairs need be neither as fine nor as close as the last one.
+# A fit that only compares pairs can be coarser than the last fit.
 _PENALTY = 0.03
 _TOLERANCE = 1e-4
 
@@ -202,10 +202,11 @@ class CheckBudget:
 def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
     """Returns the budget of a choice and of the measurement that follows the choice.
 
-    Privacy: the score of a pair, the largest distance of a cell from its public answer, moves by
-    at most 1 for one record more or less, either way; for a replacement as well, which moves two
-    cells by 1 each. k records of a unit move it by k. So a choice has the range 2 k / scale, and
-    the mu of that (``range_mu``); its square and that of the measurement's mu add up.
+    Privacy: the score of a pair is the largest distance of a cell from its public answer. Adding or
+    removing a record changes the score by at most 1, up or down; so does a replacement, which
+    changes two cells by 1 each. A unit with k records changes the score by at most k. So a choice
+    has the range 2 k / scale, and the mu of that range (``range_mu``); the squares of this mu and
+    of the measurement's mu add up.
     """
     choice = Fraction(CHOICE_SHARE) * squared_mu
     added = Fraction(ADDED_SHARE) * squared_mu
@@ -258,7 +259,7 @@ def choose_left_out(
     ``answers``: the fitted tables of all left-out pairs, in records.
     ``marginals``: the exact tables, which include these pairs; secret.
 
-    Privacy: each choice has the price of ``check_budget``. The answers must be public.
+    Privacy: each choice costs the budget of ``check_budget``. The answers must be public.
     """
     grid = score_grid(budget.choice_scale)
     scores = {

@@ -63,8 +63,8 @@ _ROUND_TOLERANCE = 1e-5
 class RoundBudget:
     """The scales of a round that spends one unit; all units together keep the guarantee.
 
-    ``selection``: the mechanism that selects. Permute-and-flip never does worse than the
-    exponential mechanism for the same epsilon, which costs less where rhos add up.
+    ``selection``: the mechanism that selects. For the same epsilon, permute-and-flip is never worse
+    than the exponential mechanism, but costs more if rhos add up.
     ``selection_scale``: the scale of the selection's coins or noise, in records.
     ``total_scale``: the scale of the noise of the number of records, in units of 1 / ``grid``; 0
     if that number is public.
@@ -80,8 +80,9 @@ class RoundBudget:
     def of_round(self, units: int) -> RoundBudget:
         """Returns the scales of a round that spends several units.
 
-        A unit is a share of epsilon, inverse to the scales, or one of mu^2, inverse to their
-        squares (less 4, on a grid): both add up over rounds whose units are chosen adaptively.
+        A unit is a share of epsilon, which is inverse to the scales, or of mu^2, which is inverse
+        to the squares of the scales (less 4, on a grid). Both add up over rounds with adaptively
+        chosen units.
         """
         if units == 1:
             return self
@@ -204,12 +205,12 @@ class RoundsPlan(plans.MarginalsPlan):
 def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
     """Splits a guarantee into units of budget.
 
-    Privacy: the score of a marginal, the L1 distance of its exact and its hypothetical table, has
-    sensitivity 1 (2 under replace-one), and so has the table in L1; in L2 the table has 1 or
-    sqrt(2); k records of a unit multiply all of these. The scores are not monotone, so the
-    scale of a selection is 2 x sensitivity / epsilon. With delta = 0 the epsilons of all steps add
-    up to the guarantee's, and permute-and-flip selects; else squares of mu do, that of the range
-    of the exponential mechanism (``range_mu``) and those of measurements on a fine grid
+    Privacy: the score of a marginal, the L1 distance between its exact and hypothetical tables, has
+    sensitivity 1 (2 under replace-one). The table has the same sensitivity in L1, and 1 or sqrt(2)
+    in L2. A unit with k records multiplies all of these by k. The scores are not monotone, so the
+    scale of a selection is 2 x sensitivity / epsilon. With delta = 0, the epsilons of all steps add
+    up to the guarantee's epsilon, and permute-and-flip selects. Otherwise squares of mu add up: for
+    the range of the exponential mechanism (``range_mu``) and for measurements on a fine grid
     (``discrete_gaussian_mu``), fewer than 2^40 numbers together.
     """
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
@@ -221,7 +222,7 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     unit = (budget - total) / num_units
     selection = Fraction(_SELECTION_SHARE) * unit
     if not pure:
-        # The share is one of rho, epsilon^2 / 8 of a selection; of mu^2 / 2 that is pi / 2 as much.
+        # The share is of rho, epsilon^2 / 8 for a selection; mu^2 / 2 is pi / 2 times as much.
         selection *= 4 * accounting.range_mu(1) ** 2
     measurement = unit - selection
     if pure:

@@ -84,7 +84,7 @@ class _Hypothesis:
 
     ``expected``: the coefficients of the hypothesis, in records.
     ``potentials``: the log-weights of the hypothesis; empty if the records represent it.
-    ``kind``: the description of the hypothesis for the card.
+    ``kind``: the description for the card.
     """
 
     found: maximum_entropy.Fit
@@ -401,16 +401,13 @@ def marginal_errors(
 ) -> dict[Names, dict[str, float | None]]:
     """Returns the error and a bound for each marginal of the workload and its sub-marginals.
 
-    The error is the error of the unbiased noisy estimate.
-
-    The bound is valid whatever the fit did: it adds the largest distance between the answer and the
-    unbiased noisy marginal, which is public, to a bound on the noise of that marginal. The bound on
-    the noise is valid whatever noise chose to measure (``NoiseBounds``), for all cells that might
-    have been measured.
+    The error is the standard error of the unbiased noisy estimate. The bound is valid for any fit:
+    it adds the largest distance between the answer and the unbiased noisy marginal, which is
+    public, to a bound on the noise of that marginal. The bound on the noise is valid for any noisy
+    choice of measurements (``NoiseBounds``), for all cells that might have been measured.
 
     ``layout``: the positions of the coefficients that ``misfit`` returns.
-    ``misfit``: returns a marginal's coefficients of the answers less the unbiased noisy
-    coefficients, in records.
+    ``misfit``: returns the answer's coefficients less the unbiased noisy ones, in records.
     ``num_bounded_cells``: as in ``synthesise``.
     """
     domain = plan.domain

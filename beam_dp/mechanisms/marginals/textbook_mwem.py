@@ -60,11 +60,11 @@ class RoundNoise:
 
         ``threshold``: the error below which a comparison ends the rounds, in records.
 
-        Accuracy: with probability 1 - beta: of the hypothesis that is released, whatever the data
-        and their number. The selected query is wrong by no more than the threshold and the noise
-        of a comparison; all others by no more than that and what a selection may lose, s ln(|Q|T /
-        share). Answers and threshold are rounded to the grid of the scores. Each kind of noise
-        gets a fourth of beta; measurements have theirs in ``stopping_threshold``.
+        Accuracy: with probability 1 - beta, for the released hypothesis, any data and any number of
+        records. The selected query is wrong by at most the threshold plus the noise of a
+        comparison; every other query by at most that plus the loss of a selection, s ln(|Q|T /
+        share). Answers and threshold are rounded to the grid of the scores. Each kind of noise gets
+        a fourth of beta; the measurements' fourth is in ``stopping_threshold``.
         """
         log_term = math.log(4 * num_queries * self.num_rounds / failure_probability)
         lost = self.selection_scale * log_term
@@ -76,12 +76,12 @@ class RoundNoise:
         """Returns the smallest threshold that makes a comparison end the rounds, in records.
 
         Accuracy: with probability 1 - beta, together with ``stopped_error``, if N is the number of
-        records. Let p be the data and w a hypothesis, e = q(p) - q(w) the error of what is
-        measured, z the noise as a share of N. The update multiplies weights by exp((e + z) q / 2),
-        so that by Hoeffding's lemma KL(p, w) falls by (e + z) e / 2 - (e + z)^2 / 32 or more:
-        where |e| >= a > |z|, by (a - z)(15 a + z) / 32. T updates with T times that above ln|X|
-        are impossible: a = (7 z + sqrt(64 z^2 + 480 ln|X| / T)) / 15. Less than a N is what a
-        comparison with this threshold finds in one of T rounds.
+        records. Let p be the data and w a hypothesis, e = q(p) - q(w) the error of the measured
+        query, z the noise as a share of N. The update multiplies weights by exp((e + z) q / 2), so
+        that by Hoeffding's lemma KL(p, w) falls by (e + z) e / 2 - (e + z)^2 / 32 or more: if |e|
+        >= a > |z|, by (a - z)(15 a + z) / 32. T updates with T times that above ln|X| are
+        impossible: a = (7 z + sqrt(64 z^2 + 480 ln|X| / T)) / 15. So in one of T rounds, a
+        comparison with this threshold finds an error below a N.
         """
         log_term = math.log(4 * self.num_rounds / failure_probability)
         if self.distribution == "discrete_laplace":
@@ -103,14 +103,15 @@ class RoundNoise:
 def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> RoundNoise:
     """Returns the noise of T rounds that share the budget; selection gets half.
 
-    Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement moves
-    two cells, but each by 1), times the records of a unit. Pure, eps / (2T) for each step; else
-    rho / (2T), that is eps_sel = sqrt(4 rho / T) and sigma = sqrt(T / rho).
+    Privacy: every query is one cell, with sensitivity 1 under both relations (a replacement changes
+    two cells, but each by 1), times the records per unit. With pure privacy, each step gets eps /
+    (2T); otherwise rho / (2T), that is eps_sel = sqrt(4 rho / T) and sigma = sqrt(T / rho).
 
-    A comparison of what was selected is no post-processing. One AboveThreshold makes all of them
-    and costs a tenth of epsilon or rho, however many they are: it halts when the rounds do. Given
-    all that was released the questions are fixed, so its factor of the likelihood ratio is as by
-    itself; a pure loss of e is e^2 / 2 of rho, also where other steps come in between.
+    A comparison of the selected query is not post-processing. One AboveThreshold makes all
+    comparisons and costs a tenth of epsilon or rho for any number of comparisons: it halts when the
+    rounds do. Given everything released, the questions are fixed, so AboveThreshold's factor of the
+    likelihood ratio is as if run alone; a pure loss of e is e^2 / 2 of rho, also if other steps
+    come in between.
 
     Reference: Dwork and Roth (2014), Algorithm 1; Vadhan and Wang (2021).
     """
@@ -176,9 +177,9 @@ class Stop:
     ``bound``: a bound on the largest error of any cell, in records, for the hypothesis at which the
     rounds ended, with probability 0.95.
 
-    Privacy: AboveThreshold on minus the errors, each of which a unit changes by at most k records.
-    The noise of the threshold is drawn once, and every comparison gets its own. What rounds that
-    are not run would have spent stays unspent, but is charged: when they end depends on the data.
+    Privacy: AboveThreshold on minus the errors; a unit changes each error by at most k records. The
+    noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
+    rounds that are not run stays unspent but is charged: when rounds end depends on the data.
     """
 
     below: float
@@ -312,10 +313,10 @@ def plan_textbook(
 ) -> TextbookPlan:
     """Returns the plan of Hardt, Ligett and McSherry's algorithm.
 
-    Privacy: see ``round_noise``, and ``Stop`` where ``stop_below`` is given.
+    Privacy: see ``round_noise``, and ``Stop`` if ``stop_below`` is given.
 
     Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon
-    with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record a unit and the average
+    with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record per unit and the average
     of all hypotheses). Without ``num_rounds``, T minimises this bound, up to 100,000.
     """
     check_array(workload.domain)
@@ -352,7 +353,7 @@ def plan_textbook(
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of steps whose epsilons, or rhos where delta > 0, add up to the promise."""
+    """Returns the loss of all steps: their epsilons (rhos if delta > 0) sum to the guarantee."""
     if guarantee.delta == 0:
         return Loss.pure(guarantee.epsilon)
     return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
