@@ -60,8 +60,7 @@ class CandidateBasis(FactoredBasis):
     """Coefficients of distributions over candidate records.
 
     ``codes``: shape (number of attributes, number of candidates), int32; distinct.
-    ``log_base``: shape (number of candidates,): the logarithm of the number of cells that a
-    candidate represents.
+    ``log_base``: shape (number of candidates,): the log of the number of cells per candidate.
     """
 
     def __init__(

@@ -104,8 +104,7 @@ class Level:
         ``blocks``: the blocks before this axis, of shape (rows, axis size x rest); ``rest`` may be
         only a part of the cells of later axes.
 
-        Returns: The blocks, of shape (rows, rest), and this part's contribution to the
-            coefficients.
+        Returns: The blocks, shape (rows, rest), and this part's contribution to the coefficients.
         """
         rest = blocks[0].shape[1] // self.axis_size
         targets = [np.empty((rows, rest)) for rows in self.target_rows]

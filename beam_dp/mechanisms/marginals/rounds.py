@@ -66,8 +66,7 @@ class RoundBudget:
     ``selection``: the mechanism that selects. For the same epsilon, permute-and-flip is never worse
     than the exponential mechanism, but costs more if rhos add up.
     ``selection_scale``: the scale of the selection's coins or noise, in records.
-    ``total_scale``: the scale of the noise of the number of records, in units of 1 / ``grid``; 0
-    if that number is public.
+    ``total_scale``: the scale of the total's noise, in units of 1 / ``grid``; 0 if public.
     """
 
     selection: Selection
@@ -80,9 +79,8 @@ class RoundBudget:
     def of_round(self, units: int) -> RoundBudget:
         """Returns the scales of a round that spends several units.
 
-        A unit is a share of epsilon, which is inverse to the scales, or of mu^2, which is inverse
-        to the squares of the scales (less 4, on a grid). Both add up over rounds with adaptively
-        chosen units.
+        A unit is a share of epsilon, inverse to the scales, or of mu^2, inverse to the squares of
+        the scales (less 4, on a grid). Both add up, even if units are chosen adaptively.
         """
         if units == 1:
             return self

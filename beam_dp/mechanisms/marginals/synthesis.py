@@ -111,8 +111,7 @@ def synthesise(
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
     The hypothesis is an array if the domain is small, otherwise a junction tree if the tree is
-    small, otherwise weights of at most 2^19 candidate records, which can match tables that are too
-    many for a tree.
+    small, otherwise weights of at most 2^19 candidate records, for tables that need a larger tree.
 
     ``tables``: the noisy tables, in records.
     ``progress``: is called with public quantities only.
