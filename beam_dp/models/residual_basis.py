@@ -32,8 +32,7 @@ class ResidualBasis:
 
     Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
 
-    ``supports``: the wanted supports, as ascending axes; () is the constant. One must have
-    coefficients.
+    ``supports``: ascending axes; () is the constant. At least one must have coefficients.
     ``slices``: the positions of each support's coefficients, row-major over ascending axes.
     """
 

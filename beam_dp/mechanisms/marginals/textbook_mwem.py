@@ -210,7 +210,7 @@ class TextbookPlan(MarginalsPlan):
 
     ``measurement_scale``: the scale of the noise of a measured cell, in records.
     ``selection_scale``: the scale of the noise of a selection, in records.
-    ``bound_of_average``: a published bound on the largest error of the average hypothesis, in records.
+    ``bound_of_average``: the published bound on the average hypothesis's largest error, in records.
     ``stop``: the test that may end the rounds early; None without a test.
     """
 
@@ -246,7 +246,7 @@ class TextbookPlan(MarginalsPlan):
     ) -> SyntheticDatabase:
         """Runs the published algorithm; releases the last hypothesis.
 
-        If rounds may end early, the number of updates is on the card; progress and time say no more.
+        If rounds may end early, the card states the number of updates: progress adds nothing to it.
         """
         domain, workload = self.domain, self.workload
         total = int(self.num_records)
