@@ -59,9 +59,9 @@ def tree_release(
 ) -> Records:
     """Returns the distinct records of a hypothesis over a junction tree, and their counts.
 
-    Records are made from the tree, then moved towards the tables that the tree joins and the loose
-    tables. Whole records that fit all tables at once contain less of the noise. Pairs that are in
-    no table are kept close to the tree's own tables of these pairs.
+    Records are made from the tree, then moved towards the tree's tables and the loose tables: whole
+    records that fit all tables at once contain much less noise. The tree's own tables of pairs keep
+    the remaining pairs from drifting.
 
     ``log_weights``: the hypothesis, shape (num_coefficients,).
     ``loose``: the tables that the tree does not join, in records.

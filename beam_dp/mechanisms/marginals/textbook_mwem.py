@@ -246,7 +246,8 @@ class TextbookPlan(MarginalsPlan):
     ) -> SyntheticDatabase:
         """Runs the published algorithm; releases the last hypothesis.
 
-        If rounds may end early, the card states the number of updates: progress adds nothing to it.
+        If rounds may end early, the card states the number of updates, so that progress and running
+        time reveal nothing more.
         """
         domain, workload = self.domain, self.workload
         total = int(self.num_records)
