@@ -210,7 +210,8 @@ class TextbookPlan(MarginalsPlan):
 
     ``measurement_scale``: the scale of the noise of a measured cell, in records.
     ``selection_scale``: the scale of the noise of a selection, in records.
-    ``bound_of_average``: the published bound on the average hypothesis's largest error, in records.
+    ``bound_of_average``: the published bound on the largest error of the average hypothesis, in
+    records; None if no bound is published.
     ``stop``: the test that may end the rounds early; None without a test.
     """
 
