@@ -149,7 +149,7 @@ BAD_HEADERS = {
     "UTF-16 without its mark": ("id,x\n1,2\n".encode("utf-16-le"), "must be UTF-8.*UTF-16"),
     "UTF-32": ("id,x\n1,2\n".encode("utf-32"), "must be UTF-8.*UTF-16"),
     "another encoding": ("größe,id\n1,2\n".encode("latin-1"), "must be UTF-8 text"),
-    "an open quote": (b'id,"x\nsecret",y\n', "first line whose quotes close"),
+    "an open quote": (b'id,"x\nsecret",y\n', "first line, with quotes that close"),
 }
 
 

@@ -139,10 +139,10 @@ def test_reads_files_in_a_named_format(tmp_path):
     [
         ("nothing*.csv", {}, "input: .*nothing.*must match a file"),
         ("a.csv", {"columns": ["agee"]}, "column: 'agee' .*'age'"),
-        ("a.csv", {"columns": ["twice"]}, "column: 'twice' .*once"),
+        ("a.csv", {"columns": ["twice"]}, "column: 'twice' .*unique"),
         ("a.csv", {"file_format": "json"}, "input_format: 'json'"),
         ("a.csv", {"file_format": "avro"}, "input: .*must be a readable avro file"),
-        ("bad.csv", {}, "input: .*must name its columns in its first line whose quotes close"),
+        ("bad.csv", {}, "input: .*must name its columns in its first line, with quotes that close"),
         ("junk.parquet", {}, "input: .*must be a readable parquet file"),
         ("junk.avro", {}, "input: .*must be a readable avro file"),
         ("a.txt", {}, "input: .*extension"),
