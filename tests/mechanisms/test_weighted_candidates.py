@@ -6,6 +6,7 @@ import dataclasses
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 from noise_sources import NoNoise, Seeded
 from tiny import (
@@ -25,6 +26,7 @@ from tiny import (
 from beam_dp.domain.impossible import Impossible
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database import files
@@ -159,6 +161,28 @@ def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
     for answer in release.answer(workload):
         away = release.record_marginal(answer.attributes) - answer.values
         assert np.abs(away).max() < 1e-6 * num_records + 5
+
+
+def test_fit_over_candidates_starts_from_public_records():
+    counts = dependent(5000)
+    codes = DOMAIN.codes(np.repeat(np.arange(counts.size), counts))
+    public = pd.DataFrame(dict(zip(DOMAIN.names, codes, strict=True)))
+    workload, errors = workload_of(DOMAIN, 2), {}
+    for start in (None, public):
+        options = ReleaseOptions(num_records=5000, start_from=start)
+        with over_candidates():
+            guarantee = promise(ADD, APPROXIMATE, 0.02)
+            plan = plan_release(MWEM(), DOMAIN, workload, guarantee, options)
+            release = MWEM().release(plan, summary(plan, counts), Seeded(2))
+        assert release.fit.get("start_was_used", False) == (start is not None)
+        assert verify_release(release).holds
+        errors[start is None] = np.mean(
+            [
+                np.abs(each.values - exact_table(DOMAIN, counts, each.attributes)).sum()
+                for each in release.answer(workload)
+            ]
+        )
+    assert errors[False] < 0.5 * errors[True]
 
 
 def test_strong_dependence_of_many_attributes_is_fitted_down_to_the_noise():
