@@ -8,21 +8,22 @@ import sys
 from fractions import Fraction
 from typing import Literal
 
-# Below this point erfc is near the smallest double, and six terms of the series suffice.
+# Below this point erfc is close to the smallest double, and six terms of the series suffice.
 _FAR = -30.0
 _SERIES = (1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0)
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _LAST_STEP = 4 * sys.float_info.epsilon
 _MOST_STEPS = 60
-# Below this logarithm the first guess is the root up to 2e-14, and rounding swamps slopes.
+# Below this logarithm the first guess has an error of at most 2e-14, and rounding makes computed
+# slopes useless.
 _LEAST_LOG = -1e15
 
 
 def log_normal(point: float) -> float:
     """Returns the logarithm of the probability that a standard normal variable is <= a point.
 
-    The relative error is a few units of rounding.
+    The relative error is a few units in the last place.
 
     Reference: the asymptotic series of Abramowitz and Stegun (1964), 26.2.12, in the far tail.
     """
@@ -42,10 +43,10 @@ def log_normal(point: float) -> float:
 def normal_quantile(log_probability: float) -> float:
     """Returns the quantile of the standard normal distribution at a probability of at most 1/2.
 
-    The error is a few units of rounding, absolute near 0 and relative elsewhere. Below the
-    logarithm -1e15 the result is too low, by a relative error of at most 2e-14.
+    The error is a few units of 2^-53: an absolute error near 0, and a relative error elsewhere.
+    Below the logarithm -1e15 the result is too low, by a relative error of at most 2e-14.
     """
-    # A point with at most half the given probability.
+    # This point has at most half the given probability.
     point = -math.sqrt(2) * math.sqrt(-log_probability)
     if log_probability < _LEAST_LOG:
         return point
@@ -79,14 +80,14 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     if bits <= _DOUBLE_BITS:
         middle = int(math.ldexp(math.exp(-exponent), bits))
         return max(middle - 1, 0), middle + 2
-    # Four digits more than an integer of that size has, and some for the exponent itself.
+    # This precision exceeds the number of digits of the integer and of the exponent together.
     digits = bits * 30103 // 100000 + 8 + len(str(bits))
     floor = _context(digits, decimal.ROUND_FLOOR)
     ceiling = _context(digits, decimal.ROUND_CEILING)
     numerator = decimal.Decimal(exponent.numerator)
     denominator = decimal.Decimal(exponent.denominator)
     power = decimal.Decimal(2**bits)
-    # Not a minus sign: it would round to the precision of the thread's decimal context.
+    # A minus sign would round the number to the precision of the thread's decimal context.
     least = floor.next_minus(floor.exp(ceiling.divide(numerator, denominator).copy_negate()))
     most = ceiling.next_plus(ceiling.exp(floor.divide(numerator, denominator).copy_negate()))
     low = max(math.floor(floor.multiply(least, power)), 0)
@@ -94,7 +95,7 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def exp_above(exponent: float, bits: int) -> int:
-    """Returns an integer >= exp(-exponent) 2^bits, quickly; it is rarely more than 1e-9 above.
+    """Returns an integer >= exp(-exponent) 2^bits, quickly; its excess is rarely above 1e-9.
 
     ``exponent``: a number >= 0 with a relative error of at most 2^-50; may be infinite.
     """
@@ -106,7 +107,7 @@ def exp_above(exponent: float, bits: int) -> int:
 
 
 def as_exponent(exact: Fraction) -> float:
-    """Returns a double for an exponent >= 0 of any size; huge exponents are capped."""
+    """Returns an exponent >= 0 of any size as a double; huge exponents are capped."""
     return float(exact) if exact < 10**6 else 1e6
 
 
@@ -126,7 +127,7 @@ LEAST_FAILURE_PROBABILITY = 1e-100
 
 # Relative error of the floating-point operations from a scale to a bound.
 _ROUNDING = 1e-12
-_STEPS = 50  # of the solver for a bound; stopping early gives a slightly larger bound
+_STEPS = 50  # steps of the solver for a bound; stopping early gives a slightly larger bound
 
 
 def noise_variance(distribution: Distribution, scale: float) -> float:
@@ -234,7 +235,7 @@ def weighted_noise_bound(
     if distribution == "discrete_gaussian":
         return scale * math.sqrt(2 * squared_norm * log_term)
     wanted = log_term * min(1.0, largest_weight**2 / squared_norm)
-    # g(y) >= y^2 / 6 up to y = 1, and g(y) >= y / 6 beyond: start there and bisect.
+    # g(y) >= y^2 / 6 up to y = 1, and g(y) >= y / 6 above 1: bisection starts from these bounds.
     low, high = 0.0, max(math.sqrt(6 * wanted), 6 * wanted)
     for _ in range(_STEPS):
         middle = (low + high) / 2

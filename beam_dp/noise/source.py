@@ -1,8 +1,8 @@
 """The noise source: the only place that draws noise.
 
 OpenDP's exact samplers draw integer noise from the operating system's entropy. Noise is added to
-integers, so floating-point rounding cannot reveal a record. A sampler cannot be pickled, so create
-a ``NoiseSource`` in the process that draws the noise.
+integers, so floating-point rounding cannot reveal a record. Samplers cannot be pickled, so create a
+``NoiseSource`` in the process that draws the noise.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from beam_dp.noise.bound import exp_bounds
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
-# OpenDP is loaded by the first draw, because plans draw no noise. If OpenDP is missing, importing
-# this module fails, before a release is paid for. OpenDP's `prelude` would load scikit-learn if
+# OpenDP is loaded by the first draw, because plans draw no noise. If OpenDP is missing, the import
+# of this module fails, and so no release is paid for. OpenDP's `prelude` would load scikit-learn if
 # scikit-learn is installed.
 if importlib.util.find_spec("opendp") is None:
     raise ModuleNotFoundError("No module named 'opendp'", name="opendp")
@@ -83,7 +83,7 @@ class NoiseSource:
         return int(_noisy_max(len(scores), scale)(scores.tolist()))
 
     def permute_and_flip(self, scores: NDArray[np.int64], scale: float) -> int:
-        """Returns the first candidate, in random order, that passes with chance exp(-gap / scale).
+        """Returns the first accepted candidate in random order; each has chance exp(-gap / scale).
 
         A candidate's gap is its distance below the largest score. The best candidate is always
         accepted, so one visit per candidate suffices. Privacy: epsilon = 2 (sensitivity of every
@@ -111,7 +111,7 @@ class NoiseSource:
     def geometric(self, size: int, scale: float) -> NDArray[np.int64]:
         """Returns one-sided geometric noise: P(z) is proportional to exp(-z / scale) for z >= 0.
 
-        This is discrete Laplace noise conditioned on being >= 0; shape (size,).
+        This is discrete Laplace noise conditioned on being >= 0. The result has shape (size,).
 
         Cost: about 2e-5 s per value.
         """
@@ -131,7 +131,7 @@ class NoiseSource:
                 return drawn
 
     def coin(self, bounds: Callable[[int], tuple[int, int]]) -> bool:
-        """Returns True with exactly the probability p that a sequence of bounds converges to.
+        """Returns True with exactly the probability p to which a sequence of bounds converges.
 
         Compares a uniform number with p, and draws more bits until the bounds decide.
 
@@ -153,12 +153,12 @@ class NoiseSource:
         return secrets.randbits(number)
 
     def signs(self, size: int) -> NDArray[np.float64]:
-        """Returns independent fair signs, shape (size,), float64: for post-processing."""
+        """Returns independent fair signs for post-processing; shape (size,), float64."""
         bits = np.unpackbits(np.frombuffer(secrets.token_bytes((size + 7) // 8), dtype=np.uint8))
         return np.where(bits[:size] == 1, -1.0, 1.0)
 
     def uniforms(self, size: int) -> NDArray[np.float64]:
-        """Returns independent uniform multiples of 2^-53 in [0, 1): for post-processing."""
+        """Returns independent uniform multiples of 2^-53 in [0, 1), for post-processing."""
         words = np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -181,19 +181,20 @@ def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.in
     sampler = _sampler(kind, values.size, scale)
     if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
-    # Noise is not added by the sampler, because it saturates: a clipped sum reveals more.
+    # The sampler does not add the noise to the values, because its sums saturate, and a saturated
+    # sum reveals more.
     noise = np.array(sampler([0] * values.size), dtype=np.int64)
     return values + noise.reshape(values.shape)
 
 
 # Creating a sampler takes two to three times as long as drawing a few values. A sampler keeps no
-# state between draws: neither entropy nor input.
+# state (entropy or input) between draws.
 _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
 def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
-    """Returns a sampler of ``size`` values; None if the scale gives no privacy at all."""
+    """Returns a sampler of ``size`` values; None if the scale is too small to give any privacy."""
     from opendp import domains, measurements, mod
     from opendp.metrics import l1_distance, l2_distance
 

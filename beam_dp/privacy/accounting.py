@@ -1,7 +1,7 @@
 """Calibration of noise to a guarantee, and composition of mechanisms.
 
 Every function rounds so that the stated guarantee stays true (see ``rounding``): losses are rounded
-up. Bisection for a budget returns the end of the last bracket that meets the target.
+up. A bisection for a budget returns the end of its last bracket that meets the target.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _RANGE_MU = Fraction(62665706866, 10**11)
 # Relative margin of every calibrated budget.
 _SAFETY = 1e-12
 # Largest relative error of a few elementary operations. Far above the mean, the logarithm of the
-# normal distribution is nearly 0, and its error is absolute instead.
+# normal CDF is nearly 0, so its absolute error is bounded instead.
 _ROUNDING = 8 * UNIT
 _LEAST_ERROR = 1e-18
-_LEAST_STEP = 1e-8  # for the logarithm of an order; the minimum errs by this step squared
+_LEAST_STEP = 1e-8  # width of the last bracket; the error of the minimum is its square
 _LEAST_DOUBLE = math.ulp(0.0)
 
 
@@ -38,7 +38,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
     """
     shift = epsilon / mu
-    # If mu is small, delta is a small difference of large numbers: round the numbers apart.
+    # If mu is small, delta is a small difference of large numbers: round the two numbers
+    # separately.
     upper = log_normal(mu / 2 - shift + _ROUNDING * (mu / 2 + shift))
     lower = log_normal(-raised(mu / 2 + shift))
     if upper == -math.inf:
@@ -133,7 +134,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     log_delta = math.log(delta)
 
     def epsilon(log_excess: float) -> float:
-        excess = math.exp(log_excess)  # alpha - 1; on a log scale, the minimum is smooth
+        excess = math.exp(log_excess)  # this is alpha - 1; the minimum is smooth on a log scale
         log_excess = math.log1p(excess)
         spent, share = rho * (1 + excess), (log_delta + log_excess) / excess
         tail = math.log1p(1 / excess)
@@ -165,7 +166,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _largest(is_private: Callable[[float], bool]) -> float:
-    """Returns, to double precision, the largest number for which a claim is true, or 0."""
+    """Returns the largest number, to double precision, up to which ``is_private`` is true, or 0."""
     low = 1.0
     while not is_private(low):
         low /= 2
@@ -181,7 +182,7 @@ def _largest(is_private: Callable[[float], bool]) -> float:
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Returns approximately the minimum, between two points, of a function that falls, then rises.
+    """Returns the approximate minimum, between two points, of a function that falls and then rises.
 
     Reference: Kiefer (1953), golden section.
     """

@@ -14,7 +14,7 @@ from beam_dp.errors import InputError, shown
 
 RECORD = "record"
 
-# An epsilon outside this range is a mistake: it protects nothing, or needs impossible noise.
+# An epsilon outside this range is a mistake: it gives no protection, or needs impossible noise.
 MIN_EPSILON, MAX_EPSILON = 1e-300, 1e6
 MAX_RECORDS_PER_UNIT = 2**40
 # With a larger delta, a mechanism may publish a record outright with a real chance.
@@ -26,9 +26,9 @@ MIN_DELTA = 1e-300
 class Neighboring(enum.StrEnum):
     """The relation between two data sets that an observer must not be able to distinguish.
 
-    ``ADD_OR_REMOVE_ONE``: one privacy unit with all its records is added or removed; the number of
-    records is private. ``REPLACE_ONE``: one unit's records are replaced; the number of records is
-    public.
+    ``ADD_OR_REMOVE_ONE``: one privacy unit is added or removed with all its records; the number of
+    records is private. ``REPLACE_ONE``: the records of one unit are replaced; the number of records
+    is public.
     """
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
@@ -42,7 +42,7 @@ class Neighboring(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """A complete differential privacy guarantee: its fields have no defaults.
+    """A complete differential privacy guarantee, whose privacy parameters have no defaults.
 
     Args:
         epsilon: the privacy loss, from 1e-300 to 1e6.

@@ -1,8 +1,8 @@
 """The privacy loss of a release: exact numbers in three measures that add up over releases.
 
-Epsilon and delta do not compose well: two mechanisms with the same (epsilon, delta) can cost very
-different amounts when combined with other releases. So every plan states its privacy loss. The
-ledger adds up these losses, and verification derives the same bounds again from the noise.
+Epsilon and delta do not compose well: two mechanisms with the same (epsilon, delta) can have very
+different costs when combined with other releases. So every plan states its privacy loss. The ledger
+adds up these losses, and verification derives the same bounds again from the noise.
 """
 
 from __future__ import annotations

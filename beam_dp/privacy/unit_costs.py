@@ -24,9 +24,9 @@ def least_overlap(
 ) -> float:
     """Returns a lower bound on the weighted inner product of any two records' residuals.
 
-    That product is the sum over the supports S of precision_S prod over i in S of x_i, where x_i is
-    1 - 1/size_i if the records agree on attribute i, and -1/size_i otherwise: a polynomial in the
-    x_i, which has one pattern of agreement per subset of the attributes.
+    The inner product is the sum over the supports S of precision_S prod over i in S of x_i, where
+    x_i is 1 - 1/size_i if the records agree on attribute i, and -1/size_i otherwise: a polynomial
+    in the x_i, which has one pattern of agreement per subset of the attributes.
 
     Claim. Let p_i be the precision of attribute i alone, and P the symmetric matrix of the
     precisions of pairs, with a zero diagonal. For every vector c for which P + diag(c) is positive
@@ -35,11 +35,12 @@ def least_overlap(
         sum over i of the smaller value of p_i x_i - c_i x_i^2 / 2 at the two possible x_i.
 
     Newton's method with a barrier finds a nearly optimal c. The bound is valid for every c with a
-    positive semidefinite matrix, so c is then raised by more than rounding errors. Each support of
-    three or more attributes is bounded separately: its most negative product is -prod(1 - 1/size_i)
-    / (smallest size_i - 1).
+    positive semidefinite matrix, so c is then raised by more than rounding errors. Each support S
+    of three or more attributes has its own lower bound: its most negative product is -prod(1 -
+    1/size_i) / (smallest size_i - 1).
 
-    By the Cauchy-Schwarz inequality, the product is also at least minus that of equal records.
+    By the Cauchy-Schwarz inequality, the inner product is also at least minus the inner product of
+    two equal records.
 
     ``supports``: distinct sets of attributes, as ascending axes.
     ``precisions``: the weight of each support, >= 0.
@@ -92,7 +93,8 @@ def _best_curvature(single: Vector, pairs: Vector, agree: Vector) -> Vector:
     while weight > _SMALLEST_BARRIER:
         for _ in range(_STEPS):
             values = _values(single, curvature, agree)
-            # A smooth minimum: the probability of each state (agree, differ) per attribute.
+            # The weights of a smooth minimum: a probability for each state (agree, differ) per
+            # attribute.
             lower = values.min(axis=0)
             chances = np.exp((lower - values) / weight)
             chances /= chances.sum(axis=0)
@@ -149,9 +151,9 @@ class UnitCosts:
     """A public limit on the joint cost of the records of one unit.
 
     The cost of a pair of records depends on the attributes in which the two records agree. Two
-    equal records cost ``PARTS``; other pairs cost at most as much, and may cost less than 0. A
-    unit's cost is the sum over all ordered pairs of its records, including each record with itself:
-    n^2 ``PARTS`` for n equal records, and about n ``PARTS`` for n records with little in common.
+    equal records cost ``PARTS``; no pair costs more, and a cost may be negative. A unit's cost is
+    the sum over all ordered pairs of its records, including each record with itself: n^2 ``PARTS``
+    for n equal records, and about n ``PARTS`` for n records with little in common.
 
     ``axes``: the axes of the compared attributes, ascending; at most 20.
     ``pairs``: the cost of two records per pattern of agreement, with one bit per attribute (the
@@ -172,7 +174,7 @@ class UnitCosts:
         return number
 
     def holds(self, other: UnitCosts) -> bool:
-        """Returns whether the pair costs are equal and the other limit is at most this one."""
+        """Returns whether another limit has the same pair costs and is at most this limit."""
         return (
             self.axes == other.axes
             and np.array_equal(self.pairs, other.pairs)
@@ -222,9 +224,9 @@ class UnitCosts:
         costs: NDArray[np.int64],
         done: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns per unit how many of its next 16 records are kept, and its cost with them."""
+        """Returns, per unit, how many of the next 16 records are kept, and the unit's new cost."""
         places = starts[:, None] + np.arange(done + _STEP_RECORDS)
-        # Places beyond the end of a unit repeat its last record and are never kept.
+        # Positions beyond the end of a unit repeat the unit's last record and are never kept.
         np.minimum(places, (starts + lengths - 1)[:, None], out=places)
         patterns = np.zeros((starts.size, _STEP_RECORDS, done + _STEP_RECORDS), np.int32)
         for bit, column in enumerate(codes):

@@ -60,9 +60,9 @@ def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability
     ``variances``: the variances of the requested intervals, in squared records:
     ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
 
-    Accuracy: the bound is true for all intervals at once with probability 1 - beta, by the tails of
-    weighted sums of the strategy's noise. For ``textbook_tree``, the binary tree as published,
-    these sums have at most 2h - 2 nodes.
+    Accuracy: with probability 1 - beta, the bound is true for all intervals together. The proof
+    uses tail bounds for weighted sums of the strategy's noise. For ``textbook_tree``, the binary
+    tree as published, these sums have at most 2h - 2 nodes.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010) and Chan, Shi and Song (2011) for the tree.
     """
@@ -81,11 +81,11 @@ def projection_theorem(
 ) -> Theorem | None:
     """Returns an error bound for the answers of a sketch, if no key has too many records.
 
-    ``largest_count``: a number of records that no key exceeds; public, or a guess.
+    ``largest_count``: an upper limit on the number of records per key; public, or a guess.
     ``failure_probability``: the probability beta, in (0, 1).
 
-    Accuracy: for k queries at once, of at most ``plan.max_sparsity`` keys each; see
-    ``ProjectionBounds``.
+    Accuracy: the bound is for k queries together, with at most ``plan.max_sparsity`` keys per
+    query; see ``ProjectionBounds``.
 
     Returns: The theorem; None for medians and for sketches next to a histogram.
 

@@ -27,7 +27,7 @@ from beam_dp.theorems.theorem import (
     least_integer,
 )
 
-# The compared sizes of small databases, and numbers of rounds, grow by this factor.
+# Ratio of consecutive sizes of small databases, or numbers of rounds, that are compared.
 _GROWTH = 1.1
 
 
@@ -46,11 +46,11 @@ def small_db_theorem(
     ``num_queries``: the number |Q| of distinct queries; at least 3 for ``textbook``.
     ``failure_probability``: the probability beta, in (0, 1).
 
-    Accuracy: with probability 1 - beta, for N records. ``textbook`` is the published theorem
-    solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon N))^(1/3), which treats
-    the size as a real number: rounding it up adds up to 4 ln U / (epsilon a). ``tight`` takes the
-    size m with the smallest bound a N + (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a
-    is the smallest share for which m is enough (see ``best_small_db_size``).
+    Accuracy: the bound is for N records and is true with probability 1 - beta. ``textbook`` is the
+    published theorem solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon
+    N))^(1/3), which treats the size as a real number: rounding it up adds up to 4 ln U / (epsilon
+    a). ``tight`` takes the size m with the smallest bound a N + (2 / epsilon) (ln C(U + m - 1, m) +
+    ln(1 / beta)), where a is the smallest share for which m is enough (see ``best_small_db_size``).
 
     Reference: Dwork and Roth (2014), Theorem 4.5 and Proposition 4.4; Blum, Ligett and Roth (2013).
 
@@ -185,12 +185,13 @@ def mwem_theorem(
 def online_theorem(plan: OnlinePlan) -> Theorem:
     """Returns an error bound for the answers of online multiplicative weights, sparse or not.
 
-    ``plan``: the plan of a run; it decides only whether the number of records is public.
+    ``plan``: the plan of a run, which contains the mechanism, calibration and failure probability.
 
-    Accuracy: for all answers to the first K different queries, with probability 1 - beta. ``tight``
-    is the largest bound of any answer in a run as planned, which includes the cost and the error of
-    a noisy number of records. ``textbook`` is 3 alpha N for the smallest alpha of the published
-    theorem, with continuous noise and, for sparse queries, with ln s + 1 instead of ln|X|.
+    Accuracy: with probability 1 - beta, the bound is true for all answers to the first K different
+    queries. ``tight`` is the largest bound of any answer in a run as planned, which includes the
+    cost and the error of a noisy number of records. ``textbook`` is 3 alpha N for the smallest
+    alpha of the published theorem, with continuous noise and, for sparse queries, with ln s + 1
+    instead of ln|X|.
 
     Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 instead of the printed
     32; Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
@@ -231,7 +232,7 @@ def online_theorem(plan: OnlinePlan) -> Theorem:
 
 
 def run_error(settings: Settings) -> float:
-    """Returns the largest bound of any answer in a run; infinite if updates may run out."""
+    """Returns the largest bound of any answer in a run; infinity if updates may run out."""
     if settings.exhausted_bound is None:
         return math.inf
     return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
@@ -254,8 +255,8 @@ def queries_allowed(
     """Returns the largest number of queries for which a theorem keeps the error in bounds.
 
     A theorem's bound never falls as queries are added, so bisection finds the number. Theorems use
-    its logarithm, so the number may be as large as 10^10,000. Fewer than ``least`` queries count as
-    a part of ``least`` queries.
+    its logarithm, so the number may be as large as 10^10,000. A set of fewer than ``least`` queries
+    is treated as a part of a set of ``least`` queries.
 
     ``theorem_of``: returns the theorem for |Q| queries, from ``least`` to 10^10,000.
     ``target_error``: the largest bound to accept, in records, finite and > 0.
@@ -263,8 +264,8 @@ def queries_allowed(
     ``least``: the smallest number of queries for which the theorem is stated.
 
     Returns:
-        The number, up to 10^15 exactly; beyond, the largest power of ten, at most 10^10,000; 0 if
-        even ``least`` queries have a larger error.
+        The exact number up to 10^15; for a larger number, the largest power of ten, at most
+        10^10,000, that it reaches; 0 if even ``least`` queries have a larger error.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
     how large |Q| may be.
@@ -298,7 +299,7 @@ def queries_allowed(
 
 
 def _power(more: int) -> int:
-    """Returns a power of ten, from 10^15 on."""
+    """Returns a power of ten that is at least 10^15."""
     power: int = 10 ** (_EXACT_POWER + more)
     return power
 
@@ -365,7 +366,8 @@ def early_stop_theorem(
 
     ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
     ``failure_probability``: the probability beta, in (0, 1).
-    ``num_rounds``: T, the rounds; by default those with the smallest bound, up to 100,000.
+    ``num_rounds``: the number T of rounds; the number with the smallest bound, up to 100,000, by
+    default.
 
     Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
     error in the released hypothesis is within the bound. The proof has two parts,
@@ -440,7 +442,7 @@ def _noises(
         try:
             found.append(textbook_mwem.round_noise(guarantee, rounds, stops=True))
         except InputError:
-            # More rounds need more noise.
+            # A larger number of rounds needs more noise.
             if not found:
                 raise
             break

@@ -15,7 +15,7 @@ Calibration = Literal["tight", "textbook"]
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A bound on all errors at once, in records; void at a failure probability of 1 or more."""
+    """A bound on all errors, in records; void if the failure probability is 1 or more."""
 
     theorem: str
     num_records: int
@@ -35,11 +35,11 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Theorem:
-    """A utility theorem for one job, as a function of the number of records, and its inverse.
+    """A theorem on the error of one job as a function of the number of records, and its inverse.
 
     ``name``: the mechanism, the source, and the changes to the published theorem.
     ``error``: the largest error of all answers, in records, as a function of the number of records.
-    The error divided by the number of records must fall as that number grows.
+    The error divided by the number of records must fall when the number of records grows.
 
     Example:
         >>> from beam_dp.theorems.noise import (laplace_theorem)

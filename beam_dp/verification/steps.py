@@ -1,9 +1,9 @@
 """The steps of a mechanism as shown to users, and the conversion of their losses to epsilon.
 
-Each step has a formula, a theorem and numbers. In the conversion all arithmetic errs on the safe
+Each step has a formula, a theorem and numbers. All arithmetic of the conversion errs on the safe
 side: sums and quotients are rational numbers; logarithms, exponentials and the normal distribution
-are computed with at least 60 digits, and results are raised by far more than the largest error. It
-is independent of ``privacy.accounting``, which plans noise.
+are computed with at least 60 digits, and results are raised by far more than the largest error.
+This module is independent of ``privacy.accounting``, which plans noise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
 _TINY = 1e-300
-_LARGEST_MU = 1e5  # a larger mu implies only an epsilon that is too large for a guarantee
+_LARGEST_MU = 1e5  # a mu above this limit only implies an epsilon that is too large for a guarantee
 
 
 @functools.lru_cache(maxsize=256)
@@ -54,7 +54,7 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
     spent, log_delta = max(float(rho), _TINY), math.log(delta)
 
     def epsilon(log_excess: float) -> float:
-        excess = math.exp(log_excess)  # alpha - 1
+        excess = math.exp(log_excess)  # this is alpha - 1
         loss = -(log_delta + math.log1p(excess)) / excess
         return spent * (1 + excess) + loss - math.log1p(1 / excess)
 
@@ -176,7 +176,7 @@ DISCRETE_GAUSSIAN = "Canonne, Kamath and Steinke (2020), Theorem 4; Dong and oth
 BASIC = "Dwork and Roth (2014), Theorem 3.16"
 GAUSSIAN = "Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 3.3"
 ZCDP = "Canonne, Kamath and Steinke (2020), Proposition 7"
-# Per theorem that converts losses: the field of ``Loss``, its symbol, and the formula.
+# For each theorem that converts losses: the field of ``Loss``, its symbol, and the formula.
 _CONVERSIONS = {
     BASIC: ("epsilon", "epsilon", "epsilons add up"),
     GAUSSIAN: (
@@ -357,7 +357,7 @@ def root(square: Fraction) -> str:
 
 
 def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
-    """Returns the proved epsilon at a delta, per theorem."""
+    """Returns, per theorem, the epsilon that is proved at a delta."""
     left = delta - loss.slack
     found = {}
     if left >= 0 and loss.epsilon is not None:
@@ -446,7 +446,7 @@ def excess(epsilon: float, promised: float) -> str:
 
 
 def told_steps(steps: Sequence[Step]) -> str:
-    """Returns one line with the description and the numbers of the first steps."""
+    """Returns the description and the numbers of the first steps in one line."""
     told = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
     if len(steps) > _SHOWN_STEPS:
         told.append(f"and {len(steps) - _SHOWN_STEPS:,} more")

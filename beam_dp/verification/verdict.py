@@ -27,7 +27,7 @@ AGREEMENT = 1e-9
 def check_fields(
     name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Refuses a JSON object with a missing field, or with a field that no check would count."""
+    """Refuses a JSON object with a missing field, or with a field that no check would read."""
     if not isinstance(stated, Mapping):
         raise InputError(name, stated, "must be a JSON object")
     for field in needed:
@@ -94,7 +94,7 @@ class Figures:
 
     @contextlib.contextmanager
     def following(self, name: str) -> Iterator[None]:
-        """Notes a fault if figures are infinite, so that the noise is still judged."""
+        """Records a fault if figures are infinite, so that the noise can still be checked."""
         try:
             yield
         except ArithmeticError:
@@ -164,7 +164,7 @@ class Verification:
     ``epsilon``: the proved epsilon at the promised delta; infinite if no epsilon is proved.
     ``num_figures``: the number of recomputed figures of the card.
     ``faults``: descriptions of false or contradictory claims.
-    ``notes``: descriptions of unusual figures and of figures that could not be recomputed.
+    ``notes``: descriptions of unusual figures, and of figures that could not be recomputed.
     """
 
     kind: str
@@ -209,7 +209,7 @@ def judged(
     beside: Sequence[Step] = (),
     notes: Sequence[str] = (),
 ) -> Verification:
-    """Returns the verdict: the total loss of a release's steps, compared with the promise."""
+    """Compares the total loss of a release's steps with the promise, and returns the result."""
     together, epsilon = total(steps, promise, beside)
     faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:

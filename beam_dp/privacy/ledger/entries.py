@@ -21,7 +21,7 @@ from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.loss import Kind, Loss
 
 _CONDITION = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
-# Other options of a file's URL switch off its locks, or keep it in memory.
+# Any other option in a sqlite URL may switch off the file's locks, or keep the data in memory.
 _OPTIONS_CONDITION = (
     "must be a path of a sqlite file, sqlite:///PATH or sqlite:///file:PATH?mode=ro&uri=true, with"
     " mode ro or rw and no other option"
@@ -57,7 +57,7 @@ def parse_url(text: str) -> sa.URL:
     """Returns the parsed URL of a ledger, with the driver of sqlite or psycopg."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # undecodable bytes from the command line
+    except UnicodeEncodeError:  # the command line contained undecodable bytes
         _refuse_unseen(text)
     if "://" not in text:
         looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
@@ -114,7 +114,7 @@ def holds_secrets(text: str) -> bool:
 
 
 def without_secrets(text: str, url: sa.URL) -> str:
-    """Returns a string, such as a driver's message, with the secrets of a URL removed."""
+    """Returns a string, such as a driver's message, without the secrets of a URL."""
     secrets = [value for key, value in url.query.items() if key not in _PUBLIC]
     for secret in (url.password, *secrets):
         for each in (secret,) if isinstance(secret, str) else secret or ():
@@ -140,7 +140,7 @@ class Origin:
     access to the ledger sees the origin, so it must not reveal anything about records.
 
     ``purpose``: the reason for the release, up to 500 characters; None if it was not given.
-    ``output``: the directory or URL of the release; None if it is not known.
+    ``output``: the directory or URL of the release; None if it is unknown.
     """
 
     who: str = dataclasses.field(default_factory=lambda: system_user())
@@ -210,7 +210,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         check_text("dataset_id", self.dataset_id)
-        # The rules are the same as for a release, but ``declare`` checks the size of delta.
+        # A budget has the rules of a guarantee, except that ``declare`` checks the size of delta.
         checked = Guarantee(
             self.epsilon, self.delta, self.neighboring, self.privacy_unit, 1, allow_large_delta=True
         )
@@ -227,7 +227,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """Proof that one release was paid for. Its loss is rounded up to doubles, as in ledgers."""
+    """Proof that one release was paid for. The loss is rounded up to doubles, as in ledgers."""
 
     dataset_id: str
     number: int
@@ -259,8 +259,8 @@ class LaterToken(Token):
 
     A job that planning accepted can still be refused while its pipeline is built; a refused job
     must cost nothing. Beam pickles a step when the step is added to a pipeline, and again when the
-    pipeline runs. A pickle made before ``pay`` refers to this object in this process; a later
-    pickle contains the token of the entry. A job that runs without payment fails, because its card
+    pipeline runs. A pickle made before ``pay`` refers to this object in this process; a pickle made
+    later contains the token of the entry. A job that runs without payment fails, because its card
     needs the number of the entry.
     """
 
@@ -350,7 +350,7 @@ def over_budget(
     if which is not None and account.admits_slack(loss):
         requested, left = float(filters.cost(which, loss) or 0), float(account.left(which, loss))
         if left < 1e-12 * requested:
-            left = 0.0  # only a rounding error is left
+            left = 0.0  # the remaining budget is only a rounding error
         said.append(f"requested {filters.UNITS[which]} {requested:.6g}, remaining {left:.6g}")
     spenders = sorted(paid, key=lambda token: token.guarantee.epsilon, reverse=True)[:3]
     if spenders:
@@ -363,7 +363,7 @@ def over_budget(
 
 
 def _admitted(account: filters.Account, delta: float, loss: Loss) -> tuple[float, float, str]:
-    """Returns epsilon and delta of a release that fits, and a phrase if its kind is another one."""
+    """Returns epsilon and delta of a release that fits, and a phrase if its kind is different."""
     slack = account.largest_slack(loss) if loss.slack else 0.0
     if slack > 0 and (epsilon := account.largest_epsilon("pure", 0.0)) > 0:
         return epsilon, slack, " for a release that is private except with some probability"

@@ -137,18 +137,18 @@ from beam_dp.privacy.rounding import down, down_to_digits, root_up, up
 Filter = Literal["pure", "zcdp", "gaussian"]
 Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
 
-# The composition of a new budget if its declaration names no other. It never changes later.
+# The composition of a new budget by default. A budget's composition never changes later.
 DEFAULT_COMPOSITION: Composition = "pure_first"
 COMPOSITIONS: tuple[Composition, ...] = ("pure_first", "auto", "zcdp", "gaussian", "with_slack")
 # The proof above needs a largest number of releases and a smallest epsilon.
 MAX_RELEASES = 2**20
 MIN_EPSILON = 1e-6
 
-# The quantity that each filter adds up.
+# Per filter, the name of the quantity that it adds up.
 UNITS: dict[Filter, str] = {"pure": "epsilon", "zcdp": "rho", "gaussian": "mu^2"}
 _NEVER_ADMITTED = (("pure", "gaussian"), ("pure", "zcdp"), ("gaussian", "zcdp"))
 _TYPED = 1 + Fraction(1, 2**50)
-_LEAST_EPSILON = 1e-9  # smaller epsilons count as 0
+_LEAST_EPSILON = 1e-9  # an epsilon below this number counts as 0
 # The largest epsilon that fits is reported slightly below the exact one.
 _ROUNDED_DOWN = 1 - 1e-9
 
@@ -164,7 +164,7 @@ def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
 
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:
-    """Returns what a release adds to a filter's sum, without slack; None if the filter refuses."""
+    """Returns a release's share of a filter's sum, without slack; None if the filter refuses."""
     return {"pure": loss.epsilon, "zcdp": loss.rho, "gaussian": loss.mu_squared}[which]
 
 
@@ -182,7 +182,7 @@ class Account:
     losses: tuple[Loss, ...] = ()
 
     def filters(self, next_loss: Loss | None = None) -> tuple[Filter, ...]:
-        """Returns the filters that apply if this loss comes next; one of them must accept it."""
+        """Returns the filters for a release with this loss; one of the filters must accept it."""
         first = self._first(next_loss)
         if self.slack_limit(next_loss) == self.delta or self._rest < MIN_EPSILON:
             return ("pure",)
@@ -196,7 +196,7 @@ class Account:
         return ("pure", "gaussian" if only_gaussian else "zcdp")
 
     def slack_limit(self, next_loss: Loss | None = None) -> float:
-        """Returns the part of delta that is kept for slacks, if this loss comes next."""
+        """Returns the part of delta that is kept for slacks if the next release has this loss."""
         half = self.delta / 2
         if self.composition == "with_slack":
             return half
@@ -212,8 +212,8 @@ class Account:
     def largest_slack(self, next_loss: Loss | None = None) -> float:
         """Returns the remaining slack, rounded down to six digits.
 
-        ``next_loss``: the loss that comes next; if it is None, the filter and the part of delta for
-        slacks may still be undecided.
+        ``next_loss``: the loss of the next release; if it is None, the filter and the part of delta
+        for slacks may still be undecided.
         """
         if self._first(next_loss) is None and self.composition != "with_slack":
             return self.delta
@@ -232,7 +232,7 @@ class Account:
 
     @cached_property
     def _counted(self) -> tuple[Loss, ...]:
-        """The losses that the fixed filter adds up; ``pure_first`` skips the first pure ones."""
+        """The losses that the fixed filter adds up; ``pure_first`` skips the first pure losses."""
         if self.composition != "pure_first":
             return self.losses
         return tuple(itertools.dropwhile(_is_pure, self.losses))
@@ -245,7 +245,7 @@ class Account:
 
     @cached_property
     def _rest(self) -> float:
-        """The part of epsilon that is left for the fixed filter."""
+        """The part of epsilon that remains for the fixed filter."""
         return down(Fraction(self.epsilon) - self._before)
 
     def _first(self, next_loss: Loss | None) -> Loss | None:
@@ -301,7 +301,7 @@ class Account:
         return None if spent is None or more is None else spent + more
 
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
-        """Returns the largest epsilon of one more release of a kind, rounded down, or 0."""
+        """Returns the largest epsilon, rounded down, of one more release of a kind, or 0."""
         check_choice("kind", kind, KINDS)
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
@@ -329,7 +329,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # If it were rounded down, a number that a user typed would be refused.
+            # If this number were rounded down, a number that a user typed would be refused.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":
@@ -339,15 +339,16 @@ class Account:
         return gaussian_epsilon(mu, delta) * _ROUNDED_DOWN
 
     def spent_epsilon(self) -> float:
-        """Returns the total epsilon of the releases so far at the budget's delta, rounded up.
+        """Returns the total epsilon of the paid releases at the budget's delta, rounded up.
 
-        The releases so far would guarantee this epsilon if they had been fixed in advance. An
+        The paid releases would guarantee this epsilon if they had been fixed in advance. An
         adaptive sequence of releases only guarantees the budget itself.
         """
         if not self.losses:
             return 0.0
         found = []
-        # If this delta is used, it is at least half of the budget's: else only ``pure`` applies.
+        # If this delta is used, it is at least half of the budget's delta: otherwise only ``pure``
+        # applies.
         delta = down(Fraction(self.delta) - self._slack)
         for which in self.filters():
             spent = self._spent[which]
@@ -384,7 +385,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Returns the largest epsilon, from 0 to 1e6, for which a claim is true, by bisection."""
+    """Returns the largest epsilon from 0 to 1e6 for which a condition is true, by bisection."""
     low, high = _LEAST_EPSILON, MAX_EPSILON
     if not holds(low):
         return 0.0

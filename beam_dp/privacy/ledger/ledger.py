@@ -97,8 +97,8 @@ class Ledger:
     ) -> Dataset:
         """Declares the total budget of a dataset id; creates the ledger if it is missing.
 
-        Args: those of ``Dataset``, and
-            composition: by default the one declared earlier, else ``pure_first``.
+        Args: the arguments of ``Dataset``, and
+            composition: the declared composition by default; ``pure_first`` for a new budget.
             allow_large_delta: allows a delta above 1e-5.
 
         Raises:
@@ -110,7 +110,7 @@ class Ledger:
             epsilon,
             delta,
             privacy_unit,
-            neighboring,  # type: ignore[arg-type]  # a string is accepted
+            neighboring,  # type: ignore[arg-type]  # the relation may be a string
             composition or filters.DEFAULT_COMPOSITION,
         )
         if dataset.delta > MAX_DELTA and not allow_large_delta:
@@ -152,7 +152,7 @@ class Ledger:
             parameters: public parameters, as JSON values.
             origin: the payer, the purpose and the output; by default only the system's user.
 
-        Returns: A token for the transform and for ``mark_released``. The entry is durable.
+        Returns: A token for the transform and for ``mark_released``. The ledger's entry is durable.
 
         Raises:
             OverBudgetError: if the release does not fit the remaining budget.
@@ -179,12 +179,13 @@ class Ledger:
         """Pays for a release with a unique id, unless an entry with this id was already paid.
 
         Use ``spend_once`` for a job that may be restarted and then continues the same release. If
-        several callers use one id, even concurrently, only one pays. An entry keeps its origin.
+        several callers use one id, even concurrently, only one caller pays. An entry keeps its
+        origin.
 
         Privacy: a caller that continues an entry may only complete the release that the entry paid
         for: a second draw of noise is not paid for.
 
-        Args: those of ``spend``, and
+        Args: the arguments of ``spend``, and
             key: the name of the parameter that contains the unique id, a string.
 
         Returns:
@@ -317,7 +318,7 @@ class Ledger:
         return self.account(dataset_id).spent_epsilon()
 
     def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
-        """Returns the largest epsilon of one more release, by default at the budget's delta."""
+        """Returns the largest epsilon of one more release, at the budget's delta by default."""
         account = self.account(dataset_id)
         return account.largest_epsilon(kind, account.delta if delta is None else delta)
 
@@ -440,10 +441,11 @@ def _now() -> str:
 def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> None:
     """Refuses a domain with edges from a release that this budget did not pay for.
 
-    Such edges depend on the records, through a release of epsilon e1. A release of epsilon e2 with
-    these edges is chosen after the first one was seen, so both together are (e1 + e2)-private for
-    people whose records are in both. A ledger computes this sum if both releases are entries of one
-    dataset id. The ledger also knows which draw the first entry paid for.
+    Released edges depend on the records, through a release of epsilon e1. A second release, of
+    epsilon e2, that uses the edges depends on the first release, so by sequential composition the
+    two releases together are (e1 + e2)-private for people whose records are in both. A ledger
+    computes this sum if both releases are entries of one dataset id. The ledger also knows which
+    draw the first entry paid for.
     """
     for source, origin in released_edges(domain):
         if ledger is None:

@@ -1,8 +1,8 @@
 """Database tables of the ledger, in sqlite or PostgreSQL.
 
 Rows are only inserted, never changed or deleted. Releases of a dataset id are numbered 1, 2, ...,
-and (dataset id, number) is the primary key: even if two writers slipped past the lock, only one of
-the writers could insert a given number.
+and (dataset id, number) is the primary key: even if the lock failed and two writers used one
+number, only one writer could insert it.
 
 A write transaction first locks the whole file in sqlite (``BEGIN IMMEDIATE``), or the row of the
 dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). A commit is durable before it returns.
@@ -37,18 +37,18 @@ from beam_dp.privacy.loss import Loss
 
 SCHEMA_VERSION = 2
 CONNECT_SECONDS = 10
-# Added to the wait for a lock, the timeout of a PostgreSQL statement or of an idle transaction.
+# Seconds added to the wait for a lock: the timeout of a PostgreSQL statement or idle transaction.
 STATEMENT_SECONDS = 60
 _CLIENT = {
-    # Closes the connection to a server that has disappeared. The first value is in milliseconds,
-    # the next two are in seconds.
+    # These options close the connection to a server that has disappeared. The first value is in
+    # milliseconds, the next two are in seconds.
     "tcp_user_timeout": 30_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
-    # Without this, the driver returns bytes if the database has no encoding (SQL_ASCII).
+    # Without this option, the driver returns bytes if the database has no encoding (SQL_ASCII).
     "client_encoding": "utf8",
 }
-# A backup lacks the rows of later releases.
+# Advice for a damaged ledger: a backup lacks the rows of later releases.
 FROM_BACKUP = "a backup lacks later releases: restore it, and pay for those releases again"
 
 _CONDITIONS = {
@@ -167,7 +167,7 @@ class Storage:
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[sa.Connection]:
-        """A write transaction, committed at its end. In PostgreSQL, lock ``dataset`` first."""
+        """A write transaction, committed at its end. In PostgreSQL, lock the dataset first."""
         with self._transaction(writes=True, create=create) as connection:
             if create:
                 if not self.is_sqlite:  # sqlite has already locked its file
@@ -207,7 +207,8 @@ class Storage:
 
     @property
     def _statement_seconds(self) -> float:
-        # Longer than the wait for a lock, so that a slow server and a lock have different errors.
+        # This timeout exceeds the wait for a lock, so that a slow server and a lock have different
+        # errors.
         return self.wait_seconds + STATEMENT_SECONDS
 
     def _settings(self) -> list[tuple[str, str]]:
@@ -245,7 +246,8 @@ class Storage:
                 condition = f"must have schema {SCHEMA_VERSION}, {found}"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
-            # Not quick_check, which does not compare indexes with tables: queries read the indexes.
+            # quick_check is not enough: it does not compare indexes with tables, and queries read
+            # indexes.
             (verdict,) = connection.exec_driver_sql("PRAGMA integrity_check(1)").first() or ("",)
             if verdict != "ok":
                 raise LedgerError("ledger", self.name, _CONDITIONS["CORRUPT"])
