@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.queries.sparse import Element
 
-# The largest sum; larger sums are capped. Sketch sums may wrap around 2^64, since all later sums
-# are modulo 2^64, too. The sums here are compared with 0 and a threshold, so they must not wrap.
+# The largest sum; larger sums are capped. Sums of sketches may wrap around at 2^64, because all
+# later sums are modulo 2^64, too. Sums of elements are compared with thresholds and must not wrap.
 MOST = 2**62
 _HALF = 32
 _LOW = 2**_HALF - 1

@@ -17,17 +17,17 @@ from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.summaries.shards import CellCounts, num_blocks, read_shards, write_shards
 
 MAX_CELLS = 2**28  # limit for all tables together: 2 GiB
-# A merged table of this size (512 KiB) still fits in a core's L2 cache.
+# The limit for merged tables: 512 KiB, which fit in a core's L2 cache.
 _MERGED_CELLS = 2**16
 # The joint indices of a chunk of this size stay in the cache, and are small enough for malloc to
-# reuse their memory: arrays of 2^15 int64 were mapped anew for each chunk, at 70 ns per record.
+# reuse their memory: arrays of 2^15 int64 were mapped again per chunk, at 70 ns per record.
 _CHUNK_RECORDS = 2**16
 _COUNTED_CELLS = 3 * 2**24  # 192 MiB; a worker without tables has 300 MiB
-# Measured nanoseconds: to count a record in a table, and the addition for a table far beyond the
-# cache; to clear and sum a cell that a bundle counts; to write, carry and add a cell that it sends.
+# Measured nanoseconds: to count a record in a table; the extra time in a table with far more cells
+# than ``_FAR_CELLS``; to clear and sum a counted cell; to write, transfer and add a sent cell.
 _TABLE_NS, _FAR_NS, _CELL_NS, _SENT_NS = 2.0, 10.0, 2.0, 10.0
 _FAR_CELLS = 2**22
-_BUNDLE_RECORDS = 2**22  # fewer than a runner counts in a second
+_BUNDLE_RECORDS = 2**22  # assumed records per bundle; a runner counts more than this in a second
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,10 +75,10 @@ def merge_tables(
     Counting a record costs about the same in any table that fits in the cache, so tables are
     merged while the merged table has at most ``max_cells`` cells: each table is added to the
     merged table that it enlarges least. A table above the limit is merged only with tables that it
-    contains. The result is in domain order, sorted so that neighbours share first attributes.
+    contains. The result is sorted, so that neighbouring tables share their first attributes.
     """
     sizes = domain.shape
-    # Products may pass every integer type; only those up to max_cells have to be exact.
+    # A product may exceed every integer type; only products up to max_cells must be exact.
     float_sizes = np.array(sizes, np.float64)
     sets = {tuple(sorted(set(domain.axes(names)))) for names in tables}
     # Sorted by size, largest first; tables of equal size by the bit mask of their attributes.
@@ -108,12 +108,12 @@ def _num_cells(domain: Domain, tables: Iterable[tuple[str, ...]]) -> int:
 
 
 def _tables_to_count(domain: Domain, wanted: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns the tables that a bundle counts and that hold all wanted ones, by public sizes alone.
+    """Returns the tables that a bundle counts, from which every wanted table can be summed.
 
-    These are merged tables, or one table of all cells of the domain, whichever costs less time.
-    They take at most 192 MiB or half the memory of the wanted tables, whichever is more. Merging
-    very many small tables can increase the total number of cells; then the limit per merged table
-    is lowered.
+    The returned tables are merged tables, or one table of all cells of the domain, whichever costs
+    less time. The tables take at most 192 MiB or half the memory of the wanted tables, whichever is
+    more. Merging very many small tables can increase the total number of cells; then the limit per
+    merged table is lowered. The choice depends only on sizes, which are public.
     """
     num_wanted = _num_cells(domain, wanted)
     most = min(max(_COUNTED_CELLS, num_wanted), MAX_CELLS)
@@ -145,10 +145,10 @@ def _tables_to_count(domain: Domain, wanted: Sequence[tuple[str, ...]]) -> list[
 class MarginalsAccumulator:
     """Counts many marginals in one pass over the records (an ``Accumulator``).
 
-    A bundle counts fewer, larger tables (``_tables_to_count``). It sends these, or the wanted
-    tables summed from them, whichever have fewer cells.
+    A bundle counts fewer, larger tables (``_tables_to_count``). The bundle sends these tables, or
+    the wanted tables summed from these tables, whichever have fewer cells.
 
-    ``as_cells``: whether it counts cells of the domain faster than codes.
+    ``as_cells``: whether records should be cell indices of the domain rather than codes.
     ``num_cells``: the number of cells of all tables that are sent.
     """
 
@@ -162,12 +162,13 @@ class MarginalsAccumulator:
         self._dtypes = [np.min_scalar_type(size - 1) for size in domain.shape]
         self.as_cells = self._counted == [domain.names]
         masks = [sum(1 << axis for axis in axes) for axes in self._axes]
-        self._held: list[list[tuple[str, ...]]] = [[] for _ in masks]  # by each counted table
+        # For each counted table, the wanted tables that are summed from the counted table.
+        self._held: list[list[tuple[str, ...]]] = [[] for _ in masks]
         for names, axes in zip(self.tables, axes_of, strict=True):
             mask = sum(1 << axis for axis in axes)
             self._held[next(i for i, all_of in enumerate(masks) if not mask & ~all_of)] += [names]
-        # Of the arrays that are sent: each counted table, or the wanted ones, one after the other:
-        # many small tables are then few shards.
+        # The sizes of the sent arrays: each counted table, or one array with all wanted tables,
+        # so that many small tables are few shards.
         self._sizes = [_num_cells(domain, [names]) for names in self._counted]
         num_wanted = _num_cells(domain, self.tables)
         self._sends_counted = sum(self._sizes) <= num_wanted
@@ -192,7 +193,7 @@ class MarginalsAccumulator:
                 column[start:stop].astype(dtype, copy=False)
                 for column, dtype in zip(codes, self._dtypes, strict=True)
             ]
-            only_cell = np.zeros(len(narrow[0]), np.uint8)  # of a table without attributes
+            only_cell = np.zeros(len(narrow[0]), np.uint8)  # index in a table without attributes
             for counts, axes in zip(state, self._axes, strict=True):
                 columns = [only_cell, *(narrow[axis] for axis in axes)]
                 counts.add(joint_index(columns, [1, *(shape[axis] for axis in axes)]))

@@ -15,9 +15,9 @@ from beam_dp.summaries.shards import read_shards, write_shards
 
 Signs = DenseSigns | BlockSigns
 
-# The limit because a worker keeps all sums in memory: 512 MiB.
+# A worker keeps all sums in memory: at most 512 MiB.
 MAX_PROJECTION_WIDTH = 2**26
-# The hash is fastest on thousands of keys at once, and larger batches contain more repeated keys.
+# The hash is fastest on thousands of keys per call; larger batches contain more repeated keys.
 _PENDING_KEYS = 2**18
 
 
@@ -32,7 +32,7 @@ class Projection:
 
 
 class ProjectionState:
-    """The sums so far, and the pending keys, which are hashed together later."""
+    """The sums for the keys hashed so far, and the pending keys, which will be hashed together."""
 
     def __init__(self) -> None:
         self.sums: NDArray[np.int64] | None = None
@@ -100,7 +100,7 @@ def within_squared_norm(
     row_width: int,
     max_squared_norm: int,
 ) -> KeyBatch:
-    """Returns the records of each unit before the first record that takes its sketch over a limit.
+    """Returns the records of each unit before the first record that takes the sketch over a limit.
 
     All records of a unit must be in one batch, in an order that depends only on the unit's own
     records, such as sorted by encoded values. Then the kept records of a unit depend only on the

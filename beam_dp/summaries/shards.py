@@ -25,7 +25,7 @@ class Accumulator(Protocol[Batch, State, Summary]):
 
     Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
     the summary depends only on the multiset of records, not on batches, order or shards; and the
-    summary of no batches has the same shape as any other.
+    summary of zero batches has the same shape as every other summary.
 
     Workers send a state as shards: pairs of a block number and bytes, which are added block by
     block, in any order. The maximum number of blocks is public. A state that was passed to
@@ -113,7 +113,7 @@ def shard_length(shard: bytes) -> int:
 
 
 def sum_shards(shards: Iterable[bytes]) -> NDArray[np.int64]:
-    """Returns the sum of shards of one block, with the length of the longest shard."""
+    """Returns the sum of shards of one block, as an array as long as the longest shard."""
     parts = list(shards)
     total = np.zeros(max(map(shard_length, parts), default=0), np.int64)
     for shard in parts:
@@ -148,10 +148,10 @@ def _narrowest(counts: NDArray[Any]) -> tuple[str, int]:
     return "u", next(width for width in (1, 2, 4, 8) if largest < 256**width)
 
 
-# Up to this size, an array of all cells (16 MiB) costs a bundle less than sorting its records.
+# Up to this size (16 MiB), an array of all cells costs a bundle less time than sorting its records.
 _SMALL_CELLS = 2**22
-# Up to this size (256 MiB), an array is made once a bundle has a record for every 32 cells: reading
-# all cells, at 1.5 ns each, then takes less time than sorting the records, at 50 ns each.
+# Up to this size (256 MiB), an array is created once a bundle has a record for every 32 cells: from
+# then on, reading all cells (1.5 ns per cell) is faster than sorting records (50 ns per record).
 _ARRAY_CELLS = 2**26
 _CELLS_A_RECORD = 32
 _PENDING_RECORDS = 2**21
@@ -162,14 +162,15 @@ _NONE = np.empty(0, np.int64)
 class CellCounts:
     """Exact counts of integer cells.
 
-    Small tables are one array from the first record on. Large tables store new records, and the
-    distinct cells seen before them, sorted, so that a bundle of few records over 2^28 cells stays
-    small. They become an array when this costs less time or takes no more memory.
+    Small tables are one array from the first record on. Large tables store the cells of new
+    records, and the sorted distinct cells of earlier records, so that a bundle of few records over
+    2^28 cells stays small. A large table becomes an array once an array costs less time or takes no
+    more memory.
     """
 
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
-        # With half the width of the final counts, more counts fit in the cache.
+        # 32-bit counts, half as wide as the final counts: more counts fit in the cache.
         self._array: NDArray[Any] | None = None
         if num_cells <= _SMALL_CELLS:
             self._array = np.zeros(num_cells, np.uint32)
@@ -187,15 +188,15 @@ class CellCounts:
         if self._array is not None:
             if self._num_records > _MAX_NARROW:
                 self._array = self._array.astype(np.int64, copy=False)
-            # np.add.at is faster than np.bincount, which allocates a table per call; but only with
-            # an increment of the table's own type.
+            # np.add.at is faster than np.bincount, which allocates a table per call, but only if
+            # the increment has the table's own type.
             np.add.at(self._array, cells, self._array.dtype.type(1))
             return
         self._pending.append(cells)
         self._num_pending += cells.size
         if self.num_cells <= min(_ARRAY_CELLS, _CELLS_A_RECORD * self._num_records):
             self.array()
-        # Every flush sorts the known cells again, so wait until their number can have doubled.
+        # Every flush sorts the known cells again, so wait until the number of cells may double.
         elif self._num_pending >= max(_PENDING_RECORDS, self._cells.size):
             self._count_pending()
             if 4 * self._cells.size >= self.num_cells:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ReadError(RuntimeError):
-    """An input file is damaged, missing or has another schema; shows only public names."""
+    """An input file is damaged or missing, or its schema differs; the message quotes no records."""
 
 
 class SetupError(RuntimeError):

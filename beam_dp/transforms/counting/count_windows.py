@@ -107,8 +107,8 @@ class CountLimited(beam.PTransform):
     """Counts at most k records of each privacy unit in a window, and in at most c of P windows.
 
     ``domain``: the universe, with at most 2^28 cells.
-    ``unit_costs``: the cost limits of a unit in each window; None if only the number of records is
-    limited.
+    ``unit_costs``: the cost limits of a unit in each window; None to limit only the number of
+    records.
     ``num_partitions``: the number of keys in the shuffle, a power of two up to 2^16. A worker must
     have enough memory for a window of a partition, and for windows that arrive out of order.
 
@@ -119,9 +119,8 @@ class CountLimited(beam.PTransform):
     a function of the unit's own records (``keep_windows``, ``select_records``), in order of
     windows. So a replay counts the same records, in agreement with windows released before.
 
-    A partition of units has one pane per window, which may be empty. So every pane arrives exactly
-    once, and a state with the number of the next window puts panes in order, on any runner, without
-    timers or clocks.
+    A partition of units has exactly one pane per window, even if the pane is empty. So a state with
+    the number of the next window puts the panes in order, on any runner, without timers or clocks.
 
     Input: Arrow batches in the global window. Output: shards of histograms in the global window,
     with timestamps just before their windows close.
@@ -137,7 +136,7 @@ class CountLimited(beam.PTransform):
     def expand(
         self, batches: beam.PCollection[pa.RecordBatch]
     ) -> beam.PCollection[tuple[int, bytes]]:
-        """Splits records by unit and window, puts windows in order, selects and counts records."""
+        """Splits records by unit and window, then selects and counts records in window order."""
         partitions = self.num_partitions
         encode = beam.ParDo(_Encode(self.domain, self.horizon, self.unit, self.times))
         send = _SendPanes(RecordWords(self.domain), self.horizon)
@@ -168,7 +167,7 @@ def _empty_panes(partitions: int, _: int) -> Iterator[tuple[int, bytes]]:
 
 
 class _NumberPane(beam.DoFn):
-    """Adds the number of its window to a pane."""
+    """Adds the window number to each pane."""
 
     def __init__(self, windows: BeamWindows) -> None:
         self.windows = windows
@@ -222,8 +221,8 @@ class _SendPanes:
 class _CountInOrder(beam.DoFn):
     """Selects and counts the records of a partition, window by window.
 
-    The state of a partition consists of the next window, the rows and numbers of panes that
-    arrived out of order, and the windows in which each unit was counted.
+    The state of a partition consists of the next window's number, the rows and window numbers of
+    the panes that arrived out of order, and the windows in which each unit was counted.
     """
 
     NEXT = ReadModifyWriteStateSpec("next", beam.coders.VarIntCoder())
@@ -260,7 +259,7 @@ class _CountInOrder(beam.DoFn):
             return
         here = {due: list(rows)}
         numbers = set(waiting.read())
-        if due + 1 in numbers:  # otherwise does not read the waiting rows, which may be many
+        if due + 1 in numbers:  # otherwise skip reading the waiting rows, which may be many
             here = {**here, **{window: [] for window in numbers}}
             for window, each in early.read():
                 here[window].append(each)
@@ -319,12 +318,12 @@ class CountWindows(beam.PTransform):
     per window, with a timestamp just before the window closes, so that no runner drops it as late.
     An additional empty table per window ensures that windows without records have an output. Which
     records count depends on the times of the records (``windows.counted_windows``); the watermark
-    only determines when a window is complete. The watermark must be a lower bound of future
-    arrivals: Beam drops some records that arrive behind the watermark.
+    only determines when a window is complete. The watermark must not exceed the arrival of any
+    later record: Beam drops some records whose arrival is behind the watermark.
 
     ``domain``: the universe, with at most 2^28 cells; records outside are silently left out.
-    ``unit_costs``: the plan's cost limits of a unit in each window; None if only the number of
-    records is limited.
+    ``unit_costs``: the plan's cost limits of a unit in each window; None to limit only the number
+    of records.
     ``num_partitions``: the number of partitions of units (``CountLimited``); by default 8 to 64,
     fewer if there are many windows.
 
@@ -368,7 +367,7 @@ class CountWindows(beam.PTransform):
         self.unit_costs = unit_costs
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[WindowShards]:
-        """Counts records per bundle or limited by unit, adds empty tables, and adds up tables."""
+        """Counts the records (of at most k per unit, if limited) and adds up tables per window."""
         others = {self.event_time: "event_time", self.arrival: "arrival"}
         times = self.event_time, self.arrival
         batches = records | "Batches" >> DomainBatches(
@@ -403,7 +402,7 @@ class SumTables(beam.PTransform):
         self.num_blocks = num_blocks(num_cells)
 
     def expand(self, shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[WindowShards]:
-        """Adds up blocks, numbers windows, and groups blocks unless tables have only one block."""
+        """Adds up blocks, adds window numbers, and groups the blocks of each table with several."""
         blocks, is_whole = add_shards(shards), self.num_blocks == 1
         numbered = blocks | "Number" >> beam.ParDo(_NumberBlock(self.windows, is_whole))
         return numbered if is_whole else numbered | "Group" >> beam.GroupByKey()
@@ -417,8 +416,8 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
 class _CountBundle(beam.DoFn):
     """Counts the records of a bundle in one table of all windows; outputs counts at its end.
 
-    Records need not be sorted by window: records of a bundle are close in time, so their cells are
-    close in memory.
+    Sorting records by window is unnecessary: the records of a bundle are close in time, so their
+    cells are close in memory.
     """
 
     domain: Domain
@@ -447,7 +446,7 @@ class _CountBundle(beam.DoFn):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _NumberBlock(beam.DoFn):
-    """Adds the number of its window to a block, or to a list if tables have only one block."""
+    """Adds the window number to each block, or to a list of the block if tables have one block."""
 
     windows: BeamWindows
     is_whole: bool

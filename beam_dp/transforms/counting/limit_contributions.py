@@ -34,7 +34,7 @@ from beam_dp.summaries.projection import within_squared_norm
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
-# No element is longer than this, even if all records are of one unit or records have many words.
+# The largest element, even if all records are of one unit or records have many words.
 _ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
 _BATCH_RECORDS = 2**16  # counting many tables takes twice as long with short batches
@@ -44,7 +44,7 @@ Send = Callable[[int, np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]], Iter
 class LimitContributions(beam.PTransform):
     """Keeps at most k records of each privacy unit.
 
-    ``cost_limit``: the cost limit of each unit; None if only the number of records is limited.
+    ``cost_limit``: the cost limit of each unit; None to limit only the number of records.
     ``num_partitions``: the number of keys in the shuffle, a power of two up to 2^16; a worker must
     have enough memory for a partition.
 
@@ -137,7 +137,7 @@ class PartitionUnits(beam.DoFn):
         if self._num_buffered < _BUFFERED_RECORDS:
             return ()
         self._add_up()
-        # Keeps buffering if many records were identical; otherwise buffering more gains nothing.
+        # Continues buffering if many records were identical; otherwise sends the buffer.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages

@@ -49,8 +49,8 @@ class EncodeRecords(beam.PTransform):
 
     Records outside the domain and records without a unit are silently left out, because their
     number is private. Encoding comes before contributions are limited, so that a unit's records
-    outside the domain do not push out its records inside. The remaining records of a unit still
-    depend only on the unit's own records.
+    outside the domain do not displace its records inside. Which records of a unit remain still
+    depends only on the unit's own records.
 
     ``as_cells``: whether to encode as cell indices (the domain must have an index) or as codes.
 
@@ -81,9 +81,9 @@ class EncodeRecords(beam.PTransform):
 
 
 class DomainBatches(RecordBatches):
-    """``RecordBatches`` with the columns of a domain, of the privacy unit, and other columns.
+    """``RecordBatches`` with the columns of a domain, of the privacy unit, and additional columns.
 
-    ``others``: the arguments that name the other columns, keyed by column.
+    ``others``: maps each additional column to the argument that names the column.
     """
 
     def __init__(
@@ -207,8 +207,8 @@ class _EncodeKeys(beam.DoFn):
 class Summarise(beam.PTransform):
     """Reduces encoded records to a summary: first per bundle, then per block in a tree.
 
-    Output: (block, shard) pairs for ``accumulator.from_shards``, at most one pair per block; empty
-    without records. The shards are as secret as the records.
+    Output: (block, shard) pairs for ``accumulator.from_shards``, at most one pair per block, and no
+    pairs without records. The shards are as secret as the records.
     """
 
     def __init__(self, accumulator: Accumulator[Any, Any, Any]) -> None:
@@ -291,8 +291,8 @@ def limited_records(
     """Returns at most k records per unit inside a domain, and shards that count left-out records.
 
     Records inside and outside the domain are limited separately. The kept records of either kind
-    are a function of the unit's own records of that kind, so records outside the domain do not push
-    out records inside.
+    are a function of the unit's own records of that kind, so records outside the domain do not
+    displace records inside.
 
     ``unit_costs``: the plan's cost limits, which apply only to records inside the domain.
     ``left_out``: the plan for counting records outside the domain; None to leave them uncounted.
@@ -376,7 +376,7 @@ class _MergeBundle(beam.DoFn):
         counts = ElementCounts.of(self._batches)
         self._batches = [KeyBatch(counts.elements, counts.counts)]
         self._num_buffered = len(counts.elements)
-        # Keeps buffering if many elements were equal; otherwise buffering more gains nothing.
+        # Continues buffering if many elements were equal; otherwise outputs the sums.
         return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
 
     @withhold_messages

@@ -42,7 +42,7 @@ from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
-# Runners on one machine, so that all steps access the same folders.
+# Runners that use only one machine, so that all steps access the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
 
@@ -54,16 +54,16 @@ class AnswerQueries(beam.PTransform):
     budget is spent when the job is submitted, regardless of the number of queries. The counts are
     computed as in ``ReleaseSyntheticDatabase``, and are as secret as the records.
 
-    Bounded queries are answered by one step, as a release is drawn: all its answers have one
-    random ``run_id``, and ``WriteAnswers`` commits one run. Unbounded queries are answered under
-    one key, in order of arrival. Beam promises that the state of the run commits together with the
-    answers of a bundle, or not at all. So a retried bundle starts from the state before the bundle,
-    and its first answers are discarded. A runner that shows the outputs of a bundle and then
-    discards its state breaks the guarantee.
+    One step answers all bounded queries: these answers have one random ``run_id``, and
+    ``WriteAnswers`` commits one run. Unbounded queries are answered under one key, in order of
+    arrival. Beam promises that the state of the run and the answers of a bundle commit together or
+    not at all. So a retried bundle starts from the state before the bundle, and the answers of its
+    first attempt are discarded. A runner that shows the outputs of a bundle and then discards the
+    state breaks the guarantee.
 
-    The state of a stream contains the noisy threshold, which is secret: together with the
-    threshold, the answers reveal more than the guarantee allows. Protect checkpoints and snapshots
-    like the records. A job that is started twice from one snapshot spends the budget twice.
+    The state of a stream contains the noisy threshold, which is secret: answers and threshold
+    together reveal more than the guarantee allows. Protect checkpoints and snapshots like the
+    records. Starting a job twice from one snapshot spends the budget twice.
 
     Args:
         plan: a plan from ``plan_private_mw``.
@@ -74,7 +74,7 @@ class AnswerQueries(beam.PTransform):
             under its ``run_id``, as ``save_private_mw`` does. Keep the saved run whose answers were
             written, and remove the folder.
         resume: the folder of a saved run that bounded queries continue, without spending budget.
-            A saved state can be used only once and is used up before the first answer, so a
+            A saved state can be used only once and counts as used before the first answer, so a
             retried attempt fails.
         ledger: the URL of the ledger that paid for the resumed run, if any.
 
@@ -264,7 +264,7 @@ class _AnswerStream(beam.DoFn):
         log: Any = _LOG,
     ) -> Iterator[one_worker.AnswerBatch]:
         known = head.read()
-        # Not cached while answering: after a failure, the cached run would be ahead of the state.
+        # No run is cached while answering: after a failure, it would be ahead of the state.
         kept, self._kept = self._kept, None
         if known is None:
             run_id, number = self._noise.draw_id(), 0
@@ -292,11 +292,11 @@ class _AnswerStream(beam.DoFn):
 
 
 class AnswerWorkload(beam.PTransform):
-    """Answers a workload of linear queries at once, or only the queries with the largest answers.
+    """Answers all queries of a linear workload, or only the queries with the largest answers.
 
     Privacy: the output satisfies ``plan.guarantee``, as described in ``draw_workload_answers`` and
     ``draw_top_queries``. Noise is drawn once, by one step before a ``Reshuffle``. A repeated draw
-    has another ``run_id``, and ``WriteAnswers`` commits only one draw.
+    has a different ``run_id``, and ``WriteAnswers`` commits only one draw.
 
     Args:
         plan: a plan from ``plan_workload_answers`` or ``plan_top_queries``.
@@ -370,7 +370,7 @@ def _workload_answers(
     return one_worker.answer_batches(noise.draw_id(), public, rows)
 
 
-# Fingerprints only need the sixteen bytes of the hash key, not more independence.
+# Fingerprints need only the sixteen bytes of the hash key, without further independence.
 _INDEPENDENCE = 1
 
 
@@ -380,8 +380,8 @@ class AnswerSparseQueries(beam.PTransform):
     Privacy: all answers of one job together satisfy ``plan.guarantee``, as in ``AnswerQueries``,
     for records whose unit is ``plan.guarantee.privacy_unit``. A record counts for one key. The
     counts of keys are computed as in ``ReleaseProjection``, and are as secret as the records. One
-    step, with the counts as a side input, answers all queries. All its answers have one random
-    ``run_id``, and ``WriteAnswers`` commits one run.
+    step, with the counts as a side input, answers all queries. All answers of the step have one
+    random ``run_id``, and ``WriteAnswers`` commits one run.
 
     Args:
         plan: a plan from ``plan_sparse_mw``.
@@ -399,7 +399,7 @@ class AnswerSparseQueries(beam.PTransform):
     Output: ``AnswerBatch`` elements of a few MB. A refused query results in a row with an
     ``error``, spends no budget, and does not stop the run.
 
-    Cost: 16 bytes per distinct key in the memory of one worker; 5 microseconds per element asked.
+    Cost: 16 bytes per distinct key in the memory of one worker; 5 microseconds per queried element.
     """
 
     def __init__(

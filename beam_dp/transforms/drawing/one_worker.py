@@ -37,7 +37,7 @@ class AnswerBatch(NamedTuple):
     num_batches: int | None = None
 
 
-# The largest number of characters in an element, and the characters per row beyond the query.
+# The maximum number of characters per element, and the characters that a row adds to its query.
 ELEMENT_TEXT = 2**21
 _ROW_TEXT = 512
 
@@ -70,7 +70,7 @@ def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
 
 
 def each_query(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yields the queries in single queries and lists; numbered lists come first, by number."""
+    """Yields queries given as single queries and lists; numbered lists come first, by number."""
     others: list[Any] = []
     numbered: list[tuple[int, list[Any]]] = []
     for element in elements:
@@ -97,7 +97,7 @@ RELEASE_SHARD_BYTES = 2**23
 
 
 class Draw(beam.DoFn):
-    """The only step that draws noise; ``drawing`` maps noise and side inputs to public values."""
+    """The only step that draws noise: ``drawing`` maps noise and side inputs to public values."""
 
     def __init__(self, drawing: Callable[..., Iterable[Any]]) -> None:
         self.drawing = drawing
@@ -123,13 +123,13 @@ def draw_once(
 ) -> beam.PCollection[Any]:
     """Returns the values that one step draws from one public element, after a ``Reshuffle``.
 
-    ``sides``: the side inputs of the step; None is passed on unchanged. Counts are side inputs, so
-    that even an empty collection of records results in a release.
+    ``sides``: the side inputs of the step; an entry of None is passed on as None. Counts are side
+    inputs, so that even an empty collection of records results in a release.
     ``min_ram``: the bytes of memory requested from the runner, a public number.
 
     Steps with a resource hint run in a separate environment, and a runner fuses only steps in the
-    same environment. The input element and the ``Reshuffle`` have the same hint as the step, so
-    that stages are the same as without the hint.
+    same environment. So the input element and the ``Reshuffle`` have the step's hint, too, and the
+    hint does not change the stages.
     """
     given = [side if side is None else beam.pvalue.AsIter(side) for side in sides]
     draw = beam.ParDo(Draw(drawing), *given).with_output_types(output_type)

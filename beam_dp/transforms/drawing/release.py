@@ -113,7 +113,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release
-    of the same shape as any other.
+    of the same shape as any other input.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ def _released_database(
 
 
 def _log_progress(step: str, done: int, total: int) -> None:
-    """Logs the public progress of a step, for programs to display; one-part steps by name only."""
+    """Logs the progress of a step, which is public; if ``total`` is 1, logs only the name."""
     text = step if total == 1 else f"{step}: {done} of {total}"
     logging.getLogger("beam_dp.progress").info("%s", text)
 
@@ -195,8 +195,8 @@ class ReleaseIntervals(ReleasePlannedIntervals):
     drawn once, by one step before a ``Reshuffle``; see ``ReleaseSyntheticDatabase``.
 
     The transform reads only the columns of the attribute and of the privacy unit: other columns,
-    and impossible combinations of the domain, leave no record out. Records whose level is "other"
-    or null have no place in the order: they count towards a unit's limit, but in no interval.
+    and impossible combinations of the domain, do not exclude records. A record whose level is
+    "other" or null has no place in the order: it counts towards a unit's limit, but in no interval.
 
     Args:
         domain: a domain that has the attribute; values outside are silently left out.

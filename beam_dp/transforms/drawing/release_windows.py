@@ -88,7 +88,7 @@ class ReleaseWindows(beam.PTransform):
     ``plan.guarantee``, as described in ``plan_window_tables``. The distributed part computes the
     exact histogram of each window (``CountWindows``), which is as secret as the records. The
     histogram is a function of the records and their arrivals. For the same files, it is the same in
-    a stream, in batch and after a replay, if no file appeared late. The promise requires this,
+    a stream, in batch and after a replay, if no file appeared late. The guarantee depends on this,
     so a job that continues a horizon compares the files that were read (``SeenFiles``). A window is
     drawn by one step, and the first committed draw is its release (``commit_draw``): a draw that a
     replay repeats is discarded unseen, and a committed window is not drawn again. Windows without
@@ -187,7 +187,7 @@ class ReleaseWindows(beam.PTransform):
 
 
 def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
-    """Yields a collection and all collections from which it was computed."""
+    """Yields a collection, and all collections from which the collection was computed."""
     left, met = [records], set()
     while left:
         each = left.pop()
@@ -198,10 +198,10 @@ def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:
-    """Refuses Flink checkpoints that lose records which a bundle has read but not yet output.
+    """Refuses Flink checkpoints that lose the records that a bundle has read but not yet output.
 
-    Several jobs with such checkpoints succeeded, with records missing. Only Flink's job server
-    defines these flags.
+    Several jobs with these checkpoints succeeded, but records were missing. Only Flink's job server
+    defines the flags for checkpoints.
     """
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     interval, finishes = "checkpointing_interval", "finish_bundle_before_checkpointing"
@@ -224,7 +224,7 @@ class _DrawEach(beam.PTransform):
     place: _Place
 
     def expand(self, tables: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
-        """Draws and commits in one stage, so that a retried stage finds committed releases."""
+        """Draws and commits in one stage, so that a retried stage finds the committed releases."""
         draw = beam.ParDo(_Draw(self.plan, self.horizon_id, self.draw, self.place))
         commit = beam.ParDo(_Commit(self.place))
         min_ram = worker_bytes(self.plan, self.plan.workload.domain.num_cells)

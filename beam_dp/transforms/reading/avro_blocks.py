@@ -105,7 +105,7 @@ def _base(kind: Schema) -> str:
 
 
 def _meaning(kind: Schema, is_alone: bool) -> Kind:
-    """Returns the kind of the values; two integer types in a union are not read as times."""
+    """Returns the kind of the values; integers of a union of two integer types are not times."""
     stored = _stored(kind)
     if isinstance(kind, str) or stored not in (Kind.TEXT, Kind.NUMBER):
         return stored
@@ -146,7 +146,7 @@ def _check_json_depth(schema: Schema) -> None:
 
 
 def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int:
-    """Returns how deep a type is nested; ``depths`` has the named types, None if not known yet."""
+    """Returns how deep a type is nested; ``depths`` maps type names to depths (None: unknown)."""
     if isinstance(kind, str):
         known = 0 if kind in _PRIMITIVES else depths[kind]
         if known is None:
@@ -245,7 +245,10 @@ def range_batches(
     columns: Sequence[str],
     times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields records of the blocks whose sync marker starts in a range, once for any ranges."""
+    """Yields records of the blocks whose sync marker starts in a range.
+
+    Ranges that cover a file yield each record once, wherever the ranges are cut.
+    """
     first = header.length - SYNC_BYTES
     if start <= first:
         start = first
@@ -311,7 +314,7 @@ def _times(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
-    """Returns the bytes between the first marker and the first marker at ``length`` or later."""
+    """Returns the bytes from the first sync marker to the first one at ``length`` or later."""
     data = bytearray()
     while True:
         chunk = file.read(_CHUNK_BYTES)

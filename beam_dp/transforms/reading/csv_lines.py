@@ -69,7 +69,7 @@ def _names(line: bytes) -> list[str]:
 
 
 def _line_end(head: bytes) -> int | None:
-    """Returns the position of the second line; a final CR may be the first half of a CRLF."""
+    """Returns the position of the second line; a CR that ends ``head`` may be half of a CRLF."""
     ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
     if not ends:
         return None
@@ -203,7 +203,7 @@ def _read(
 
 
 def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
-    """Splits a block into lines that all parsers read the same way, and lines with odd quotes.
+    """Splits a block into lines that all parsers read alike, and lines with irregular quotes.
 
     A line is regular if its quotes open after a comma or the line's start, close before a
     comma or the line's end, and are doubled in between. Then no parser state outlives the line.
@@ -272,7 +272,7 @@ def _only_surrounds(data: NDArray[np.uint8]) -> bool:
 
 
 def _join(parts: Sequence[bytes]) -> bytes:
-    """Joins whole lines, without merging a final CR and the LF of another line into one end."""
+    """Joins whole lines, so that a final CR and the LF of the next line stay two line ends."""
     joined: list[bytes] = []
     for part in parts:
         if joined and part.startswith(b"\n") and joined[-1].endswith(b"\r"):

@@ -26,8 +26,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dp.encoding.column_types import ColumnType
 from beam_dp.transforms.errors import FileError, ReadError
 
-# Compressed bytes expanded at once: .zst may grow 30,000-fold and .bz2 a million-fold, so one long
-# run of a letter in a record could exhaust a worker's memory.
+# The number of compressed bytes per decompression call: .zst may grow 30,000-fold and .bz2 a
+# million-fold, so a record that repeats one letter could exhaust a worker's memory.
 _CHUNK_BYTES = 2**8
 _ZSTANDARD_WINDOW = 2**31  # as in Beam
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
@@ -116,7 +116,7 @@ _BATCH_RECORDS = 2**16  # so that columns of a Parquet batch stay in the cache d
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """The columns to read, None for all, and those with integers (CSV) or times (Avro)."""
+    """The columns to read (None for all), and the columns with integers (CSV) or times (Avro)."""
 
     columns: Sequence[str] | None = None
     integers: Collection[str] = ()
@@ -290,7 +290,7 @@ def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields batches in order; a thread reads the next batch while the caller uses the last."""
+    """Yields batches in order; a thread reads the next batch while the caller uses this batch."""
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(next, batches, None)
         while (batch := pending.result()) is not None:

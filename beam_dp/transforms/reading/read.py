@@ -131,7 +131,7 @@ def _folder(pattern: str) -> str:
 
 _CHECKED_FILES = 64
 _MICROSECONDS = 10**6
-_NAMED_FILES = 1000  # up to this number the job graph contains the file names, else the pattern
+_NAMED_FILES = 1000  # with more files, the job graph contains the pattern instead of file names
 
 
 class ReadRecords(RecordSource):
@@ -206,7 +206,7 @@ class ReadRecords(RecordSource):
         for path, known in self.schemas.items():
             if column not in known:
                 near = nearest_known(column, known, list_all=self.file_format != "csv")
-                # If a CSV file lacks its header, the known names are the values of a record.
+                # If a CSV file lacks its header, the names in ``known`` are the values of a record.
                 near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
             if known.count(column) > 1:
@@ -362,9 +362,9 @@ class Reading:
 class _LateReading:
     """Pickles as the result of ``reader.reading`` at the time of pickling.
 
-    This is the only choice that is made after construction. A pipeline is built starting from its
-    sources, so the columns that releases need are known only when the graph is complete and its
-    steps are pickled for the workers.
+    Only the choice of columns happens after construction. A pipeline is built from its sources on,
+    so the columns that releases need are known only when the graph is complete and its steps are
+    pickled for the workers.
     """
 
     def __init__(self, reader: ReadRecords, records: beam.PCollection[pa.RecordBatch]) -> None:

@@ -34,13 +34,13 @@ class ReadArrivals(read.ReadRecords):
     minus ``settle`` and never depends on times of events. So files must be written elsewhere and
     moved into the folder complete, at most ``settle`` after their modification time.
 
-    If the folder is read again from the start, files have the same arrivals. A copy or a restored
-    backup must keep the times of files (``cp -p``).
+    If the folder is read again from the start, files have the same arrival times. So a copy or a
+    restored backup must keep the modification times of files (``cp -p``).
 
     Privacy: all records of a unit since the start determine which windows the unit's records are
     counted in. So ``ReleaseWindows``, applied to the output, keeps a list of the files. A file that
-    changes stops the job. A file that appears later than ``settle`` never counts. If units are
-    limited over windows, a job can't be continued after a file was removed.
+    changes stops the job. A file that appears later than ``settle`` after its modification never
+    counts. If units are limited over windows, a job can't be continued after a file was removed.
 
     Args:
         pattern: a path or glob on any filesystem that Beam supports.
@@ -107,7 +107,7 @@ class ReadArrivals(read.ReadRecords):
         return None
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads only the files that count on a begun horizon, and records new files."""
+        """Reads only the files that count on the horizon, and adds new files to its list."""
         seen.counted(list(read.timed_files(self.pattern)), may_be_removed=may_be_removed)
         self.polling.seen = seen
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 ARRIVAL = "arrival"
-# An offset beyond every partition; claiming it marks the whole horizon as read.
+# An offset beyond every partition; a step that claims the offset has read the whole horizon.
 _END = 2**62
 _MESSAGES = 10_000  # per poll
 _SECONDS_OF_A_BUNDLE = 1.0
@@ -54,10 +54,10 @@ class ReadKafka(beam.PTransform):
     producers and records can't change. The additional column ``arrival`` contains that time in
     seconds. The watermark of a partition is the arrival of the last message read, minus ``settle``;
     at the partition's end, the watermark is the clock minus ``settle``. The watermark never depends
-    on times of events. If the topic is read again from the start, messages have the same arrivals,
-    as long as the topic keeps the messages.
+    on times of events. If the topic is read again from the start, the messages that it still keeps
+    have the same arrival times.
 
-    Messages of aborted transactions count, too, because they are in the log.
+    Messages of aborted transactions count, too, because the log contains these messages.
 
     Args:
         servers: hosts and ports of brokers, separated by commas.
@@ -233,7 +233,7 @@ class _ReadPartition(beam.DoFn):
     ) -> Iterator[beam.window.TimestampedValue]:
         """Yields messages and advances the watermark."""
         start = tracker.current_restriction().start
-        # The clock is read before the log: at the log's end, all messages up to then were read.
+        # Read the clock before the log: at the log's end, all messages up to this time were read.
         asked = time.time()
         # Each bundle has its own consumer: prefetched offsets of an older consumer may be stale,
         # and an older consumer would reconnect forever after a cancel.

@@ -142,8 +142,9 @@ def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = F
     """Refuses collections that would be released once per pane.
 
     Every transform of ``beam_dp.transforms`` calls this function first: grouping steps would limit
-    a unit's records per pane. Accepted are bounded collections in the global window with the
-    default trigger, accumulation mode, lateness and timestamps.
+    a unit's records per pane. Accepts only bounded collections (or unbounded collections, with
+    ``may_be_unbounded``) in the global window with Beam's default trigger, accumulation mode,
+    allowed lateness and timestamp combiner.
     """
     if not (records.is_bounded or may_be_unbounded):
         raise InputError("records", "an unbounded collection", "must be bounded")
@@ -160,9 +161,9 @@ def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = F
 class RecordBatches(beam.PTransform):
     """Converts records of any accepted type to Arrow batches with the needed columns.
 
-    Accepted are Arrow batches and tables, pandas frames, mappings, and rows with a schema
-    (beam.Row, NamedTuple, dataclasses). A missing column of a record is read as null. Elements
-    that are not records are left out.
+    Accepts Arrow batches and tables, pandas frames, mappings, and rows with a schema (beam.Row,
+    NamedTuple, dataclasses). Reads a missing column of a record as null. Leaves out elements that
+    are not records.
     """
 
     def __init__(
@@ -223,11 +224,11 @@ class RecordSource(beam.PTransform, abc.ABC):
 
     @abc.abstractmethod
     def reading(self, records: beam.PCollection[Any]) -> object:
-        """Returns the columns to read for the steps that use the output so far, or raises."""
+        """Returns the columns that the steps after ``records`` need; raises if they conflict."""
 
 
 def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
-    """Returns the ``RecordSource`` whose output the collection is; None if there is none."""
+    """Returns the ``RecordSource`` that outputs the collection; None for any other transform."""
     step = records.producer
     while step is not None and records in step.outputs.values():
         if isinstance(step.transform, RecordSource):
@@ -237,7 +238,7 @@ def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
 
 
 def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool]:
-    """Returns the ``RecordBatches`` that read a collection, and whether other steps read it."""
+    """Returns the ``RecordBatches`` that read a collection, and whether other steps read it too."""
     found = _Takers(records)
     records.pipeline.visit(found)
     return found.takers, found.others
@@ -307,7 +308,7 @@ class _BatchRows(beam.DoFn):
 
 
 def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
-    """Returns columns of elements; an element is read independently of other elements."""
+    """Returns the elements as columns; reads each element independently of the other elements."""
     values = _values_of_one_kind(rows, columns)
     if values is None:
         read = [found for row in rows if (found := _values(row, columns)) is not None]
@@ -316,7 +317,7 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
-    """Returns each column's values, if all rows have one type and all columns; else None."""
+    """Returns each column's values if the rows share one type and have all columns; else None."""
     kind = type(rows[0])
     # Mappings other than dict may return values for missing keys.
     if any(type(row) is not kind for row in rows):

@@ -29,16 +29,16 @@ _TABLES = (
 class SeenFiles:
     """The files that jobs on a horizon have seen: path, size, time, and whether the file counts.
 
-    Whether a file counts is decided once, when the file is first seen. A file counts unless its
-    time was already settled at an earlier look, which should have found the file. A look is one
-    transaction before any file is read, so a restarted job, and other jobs on the horizon, decide
-    the same way.
+    Whether a file counts is decided once, when a listing of the folder first contains the file. A
+    file counts unless its time was already settled at an earlier listing, which should have found
+    the file. A listing is recorded in one transaction before any file is read, so a restarted job,
+    and other jobs on the horizon, make the same decision.
 
     ``directory``: the directory of the horizon, whose files are public.
     ``folder``: a local folder that every worker can access; by default ``directory + ".private"``.
 
     Privacy: sizes and times of files depend on records. So only the owner may access the folder,
-    and only the path of a changed file is shown from its content.
+    and error messages show nothing from the list except the path of a changed file.
     """
 
     def __init__(

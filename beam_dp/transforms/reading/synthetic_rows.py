@@ -29,9 +29,9 @@ class SyntheticRows(beam.PTransform):
     release, so a retried pipeline gets the same rows.
 
     Args:
-        directory: the directory of an existing release. None for those that the pipeline writes.
-        domain: the domain of releases that the pipeline writes, for the schema. None if a directory
-            is given.
+        directory: the directory of an existing release; None for releases that the pipeline writes.
+        domain: the domain of the releases that the pipeline writes, which determines the schema;
+            None if a directory is given.
 
     Raises:
         InputError: if neither or both are given, or the release is not a synthetic database.
