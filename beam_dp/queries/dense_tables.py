@@ -1,4 +1,4 @@
-"""Shared sums over one dense table: many marginals, batches of queries, and their transposes."""
+"""Sums over one dense table: many marginals, batches of queries, and the transposes of both."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def marginal_tables(
 ) -> dict[tuple[Name, ...], NDArray[Number]]:
     """Returns marginals of a table.
 
-    One walk over the attributes serves all marginals. At each attribute, marginals without the
-    attribute continue with the table summed over it; all others keep the axis. Marginals that lack
-    the same leading attributes share these sums, and tables shrink before they are summed again:
-    all 3-way marginals of binary attributes cost about 16 passes over the table in total.
+    One walk over the attributes computes all marginals. At each attribute, marginals without the
+    attribute continue with the table summed over it; the other marginals keep the axis. Marginals
+    that lack the same leading attributes share sums, and tables shrink before they are summed
+    again: all 3-way marginals of binary attributes cost about 16 passes over the table in total.
 
     ``counts``: records or weights, one axis per name (or number); sums of int64 are exact.
     """
     found: dict[tuple[Name, ...], NDArray[Number]] = {}
 
     def visit(table: NDArray[Number], axis: int, sets: set[tuple[Name, ...]]) -> None:
-        # All sets keep the first axes of ``table``; its other axes are names[axis:].
+        # All sets keep the first axes of ``table``; the table's other axes are names[axis:].
         if not sets:
             return
         if axis == len(names):
@@ -53,10 +53,10 @@ def sum_of_tables(
     names: tuple[Name, ...],
     shape: tuple[int, ...],
 ) -> NDArray[Number]:
-    """Returns, for each cell, the sum of its entries in one or more marginal tables.
+    """Returns, for each cell, the sum of the entries for the cell in one or more marginal tables.
 
-    The transpose of ``marginal_tables``: the same walk in the other direction. The result has one
-    axis per name, and may be a read-only view of a smaller table.
+    This is the transpose of ``marginal_tables``: the same walk in the other direction. The result
+    has one axis per name, and may be a read-only view of a smaller table.
 
     ``tables``: tables by attributes; the attributes of a table are a subsequence of ``names``.
     """
@@ -84,7 +84,7 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
     size = table.shape[axis]
     if size > 16:
         return np.asarray(table.sum(axis=axis))
-    # Uses plain indices: np.moveaxis takes longer than summing a small table.
+    # Uses plain indices, because np.moveaxis takes longer than summing a small table.
     before: tuple[Any, ...] = (slice(None),) * axis
     total: NDArray[Number] = table[(*before, 0)]
     if size > 1:
@@ -97,10 +97,10 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
 Axes = tuple[int, ...]
 Literal = tuple[Range, ...]
 
-# Limits on cells: of the tables of one batch, and of all tables in memory at once.
+# Limits on the cells of the tables of one batch, and of all tables in memory together.
 _BATCH_CELLS = 2**22
 _PART_CELLS = 2**24
-# Limit on cells of a summing step: this number, or four times the table or the queries.
+# A summing step is limited to this number of cells, or four times the table or the queries.
 _STEP_CELLS = 2**12
 
 
@@ -143,11 +143,11 @@ class Literals:
 class QueryBatch:
     """Queries of one kind, with the same literals on several sets of attributes.
 
-    All queries are sums of products over attributes (see ``Factors``), so they can be summed along
-    one attribute after the other.
+    All queries are sums of products over attributes (see ``Factors``), so a table can be summed
+    along one attribute after the other.
 
-    ``positions``: shape (num_sets, num_queries): the place of each query in the workload.
-    ``index``: shape (num_queries,): the combination of literals of each query.
+    ``positions``: the position of each query in the workload, shape (num_sets, num_queries).
+    ``index``: the combination of literals of each query, shape (num_queries,).
     """
 
     axes: tuple[Axes, ...]
@@ -179,7 +179,7 @@ class QueryBatch:
         table = np.zeros((math.prod(num_literals), len(self.axes)), np.int64)
         np.add.at(table, self.index, mine.T)
         table = table.reshape(*num_literals, len(self.axes))
-        # The steps of ``answers`` in reverse order.
+        # This loop takes the steps of ``answers`` in reverse order.
         table = np.moveaxis(table, -1, 0)
         for literals in reversed(self.literals):
             last_first = np.moveaxis(table, -1, 0)
@@ -188,7 +188,7 @@ class QueryBatch:
         return self._sums(totals, np.moveaxis(table, -1, 0))
 
     def _multiplied(self, table: NDArray[Number], held: NDArray[Number]) -> NDArray[Number]:
-        """Multiplies by the factors of one attribute, from the sums where its literals are true."""
+        """Multiplies by the factors of one attribute, given the sums over its true literals."""
         _, _, _, inside, outside = self.kind.factors
         if not outside:
             return held
@@ -196,7 +196,7 @@ class QueryBatch:
         return sums
 
     def _sums(self, totals: NDArray[Number], products: NDArray[Number]) -> NDArray[Number]:
-        """Returns the sums of the queries, from the sums of the products of their factors."""
+        """Returns the sums of queries, given the sums of the products of the queries' factors."""
         constant, sign, divisor, _, _ = self.kind.factors
         if not constant:
             return products

@@ -19,10 +19,10 @@ Literals = dict[int, tuple[linear.Range, ...]]
 class Disjunction(linear.LiteralQuery):
     """A query that is 1 on the cells where at least one of two or more literals is true.
 
-    It is answered as 1 minus the conjunction of the complements of the literals.
+    A disjunction is computed as 1 minus the conjunction of the complements of the literals.
 
     ``axes``: positions of the attributes of the literals, ascending, at least two.
-    ``ranges``: for each axis, the codes for which its literal is true, but not all codes.
+    ``ranges``: for each axis, the codes for which the literal is true, but not all codes.
 
     Example:
         >>> Disjunction((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -50,7 +50,7 @@ class Disjunction(linear.LiteralQuery):
     ) -> linear.LiteralQuery:
         """Returns the query that is 1 if any attribute's code is in its ranges (by position).
 
-        A single literal, and a query that is always 1, become a ``Product``: so equal queries
+        A single literal, and a query that is always 1, become a ``Product``, so that equal queries
         compare equal.
         """
         if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):

@@ -1,7 +1,7 @@
 """Linear queries: functions from cells to [0, 1], summed over records.
 
-A query knows its structure, so a dense table is summed only over the relevant cells, and a matrix
-of queries by cells is never built. Values are multiples of 2^-16, so sums over records are exact.
+Query objects know their structure, so only the relevant cells of a dense table are summed, and no
+matrix of queries by cells is built. Values are multiples of 2^-16, so sums over records are exact.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Factors(NamedTuple):
 
 
 class LiteralQuery(LinearQuery):
-    """A 0/1 query that depends on which literals are true, with at most one per attribute.
+    """A 0/1 query that depends on which literals are true, with at most one literal per attribute.
 
     A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
     """
@@ -165,7 +165,7 @@ class Parity(LiteralQuery):
     """A query that is 1 on the cells where an odd number of literals is true.
 
     ``axes``: positions of the attributes of the literals, ascending, at least one.
-    ``ranges``: for each axis, the codes for which its literal is true.
+    ``ranges``: for each axis, the codes for which the literal is true.
 
     Example:
         >>> Parity((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
@@ -225,7 +225,7 @@ class Parity(LiteralQuery):
 
 @dataclass(frozen=True)
 class Explicit(LinearQuery):
-    """A query given by its values at all cells; ``numerators``: values times 2^16, as int32."""
+    """A query given by its values at all cells; ``numerators``: 2^16 times the values, as int32."""
 
     shape: Shape
     numerators: bytes = field(repr=False)
@@ -263,14 +263,14 @@ class Explicit(LinearQuery):
 
     def count(self, counts: NDArray[np.int64]) -> int:
         """Returns 2^16 times the sum of the query over records."""
-        # Sums two halves that can't overflow: values below 2^17 at up to 2^26 cells.
+        # Sums the low and high halves, which can't overflow: values below 2^17 at up to 2^26 cells.
         table = self._table.astype(np.int64)
         high = int(table @ (counts >> _LOW_BITS))
         return (high << _LOW_BITS) + int(table @ (counts & ((1 << _LOW_BITS) - 1)))
 
     def mean(self, weights: NDArray[np.float64]) -> float:
         """Returns the mean of the query under a distribution."""
-        # Not a matrix product: starting its threads takes longer than this sum.
+        # A matrix product would start threads, which takes longer than this sum.
         total = float(np.multiply(weights, self._table).sum())
         return unit_mean(total / 2.0**VALUE_BITS)
 

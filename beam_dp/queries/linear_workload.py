@@ -37,21 +37,21 @@ from beam_dp.queries.workload import parse_workload
 MAX_VALUES = 2**26
 # Answers, in units of 2^-16, are clipped at this value.
 MAX_ANSWER = 2**62
-MAX_MATRIX_VALUES = 2**24  # values of all queries at all cells: 128 MiB
+MAX_MATRIX_VALUES = 2**24  # the values of all queries at all cells: 128 MiB
 
 
 @dataclass(frozen=True)
 class LinearWorkload:
     """A sequence of linear queries over the cells of one domain. Immutable.
 
-    The order is kept. Repeated queries are kept as well, and count in a sensitivity.
+    The workload keeps the order of queries. Repeated queries are kept, and increase sensitivities.
 
     Args:
         domain: the universe, of at most 2^26 cells.
         queries: from 1 to 2^18 queries; explicit queries have at most 2^26 values together.
 
     Raises:
-        InputError: if there are no queries, too many, or queries for another domain.
+        InputError: if there are no queries, too many queries, or queries for another domain.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -107,7 +107,8 @@ class LinearWorkload:
     def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns 2^16 times the sum of every query over records, exactly up to 2^62.
 
-        A larger sum is clipped to 2^62. Clipping never makes a record change an answer by more.
+        A larger sum is clipped to 2^62. Clipping never increases the change of an answer by a
+        record.
 
         ``counts``: the number of records per cell, shape (num_cells,), int64, >= 0, sum <= 2^61.
         """
@@ -168,9 +169,10 @@ class LinearWorkload:
 
 
 def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Returns the indices of the possible cells, the queries there in integers, and their unit.
+    """Returns the indices of the possible cells, the integer values of the queries, and the unit.
 
-    The matrix has shape (num_queries, num_possible) and int64 from 0 to the unit, which is 1.
+    The matrix has shape (num_queries, num_possible) and int64 values from 0 to the unit, which
+    represents 1.
     """
     domain = workload.domain
     possible = np.ones(domain.shape, bool)
@@ -178,7 +180,7 @@ def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[n
         where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
         possible &= ~each.mask(domain.shape).reshape(where)
     cells = np.flatnonzero(possible.ravel())
-    # The values are multiples of 2^-16, so this is exact.
+    # The values are multiples of 2^-16, so this conversion is exact.
     rows = [np.rint(query.values()[cells] * 2.0**linear.VALUE_BITS) for query in workload.queries]
     matrix = np.array(rows).astype(np.int64)
     common = math.gcd(int(np.gcd.reduce(matrix, axis=None)), 1 << linear.VALUE_BITS)
@@ -217,7 +219,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
 
     Raises:
         InputError: if ``spec`` has another form, does not fit the domain or is too large, or if the
-            domain has more than 2^26 cells. It is raised before any query is built.
+        domain has more than 2^26 cells. The error is raised before any query is built.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -273,7 +275,7 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[linear.
         try:
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
                 names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
-                # The code below refuses anything but a list of known names.
+                # The code below refuses every value except a list of known names.
                 known = [name for name in names if isinstance(name, str) and name in domain]
                 cells = math.prod(domain[name].size for name in set(known))
                 check_num_queries(num_queries + cells, source)
@@ -324,7 +326,8 @@ def conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.Linear
     """Yields every conjunction of literals of exactly K attributes.
 
     The literals of an attribute with two levels are the levels. An attribute with s > 2 levels has
-    2 s literals: "is this level" and "is not this level". One with a single level has no literals.
+    2 s literals: "is this level" and "is not this level". An attribute with a single level has no
+    literals.
     """
     return _of_exactly(linear.Product, domain, _literals(domain), rest, spec)
 
@@ -335,17 +338,17 @@ def disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.Linear
 
 
 def monotone_conjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
-    """Yields "all have their last level" for every K attributes, which must have two levels."""
+    """Yields "all have their last level" for every K attributes with two levels."""
     return _of_exactly(linear.Product, domain, _last_levels(domain, spec), rest, spec)
 
 
 def monotone_disjunctions(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
-    """Yields "at least one has its last level" for every K attributes, all of two levels."""
+    """Yields "at least one has its last level" for every K attributes with two levels."""
     return _of_exactly(Disjunction, domain, _last_levels(domain, spec), rest, spec)
 
 
 def parities(domain: Domain, rest: str, spec: str) -> Iterator[linear.LinearQuery]:
-    """Yields "an odd number have their last level" for every K attributes of two levels."""
+    """Yields "an odd number have their last level" for every K attributes with two levels."""
     literals = _last_levels(domain, spec)
     ways = _ways(literals, rest, spec)
     check_num_queries(math.comb(len(literals), ways), spec)
@@ -441,7 +444,8 @@ def _axis(domain: Domain, rest: str, spec: str) -> int:
     return domain.axes((name,))[0]
 
 
-# Families by the name before the colon. Arguments: domain, text after the colon, whole text.
+# The families by the name before the colon. The arguments of a family's function are the domain,
+# the text after the colon, and the whole text.
 FORMS: dict[str, Form] = {
     "marginals": marginal_queries,
     "conjunctions": conjunctions,

@@ -1,4 +1,4 @@
-"""Linear queries as JSON lines; a bad line does not affect other lines."""
+"""Linear queries as JSON lines; an invalid line does not affect other lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueryReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class QueryLine:
-    """The query of a line or why it is invalid, both public; ``text``: JSON, shortened if long."""
+    """The query of a line, or the reason for its refusal; ``text``: JSON, shortened if long."""
 
     id: str | None
     text: str
@@ -63,9 +63,9 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 def expand_line(queries: LinearQueries, line: str) -> list[str]:
     """Expands ``{"marginal": [...]}`` to one line per cell; returns any other line unchanged.
 
-    Every cell gets the ``id`` of the line, if there is one. An invalid marginal is returned
-    unchanged, so ``read_line`` refuses it. The same is true for a marginal with a ``weight`` other
-    than 1: only marginals for a synthetic database have weights.
+    Every cell gets the ``id`` of the line, if the line has an id. An invalid marginal, or a
+    marginal with a ``weight`` other than 1, is returned unchanged, so that ``read_line`` refuses
+    the marginal. Only marginals for a synthetic database have weights.
     """
     try:
         parsed = _parsed(line)

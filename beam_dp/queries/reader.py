@@ -1,4 +1,4 @@
-"""Reads linear queries as users write them: attributes by name, levels by value."""
+"""Reads linear queries as users write them, with attributes by name and levels by value."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class LinearQueries:
     """Creates the linear queries of one domain; raises ``InputError`` for invalid queries.
 
     A level is written as in a domain file's ``impossible``: a declared value; ``"other"`` or None
-    if the attribute has such a level; ``[low, high]`` for integers, both included; a pair of edges
-    for an attribute with bins. Edges of dates and times are ISO 8601 strings.
+    if the attribute has such a level; ``[low, high]`` for integers (both ends included); a pair of
+    edges for an attribute with bins. Edges of dates and times are ISO 8601 strings.
 
     Args:
         domain: the universe, of at most 2^26 cells.
@@ -95,8 +95,8 @@ class LinearQueries:
         Args:
             attribute: the name of an integer attribute, an attribute with bins (then low and high
                 are edges), or an attribute with declared values, which are used in their order.
-            low: first level.
-            high: last level, included; for an attribute with bins, the edge at the end.
+            low: the first level.
+            high: the last level, included; for an attribute with bins, the edge at the end.
         """
         axis = self._axis(attribute)
         if isinstance(self.domain.attributes[axis], OrderedAttribute):

@@ -16,7 +16,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.linear_workload import MAX_QUERIES
 from beam_dp.queries.sparse import SparseQuery
 
-# Limit on rows in the supports of all conjunctions of a family, which are kept in memory.
+# Limit on the rows in the supports of all conjunctions of a family; the rows are kept in memory.
 MAX_ROWS = 2**22
 MAX_BITS = 1024
 
@@ -27,9 +27,10 @@ _FORM, _MONOTONE_FORM = ROW_FORMS = "row_conjunctions", "monotone_row_conjunctio
 class RowConjunctions:
     """All conjunctions of exactly w literals on w different bits of rows of d bits.
 
-    A conjunction is true on 2^k of the 2^d rows, k = d - w. There are C(d, k) 2^w conjunctions:
-    each choice of w bits has 2^w patterns of signs, which are true on disjoint rows. With
-    ``is_monotone``, literals are not negated ("these bits are all 1"), which gives C(d, k).
+    A conjunction is true on 2^k of the 2^d rows, with k = d - w. There are C(d, k) 2^w
+    conjunctions: each choice of w bits has 2^w patterns of signs, which are true on disjoint rows.
+    With ``is_monotone``, literals are not negated ("these bits are all 1"), so there are C(d, k)
+    conjunctions.
 
     A conjunction is written with one character per bit: 1 or 0 for a literal, ``*`` for any bit.
 
@@ -79,7 +80,7 @@ class RowConjunctions:
 
     @property
     def _number(self) -> int:
-        """The number of conjunctions, which may be too large for ``len``."""
+        """The number of conjunctions, which may exceed the largest result of ``len``."""
         signs = 1 if self.is_monotone else 1 << self.num_literals
         return math.comb(self.num_bits, self.num_literals) * signs
 

@@ -14,14 +14,14 @@ from beam_dp.queries import linear
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear_workload import LinearWorkload
 
-# Limits for comparing all pairs of columns; work up to any of these limits takes a few seconds:
-# columns; values kept in memory; values compared one by one; values compared by a matrix product.
+# Limits for comparing all pairs of columns: the number of columns, of values in memory, of values
+# compared one by one, and of values compared by a matrix product. Each limit takes a few seconds.
 _MAX_COLUMNS = 2**11
 _MAX_VALUES = 2**24
 _MAX_COMPARED = 2**30
 _MAX_MULTIPLIED = 2**35
 _CHUNK = 2**12
-# Number of columns whose distances to all columns are computed, to find two distant columns.
+# To find two distant columns, the distances of this number of columns to all columns are computed.
 _MAX_STEPS = 6
 
 Pair = tuple[int, int]  # 2^16 times an L1 norm, and 2^32 times a squared L2 norm
@@ -89,7 +89,8 @@ def _replacement(
     upper = _upper_bound(workload, norms)
     lower = _far_columns(workload, norms)
     if lower == upper or _is_translation_invariant(workload):
-        # In the second case, every column has the same set of distances to all columns.
+        # In a translation-invariant workload, every column has the same set of distances to all
+        # columns.
         return lower, True
     compared = _all_pairs(workload)
     if compared is None:
@@ -129,14 +130,14 @@ def _far_columns(
             found = _worse(found, _largest(distances))
             cell = int(np.argmax(distances[norm]))
         if not workload.explicit:
-            break  # both norms count the queries that differ
+            break  # for 0/1 queries, both norms count the queries that differ
     return found
 
 
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
     """Returns whether all queries are parities, or single literals, on attributes of two levels.
 
-    Whether such a query distinguishes two cells depends only on the attributes that differ.
+    Whether a parity or literal distinguishes two cells depends only on the attributes that differ.
     """
     return all(
         isinstance(query, linear.Parity | linear.Product)
@@ -189,7 +190,7 @@ def _are_intervals(workload: LinearWorkload) -> bool:
 
 
 def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.float32]:
-    """Returns the same counts as ``_common`` for intervals of one attribute, in one pass.
+    """Returns the counts of ``_common`` for intervals of one attribute, in one pass.
 
     An interval covers two codes if it begins at or before the lower code, and ends at or after the
     higher code.
@@ -213,7 +214,7 @@ def _compared(columns: NDArray[np.int64]) -> Pair:
 
 
 def _named_axes(workload: LinearWorkload) -> set[int]:
-    """Returns the attributes that at least one query depends on."""
+    """Returns the attributes on which at least one query depends."""
     if workload.explicit:
         return set(range(workload.domain.num_attributes))
     return {

@@ -37,7 +37,7 @@ class SparseQuery:
         InputError: if an element is not a string, bytes or an integer, is repeated, or has a value
             outside 0 to 1; the message contains the element.
 
-    Cost: O(m) for m elements; the same to count or weigh.
+    Cost: O(m) for m elements, also for ``count`` and ``weigh``.
 
     Example:
         >>> query = SparseQuery({"alice@example.org": 1.0, "bob@example.org": 0.5, "carol": 0})
@@ -66,7 +66,7 @@ class SparseQuery:
         set_once("numerators", numerators)
         is_list = numerators.count(_ONE) == len(numerators)
         set_once("_is_list", is_list)
-        # Equal for any order of the elements.
+        # The result does not depend on the order of the elements.
         set_once("_hash", hash(frozenset(by_element if is_list else self._items())))
 
     @classmethod
@@ -84,14 +84,14 @@ class SparseQuery:
 
         One record changes the sum by at most 2^16. ``counts`` may omit elements without records.
         """
-        # Runs in C, because these two sums take most of the time of an answer.
+        # These two sums take most of the time of an answer, so they run in C.
         held = map(counts.get, self.elements, repeat(0))
         if self._is_list:
             return sum(held) * _ONE
         return sum(map(mul, self.numerators, held))
 
     def weigh(self, weights: Mapping[Element, float], common: float) -> float:
-        """Returns the sum of query times weight; ``common``: the weight of all other elements."""
+        """Returns the sum of query times weight; ``common`` is the weight of all other elements."""
         held = map(weights.get, self.elements, repeat(common))
         if self._is_list:
             return float(sum(held))
@@ -177,7 +177,7 @@ def _by_element(pairs: Iterable[tuple[Element, float]]) -> dict[Element, float]:
 
 
 def _check(by_element: Mapping[Element, float]) -> None:
-    # Runs in C if all values are valid.
+    # This check runs in C if all values are valid.
     if not set(map(type, by_element)) <= _KINDS:
         for element in by_element:
             _check_element(element)

@@ -69,7 +69,7 @@ def with_plain_keys(query: SparseQuery) -> SparseQuery:
 
 
 def _plain(element: Element) -> Element:
-    """Returns the key in the form used for records; the same object if it does not change."""
+    """Returns the key in the form used for records; the same object if nothing changes."""
     if isinstance(element, bytes):
         return plain_integer(element)
     if isinstance(element, str) and element.endswith(".0") and element.isascii():
@@ -106,7 +106,7 @@ def read_sparse_query(
         InputError: if the file is invalid; the message names the file and any invalid line.
     """
     check_choice("keys", keys, ("text", "integer"))
-    text = json_text("query", Path(path), _FORM)  # keeps line ends, which a key may contain
+    text = json_text("query", Path(path), _FORM)  # keeps line ends, which keys may contain
     if Path(path).suffix == ".json":
         return SparseQuery.from_json(checked_json("query", str(path), text))
     return _from_lines(str(path), text, keys)
@@ -114,7 +114,7 @@ def read_sparse_query(
 
 def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
     values: dict[Element, float] = {}
-    # Not splitlines, which also splits at separators that a key may contain.
+    # ``splitlines`` would also split at separators that a key may contain.
     end = "\r\n" if text.count("\r\n") == text.count("\n") > 0 else "\n"
     lines = text.removesuffix(end).split(end) if text else []
     for number, line in enumerate(lines, 1):

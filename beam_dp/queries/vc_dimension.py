@@ -32,7 +32,8 @@ from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, q
 
 FoundBy = Literal["search", "products", "queries", "given"]
 
-# Takes some tenths of a second. A step checks one cell and one pattern in up to 2^11 queries.
+# This limit takes some tenths of a second. A step checks one cell and one pattern in up to 2^11
+# queries.
 MAX_STEPS = 2**19
 _QUERIES_OF_A_STEP = 2**11
 _REASONS = {
@@ -73,11 +74,12 @@ def matrix_vc_dimension(
     """Returns the VC dimension of the rows of a 0/1 matrix, or bounds on the dimension.
 
     Equal queries count once. Shattering v cells takes 2^v queries, so the dimension is at most lg
-    of the number of queries. (The printed "log" is wrong if read as the natural logarithm.) The
-    search over sets of cells is depth first. If v cells belong to a shattered set of t cells, every
-    pattern on the v cells occurs in at least 2^(t - v) queries, which rules out most cells early.
-    Of cells with equal or opposite values in all queries, only one is searched. The target size
-    grows from 1; if the limit of work stops the search, the largest sizes are ruled out from above.
+    (the logarithm to base 2) of the number of queries; the book prints "log". The search over sets
+    of cells is depth first. If v cells belong to a shattered set of t cells, every pattern on the v
+    cells occurs in at least 2^(t - v) queries, which rules out most cells early. If several cells
+    have equal or opposite values in all queries, only one of these cells is searched. The target
+    size grows from 1; if the limit of work stops the search, a second search rules out the largest
+    sizes from above.
 
     ``queries``: zeros and ones, shape (num_queries, num_cells); both numbers are at least 1.
     ``max_steps``: the limit of work; the search may use it twice.
@@ -123,7 +125,7 @@ def matrix_vc_dimension(
 
 
 def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) -> VCDimension:
-    """Returns the VC dimension of a workload over the cells of its domain, or bounds on it.
+    """Returns the VC dimension of a workload over the cells of its domain, or bounds for it.
 
     Excludes cells that the domain declares impossible.
 
@@ -171,12 +173,12 @@ def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
 
 
 def sauer_bound(num_points: int, dimension: int) -> int:
-    """Returns the largest number of 0/1 queries, given their VC dimension, that differ on n points.
+    """Returns the largest number of 0/1 queries of a VC dimension v that differ on n points.
 
     The bound is the sum of C(n, i) for i <= v; the class of sets of at most v points attains it.
-    Proof by induction: the queries that differ on n points are as many as the distinct restrictions
-    to n - 1 points plus the restrictions for which both extensions occur. The latter have a
-    dimension that is smaller by one.
+    Proof by induction: the number of queries that differ on n points is the number of distinct
+    restrictions to n - 1 points plus the number of restrictions for which both extensions occur.
+    The restrictions with both extensions have a dimension that is smaller by one.
 
     Reference: Sauer (1972); Vapnik and Chervonenkis (1971).
 
@@ -217,7 +219,7 @@ class _Search:
         order = sorted(first.values(), key=lambda place: (balance[place], place))
         self._cells = {int.from_bytes(packed[place].tobytes()): place for place in order}
         self._cells.pop(0, None)
-        self.num_kinds = len(self._cells)  # distinct cells, up to a flip
+        self.num_kinds = len(self._cells)  # the number of distinct cells, up to a flip
         self._everything = int.from_bytes(np.packbits(np.ones(len(matrix), np.uint8)).tobytes())
         self._cost = 1 + len(matrix) // _QUERIES_OF_A_STEP
         self.steps = 0  # remaining steps
@@ -317,23 +319,26 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
                                no attributes
     =========================  ================================================  ==================
 
-    Prefixes, intervals and sets are not empty; each may be all codes.
+    Prefixes, intervals and sets are not empty, and may contain all codes.
 
-    Proof for products. No fewer: take the cell with the code 0 everywhere, or 1 where intervals of
-    three codes or more are chosen; and, for each attribute and each code beyond it on which the sum
-    counts (both neighbours of 1; 1 next to 0; all but 0), the cell that differs there. To leave any
-    of these cells out, an attribute's set omits their codes; it always contains the first cell's.
+    Proof for products. At least the sum: let a base cell have the code 1 for attributes whose sets
+    are intervals of three or more codes, and the code 0 for other attributes. The shattered cells
+    differ from the base cell in one attribute only: there is one cell for each attribute and each
+    other code that the sum counts (both neighbours of 1; the code 1 next to 0; all codes except 0).
+    To leave out any of these cells, an attribute's set omits their codes; it always contains the
+    base cell's code.
 
     ``sizes``: s >= 1 for each attribute; 2 for conjunctions, disjunctions and parities.
 
-    No more: by P for n >= 3, since another attribute of two codes makes the sum at least s, and
-    without one the product that holds none of n = s cells is empty. For n = 2 <= sum there is
-    nothing to prove; if the sum is 1, prefixes are a chain, and other products are 3: two codes
-    and both. Conjunctions are products over two codes (none of them a contradiction), monotone
-    ones those of suffixes, and disjunctions have the complements of these as queries, which
-    shatter the same cells.
-    Cells are disjoint, so that no query holds two of them. Parities are a linear space of 2^d
-    functions: the dimension is at most d, and they shatter the d cells with a single yes.
+    At most the sum: this follows from P for n >= 3. In the exception of P, n = s, another attribute
+    of two or more codes makes the sum at least s; without another such attribute, the product that
+    contains none of the n cells would be empty. For n = 2 there is nothing to prove if the sum is
+    at least 2. If the sum is 1, prefixes form a chain, and there are only three other products:
+    each of two codes, and both. Conjunctions are non-empty products over two codes, monotone
+    conjunctions are products of suffixes, and disjunctions are complements of such products, which
+    shatter the same cells. Cells are disjoint, so no query of ``cells`` is 1 on two cells. Parities
+    form a linear space of 2^d functions, so their dimension is at most d, and parities shatter the
+    d cells with a single yes.
 
     Example:
         >>> family_vc_dimension("rectangles", [100]), family_vc_dimension("rectangles", [100, 2, 9])
@@ -358,13 +363,14 @@ def short_conjunctions_vc_bounds(
 ) -> tuple[int, int]:
     """Returns bounds on the VC dimension of conjunctions of at most w of d yes/no attributes.
 
-    The dimension itself is an open problem: monotone ones shatter n cells if d sets can be chosen
-    so that every set of n things is the union of w of them or fewer (Frein, Leveque and Sebo
-    conjecture how many sets that takes). At most: lg of the number of queries, and d, as without a
-    limit. At least: divide n cells into w blocks as even as can be, and let an attribute be no at
-    each non-empty set of cells of one block: one literal a block leaves out any cells. With
-    negation and w = 1 half of all sets are enough. Both bounds are the same for w = 1 and w >= d.
-    Disjunctions have the same dimension, as complements.
+    The exact dimension is an open problem: monotone conjunctions shatter n cells if there are d
+    sets such that every subset of n things is a union of at most w of the d sets (Frein, Leveque
+    and Sebo conjecture how many sets that takes). The upper bound is the smaller of lg of the
+    number of queries and d, the dimension without a limit on literals. For the lower bound, divide
+    n cells into w blocks of nearly equal size. For each non-empty set of cells of one block, let
+    one attribute be no exactly on this set: then one literal per block leaves out any cells. With
+    negation and w = 1, half of all sets are enough. The two bounds are equal for w = 1 and for w >=
+    d. Disjunctions have the same dimension, because they are complements of conjunctions.
 
     ``max_literals``: w >= 1; a conjunction may also have no literals.
 
@@ -394,8 +400,8 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
     """Returns an upper bound on the VC dimension of products, or of disjunctions (by negation).
 
     Returns None for other queries, and for a mixture of both kinds. The bound is a sum over the
-    attributes. An attribute adds its term in ``family_vc_dimension`` for the kind of sets of codes
-    that it needs: prefixes or suffixes, intervals, or any sets. The proof also covers mixtures.
+    attributes. The term of an attribute is its term in ``family_vc_dimension`` for its kind of sets
+    of codes: prefixes or suffixes, intervals, or any sets. The proof also covers mixtures.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -414,7 +420,8 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
 def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
     """Returns the sets of codes in queries, by attribute; None if a query is not a product."""
     if any(isinstance(query, Disjunction) for query in queries):
-        # Complements shatter the same cells; the complement of one literal is one literal.
+        # Complements shatter the same cells. The complement of a query with one literal has one
+        # literal.
         if not all(isinstance(each, Disjunction) or _is_literal(each) for each in queries):
             return None
         queries = [negation(query) for query in queries]
@@ -437,7 +444,7 @@ def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
 
 
 def _most_of(sets: Sets, size: int) -> int:
-    """Returns the number of cells of a shattered set that an attribute can account for."""
+    """Returns the largest number of cells that one attribute adds to a shattered set."""
     limits = {"prefixes": 1, "intervals": 2, "any": size}
     return min(limits[sets], size - 1)
 

@@ -35,7 +35,7 @@ class VectorQuery:
 
     @classmethod
     def of(cls, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
-        """Returns the query with these vectors, by position; drops vectors that are all ones."""
+        """Returns the query with the given vectors, by position; drops vectors of only ones."""
         arrays = {axis: np.asarray(vectors[axis], np.float64) for axis in sorted(vectors)}
         kept = {axis: vector for axis, vector in arrays.items() if not (vector == 1).all()}
         return cls(tuple(kept), tuple(kept.values()))

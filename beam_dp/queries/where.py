@@ -56,13 +56,15 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     """Returns, by position, a mask of each attribute's codes for which a condition is true.
 
-    All masks, of shape (size,), must be true together; attributes with any code are left out.
+    The condition is true if all masks, of shape (size,), are true; attributes that the condition
+    does not restrict have no mask.
 
     ``text``: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of
     an attribute with its levels, chains such as ``25 <= age < 40``, and names of boolean
     attributes, combined with ``and``, ``not`` and, within one attribute, ``or``. Names with
     blanks or signs are in backquotes. ``null`` and ``'other'`` are levels if the domain declares
-    these levels: ``!=`` is true for both, and comparisons of order are always false.
+    them: ``!=`` is true for ``null`` and ``'other'``, and comparisons of order are always false for
+    both levels.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

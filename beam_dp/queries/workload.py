@@ -25,7 +25,8 @@ _KNOWN_FORMS = "known are 'marginals:3', 'marginals:age,sex;age,education' and a
 class Workload:
     """A set of marginals of one domain, each with a weight.
 
-    A marginal is the table of counts of the records by some attributes, a cell per combination.
+    A marginal is a table of counts of the records by some attributes, one cell per combination of
+    codes.
 
     Args:
         domain: the domain of the records.
@@ -141,9 +142,9 @@ def marginals(
 
     Args:
         domain: the domain of the records.
-        ways: K from 1 to the number of attributes, for all marginals of K attributes.
+        ways: the number K of attributes per marginal, for all marginals of K attributes.
         attributes: one marginal as a list of names, or several marginals as a list of lists. If
-            ``ways`` is given too: the names to choose K attributes from.
+            ``ways`` is given too, the list of names from which K attributes are chosen.
 
     Raises:
         InputError: if neither argument is given, or an argument is invalid.
