@@ -28,16 +28,17 @@ MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside 
 
 
 def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
-    """Returns the end of an error message: the most similar known name, or the first known names.
+    """Returns a hint for the end of an error message: the known name most similar to ``name``.
 
-    ``list_all``: whether to list the first known names if no known name is similar to ``name``.
+    ``list_all``: whether to list the first known names, instead of returning an empty string, if no
+    known name is similar.
 
     Example:
         >>> nearest_known("agee", ["sex", "age"]), nearest_known("zzz", ["sex", "age"])
         ("the nearest known is 'age'", "known are 'sex', 'age'")
     """
     names = list(known)
-    # Comparing takes time proportional to the product of the lengths; files may have long names.
+    # A comparison takes time proportional to the product of the lengths; files may have long names.
     comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
     is_comparable = len(name) <= _COMPARED_LETTERS
     near = [each for each in comparable if each.casefold() == name.casefold()]
@@ -55,8 +56,8 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
 class Attribute(ABC):
     """One declared column: a public list of levels (values or bins), numbered from 0.
 
-    The codes are, in this order: the regular levels; ``other``, if declared, which stands for all
-    values outside the regular levels; and null, if the attribute is ``nullable``.
+    The codes are, in this order: the regular levels; ``other``, if declared, for all values outside
+    the regular levels; and null, if the attribute is ``nullable``.
 
     Args:
         name: the column's name, not empty.
@@ -83,7 +84,7 @@ class Attribute(ABC):
         if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
         for flag in ("other", "nullable", "trim", "clip", "whole"):
-            value = getattr(self, flag, False)  # only some types have the last two
+            value = getattr(self, flag, False)  # only some attribute types have the last two flags
             if not isinstance(value, bool):
                 raise self._refusal(flag, value, "must be true or false")
         check_choice(self._place("case"), self.case, CASES)
@@ -135,7 +136,7 @@ class Attribute(ABC):
         return tuple(str(value) for value in self.null_values if self._native(value) is None)
 
     def label(self, code: int) -> str:
-        """Returns the label that people read for one code."""
+        """Returns the label of one code, for display."""
         if not 0 <= code < self.size:
             raise IndexError(f"code {code} of attribute {self.name!r} is not in 0..{self.size - 1}")
         if code == self.other_code:
@@ -145,7 +146,7 @@ class Attribute(ABC):
         return self._level_label(code)
 
     def labels(self) -> tuple[str, ...]:
-        """Returns the labels that people read, one per code. Cost: O(size)."""
+        """Returns the labels of all codes, for display. Cost: O(size)."""
         return tuple(self.label(code) for code in range(self.size))
 
     def decode(self, codes: ArrayLike) -> list[Value]:
@@ -208,7 +209,7 @@ class Attribute(ABC):
 
     @abstractmethod
     def _is_level(self, value: str | int | float) -> bool:
-        """Returns whether a declared value, without clipping, would be read as a regular level."""
+        """Returns whether a declared value would be read as a regular level, without clipping."""
 
     def _declared(self, argument: str, given: object, types: dict[type, str]) -> tuple[Any, ...]:
         """Returns the values of a declared list; raises unless all values have these types."""
@@ -246,7 +247,7 @@ def is_unicode(text: str) -> bool:
 
 _LISTED_TYPES = {str: "a string", int: "an integer"}
 _AVRO_TYPES = {str: "string", int: "long"}
-# Argument name, declared values, and the code of all these values; None: codes are list positions.
+# Argument name, declared values, and their common code; None if codes are positions in the list.
 _List = tuple[str, Sequence[Any], int | None]
 
 
@@ -305,8 +306,8 @@ class CategoricalAttribute(ListedAttribute):
     """A column with a declared list of strings or integers.
 
     Args:
-        values: the levels. They must stay distinct when converted to text (``1`` and ``"1"`` are
-            the same) and when compared under ``case`` and ``trim``.
+        values: the levels. Levels must stay distinct when converted to text (``1`` and ``"1"`` are
+            equal) and when compared under ``case`` and ``trim``.
         other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:

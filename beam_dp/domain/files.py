@@ -73,7 +73,7 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
     ``"false_values"``, ordered types ``"clip": true``, and columns of whole numbers
     ``"whole": true``. ``"min": 0, "max": 512, "bins": 32`` declares bins of equal width.
 
-    The short form gives sizes, for columns that already hold codes: ``{"age": 85, "sex": 2}``.
+    The short form lists sizes, for columns that already contain codes: ``{"age": 85, "sex": 2}``.
 
     The long form may also declare combinations of levels that no record has. A combination names
     at least two attributes (``Domain.with_impossible`` describes how levels are written)::
@@ -179,7 +179,7 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
 
 
 def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any]:
-    """Returns the entry with edges in place of bins of equal width; edges are rounded once."""
+    """Returns the entry with edges instead of equal bins; each edge is rounded only once."""
     for key in ("edges", "edges_from"):
         if key in entry:
             condition = f"{place} must have either {key}, or min, max and bins"
@@ -198,7 +198,7 @@ def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any
     if not is_integer(bins) or not 1 <= bins <= _MAX_BINS:
         condition = f"{place}, bins = {shown(bins)}: must be an integer from 1 to {_MAX_BINS:,}"
         raise InputError("domain", source, condition)
-    # Numbers are taken as written: 0.1 is exactly one tenth here, not the nearest float.
+    # Numbers are read exactly: 0.1 is one tenth here, not the nearest float.
     start, width = Fraction(str(low)), (Fraction(str(high)) - Fraction(str(low))) / bins
     edges = [float(start + width * place) for place in range(bins + 1)]
     rest = {key: value for key, value in entry.items() if key not in _EQUAL_WIDTH}

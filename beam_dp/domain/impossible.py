@@ -23,10 +23,10 @@ from beam_dp.errors import InputError, shown
 Range = tuple[int, int]  # a half-open range of codes: start, stop
 
 MAX_COMBINATIONS = 4096
-# Tables up to this number of cells are searched for levels without a possible combination.
+# Tables with at most this number of cells are searched for levels without a possible combination.
 _SEARCHED_CELLS = 2**16
 _MAX_TABLE_CELLS = 2**28
-_COMPARED_RANGES = 4  # for more ranges, a table of all codes is faster than comparisons
+_COMPARED_RANGES = 4  # for more ranges, looking up codes in a table is faster than comparing
 _TABULATED_CODES = 2**16
 _WINDOW = 2**16  # records per step, so that intermediate arrays fit in the cache
 
@@ -54,7 +54,7 @@ class Impossible:
         return table
 
     def matches(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
-        """Returns the mask of matching records, shape (n,), arbitrary for invalid codes."""
+        """Returns the mask of matching records, shape (n,); arbitrary for invalid codes."""
         found: NDArray[np.bool_] | None = None
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
             held = _is_among(codes[axis], ranges)
@@ -157,7 +157,7 @@ def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Imp
 def restrict_combinations(
     impossible: Sequence[Impossible], kept: Sequence[int]
 ) -> tuple[Impossible, ...]:
-    """Returns the combinations whose attributes are all kept, with their new positions as axes."""
+    """Returns the combinations of kept attributes only, with new attribute positions as axes."""
     place = {axis: new for new, axis in enumerate(kept)}
     restricted = []
     for each in impossible:
@@ -170,7 +170,7 @@ def restrict_combinations(
 def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
-    """Returns the mask of records that match a combination, shape (n,); None if none matches."""
+    """Returns the mask of records that match a combination, shape (n,), or None without a match."""
     found = np.zeros(len(codes[0]), np.bool_)
     for start in range(0, len(found), _WINDOW):
         part = slice(start, start + _WINDOW)

@@ -18,7 +18,7 @@ from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import Attribute, Value
 from beam_dp.domain.texts import int64_of, number_of
 
-_LARGEST_WHOLE = 2.0**53  # every integer up to this one is exactly a float
+_LARGEST_WHOLE = 2.0**53  # floats represent every integer up to this number exactly
 _RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
 _DRAW = re.compile("[0-9a-f]{32}")
 _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
@@ -28,8 +28,8 @@ _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal di
 class EdgesFrom:
     """The release of interval counts from which the edges of an attribute were computed.
 
-    Computed edges depend on the records, through a release that was paid for. Releases that use
-    the edges are about the same people, so they must be paid for from the same budget.
+    Computed edges depend on the records, through a release that was paid for. A release that uses
+    the edges is about the same people, so it must be paid for from the same budget.
 
     ``ledger_release``: the entry of that release in a ledger, such as ``visits/3``.
     """
@@ -194,7 +194,7 @@ class BinnedAttribute(OrderedAttribute):
             return np.minimum(first + (uniforms * (last - first + 1.0)).astype(np.int64), last)
         edges = np.array(self.edges, np.float64)
         low, high = edges[bins], edges[bins + 1]
-        # Never computes a width, which might overflow; clips values rounded up into the next bin.
+        # Never computes a width, which might overflow; clips values that round up to the next bin.
         return np.clip(low * (1 - uniforms) + high * uniforms, low, np.nextafter(high, low))
 
     def bins_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:

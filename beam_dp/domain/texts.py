@@ -22,7 +22,7 @@ BLANKS = " \t\n\r\v\f"
 DAY = 86_400 * 10**9  # nanoseconds
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-# These expressions match a string in one way at most, so that invalid input takes linear time.
+# Each expression matches a string in at most one way, so that invalid input takes linear time.
 _INTEGER = re.compile(rb"\s*([+-]?)([0-9]+)(?:\.0*)?\s*")
 _NUMBER = re.compile(rb"\s*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 _TIME = re.compile(
@@ -95,7 +95,7 @@ def time_of(text: bytes) -> tuple[int, bool] | None:
     return nanoseconds - offset if zone.startswith(b"+") else nanoseconds + offset, True
 
 
-# Used so that neither Python nor Arrow accepts a newline at the end.
+# ``fullmatch`` in Python and ``$`` in Arrow both reject a newline at the end.
 _FORM = r"-?(?:0|[1-9][0-9]*)\.0"
 _BYTES = re.compile(_FORM.encode())
 _ARROW = rf"^{_FORM}$"

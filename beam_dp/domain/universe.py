@@ -64,7 +64,7 @@ class Domain:
             check_combinations(self.attributes, self.impossible)
 
     def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
-        """Returns the domain with exactly these combinations declared impossible.
+        """Returns the domain with only these combinations declared impossible.
 
         Records that match a combination are outside the domain, and a release gives impossible
         cells no weight.
@@ -231,7 +231,7 @@ class Domain:
         return tuple(reversed(codes))
 
     def check_same(self, other: Domain, name: str, value: object, condition: str) -> None:
-        """Refuses an argument with another domain; the message names the first difference."""
+        """Refuses an argument whose domain differs; the message names the first difference."""
         if other != self:
             raise InputError(name, value, f"{condition}: {self._difference(other)}")
 
@@ -283,7 +283,7 @@ def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
 
 
 def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
-    """Yields each release from which edges were computed, after a sentence about the release."""
+    """Yields pairs: a sentence about a release from which edges were computed, and the release."""
     for attribute in attributes:
         origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
         if origin is not None:

@@ -31,9 +31,9 @@ class KeyBatch:
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:
-    """Returns distinct keys with summed weights, if at most half of the keys are distinct.
+    """Returns distinct keys with summed weights if at most half of the keys are distinct.
 
-    Otherwise returns the batch: hashing repeated keys then costs less than merging weights.
+    Otherwise returns the batch unchanged, because merging would cost more than it saves in hashing.
     """
     keys = np.sort(batch.keys)
     starts = np.flatnonzero(np.concatenate((keys[:1] == keys[:1], keys[1:] != keys[:-1])))
@@ -50,7 +50,7 @@ Columns = list[NDArray[Any]]
 
 
 class Words(Protocol):
-    """The conversion of one kind of records to a few integer columns, sent with their units."""
+    """Converts one kind of records to a few integer columns, which are sent with the units."""
 
     @property
     def dtypes(self) -> Sequence[np.dtype[Any]]:
@@ -128,7 +128,7 @@ class KeyWords:
 def to_bytes(
     words: Words, units: NDArray[np.uint64], columns: Columns, counts: NDArray[np.int64]
 ) -> bytes:
-    """Returns units, records, counts and the width of counts (0 if all are 1) as bytes."""
+    """Returns units, records and counts as bytes, with a count's width (0 if all counts are 1)."""
     width = 0
     if (counts != 1).any():
         width = np.min_scalar_type(int(counts.max())).itemsize
@@ -146,7 +146,7 @@ def to_bytes(
 def from_bytes(
     words: Words, chunks: Iterable[bytes]
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Returns the units, records and counts of many results of ``to_bytes``, concatenated."""
+    """Returns the concatenated units, records and counts from many results of ``to_bytes``."""
     units: list[NDArray[np.uint64]] = [np.empty((2, 0), np.uint64)]
     columns: list[Columns] = [[np.empty(0, dtype)] for dtype in words.dtypes]
     counts: list[NDArray[Any]] = [np.empty(0, np.int64)]

@@ -48,7 +48,7 @@ def time_of_object(value: Any) -> Time | None:
             return Time(nanoseconds, has_zone=False, is_date=False)
         if type(value).__name__ == "Timestamp" and isinstance(value.micros, int):  # Beam's own
             return Time(value.micros * 1000, has_zone=True, is_date=False)
-    except Exception:  # raised by a user's class, or the unit is finer than Arrow's
+    except Exception:  # a user's class raised, or the unit is finer than Arrow's units
         pass
     return None
 
@@ -56,8 +56,8 @@ def time_of_object(value: Any) -> Time | None:
 def canonical_bytes(value: object) -> bytes | None:
     """Returns the canonical text of a value as bytes; None for null, NaN and unsupported values.
 
-    Equal values have the same text in every process, and mappings in every order. An integer has
-    the same text as strings that mean the integer (``plain_integer``). Supported are numbers,
+    Equal values have the same text in every process, and mappings in any order of keys. An integer
+    has the same text as strings that mean the integer (``plain_integer``). Supports numbers,
     strings, bytes, dates, times, durations (including numpy's and Beam's types), UUIDs, enumeration
     members, and lists, tuples and dictionaries of supported values. Other objects are unsupported,
     because ``str`` may return a memory address.

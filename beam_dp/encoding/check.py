@@ -40,7 +40,7 @@ LEFT_OUT_FATE = "left out"
 
 @dataclasses.dataclass
 class ColumnCheck:
-    """The outcomes ("fates") and codes of the values of one attribute, with numbers of rows."""
+    """Counts rows by value and outcome ("fate"), and by code, for one attribute."""
 
     attribute: Attribute
     fates: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
@@ -104,7 +104,7 @@ class ColumnCheck:
         """Returns the domain-file keys that would keep the most left-out rows, and how many rows.
 
         Each step adds keys to the result of the previous step. ``other``, which merges all values,
-        is suggested only if no other key keeps a row. Returns None without a suggestion.
+        is suggested only if the remaining keys keep no row. Returns None without a suggestion.
         """
         best: tuple[dict[str, Any], int] = {}, 0
         for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
@@ -116,7 +116,7 @@ class ColumnCheck:
         return best if best[1] else None
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Returns the keys and the number of left-out rows kept; 0 if a kept row would be lost."""
+        """Returns the keys and the number of left-out rows kept; 0 if any kept row is lost."""
         try:
             entry = {**self.attribute.to_json(), **keys}
             (attribute,) = domain_from_json({"attributes": [entry]}).attributes
@@ -164,7 +164,7 @@ class ColumnCheck:
 
 @dataclasses.dataclass
 class DomainCheck:
-    """The outcomes of the rows of a sample."""
+    """The outcomes of the rows in a sample, per attribute."""
 
     domain: Domain
     num_rows: int = 0

@@ -24,7 +24,7 @@ NEED_TIMES = ("event_time", "arrival")
 class Kind(enum.Enum):
     """Kinds of values, distinguished by the attributes and keys that can read them."""
 
-    UNKNOWN = enum.auto()  # any values, or only null
+    UNKNOWN = enum.auto()  # values of any type, or only null
     TEXT = enum.auto()  # text or bytes
     NUMBER = enum.auto()  # numbers or booleans
     SYMBOL = enum.auto()  # text that never spells a number
@@ -42,7 +42,7 @@ _KEYS = _VALUES | {Kind.SYMBOL, Kind.UUID, Kind.BYTES_OF_UUID}
 
 @dataclasses.dataclass(frozen=True)
 class ColumnType:
-    """The type of a column; keys and weights are read as ``stored``, if that is not None."""
+    """The type of a column; ``stored`` has the kinds that keys and weights read, if they differ."""
 
     name: str
     kinds: frozenset[Kind]
@@ -55,7 +55,7 @@ class ColumnType:
         return cls(str(kind), frozenset((arrow_kind(kind),)), may_be_address=may_be_address(kind))
 
     def is_readable(self, attribute: Attribute | None) -> bool:
-        """Returns whether values of this type may have a level; without attribute, be a key."""
+        """Returns whether values may have a level of ``attribute``; without it, may be a key."""
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)

@@ -40,7 +40,7 @@ def split_by(
 _SAMPLE = 2**12
 _RARE = 2**8
 _HASHED_RECORDS = 2**16
-# From this number of rows on, units with at least 1/8 of the rows are reduced before sorting.
+# With at least this number of rows, each unit that has 1/8 of the rows is reduced before sorting.
 _MANY_ROWS = 2**16
 _LONG_SHARE = 8
 
@@ -61,7 +61,7 @@ def split_by_unit(
 def add_identical(
     units: NDArray[np.uint64], words: Columns, counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], Columns, NDArray[np.int64]]:
-    """Merges identical records of each unit, with summed counts, unless a sample has few."""
+    """Merges identical records of each unit and adds up counts, unless a sample has few repeats."""
     sample = slice(None, None, -(-counts.size // _SAMPLE) or 1)
     hashes = _hashes(units[:, sample], [word[sample] for word in words])
     if (hashes.size - np.unique(hashes).size) * _RARE < hashes.size:
@@ -104,7 +104,7 @@ def select_records(
     ``units``: fingerprints, shape (2, n); the rows must contain all records of each unit.
     ``words``: the records, arrays of shape (n,).
     ``counts``: the number of records per row, shape (n,), >= 1; counts of identical rows add up.
-    ``cost_limit``: the cost limit of each unit; None if only the number of records is limited.
+    ``cost_limit``: the cost limit of each unit; None to limit only the number of records.
 
     Guarantee: which records of a unit are kept is a function of the multiset of the unit's own
     records. The multiset determines the number of identical records of each kind, and so the
@@ -183,8 +183,8 @@ def _may_stay(
 ) -> NDArray[np.bool_] | None:
     """Returns the mask of rows that may contain a kept record; None for all rows.
 
-    For units with very many records, excludes rows if at least ``most`` other records of the unit
-    rank before the row's records. So the selection from the remaining rows is the same.
+    For a unit with very many records, excludes a row if at least ``most`` other records of the unit
+    rank before the row's records. So excluded rows can't change the selection.
     """
     if counts.size < _MANY_ROWS:
         return None
@@ -209,14 +209,14 @@ def _low_rows(
     counts: NDArray[np.int64],
     most: int,
 ) -> NDArray[np.bool_] | np.bool_:
-    """Returns the mask of rows of one unit, shape (2, 1), that may be among its lowest; or True.
+    """Returns the mask of rows that may be among the lowest of ``unit``, shape (2, 1); or True.
 
     ``counts``: the counts of all rows; copying the unit's counts would take twice as much memory
     as the unit's words.
 
-    Uses hashes alone and treats rows of equal hashes as one kind of record. If the rows are of
-    several kinds, each kind has at most as many records as the merged kind, so its ranks are among
-    the ranks of the merged kind.
+    Uses only hashes and treats rows with equal hashes as one kind of record. If these rows are of
+    several kinds, each kind has at most as many records as the merged kind, so the ranks of a kind
+    are among the ranks of the merged kind.
     """
     hashes = np.empty(np.count_nonzero(is_unit), np.uint64)
     for start in range(0, hashes.size, _HASHED_RECORDS):
@@ -250,9 +250,9 @@ def _low_rows(
 def _lowest_of_each(
     unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.intp]:
-    """Returns kinds of records, repeated once per record that is among the lowest of its unit.
+    """Returns the kind of each record that is among the lowest ``most`` records of its unit.
 
-    Kinds are sorted by unit, then by the hash of their first record; ties rank by position.
+    Kinds are sorted by unit, then by the hash of the kind's first record; ties rank by position.
     """
     if (counts == 1).all():
         (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
@@ -260,7 +260,7 @@ def _lowest_of_each(
     stops = np.cumsum(counts)
     starts = stops - counts
     found = []
-    # The lowest records so far of the most recent unit, in order.
+    # The lowest records found for the most recent unit, in order.
     kinds, ranks = np.empty(0, np.intp), np.empty(0, np.uint64)
     size = max(_HASHED_RECORDS, most)
     for start in range(0, int(stops[-1]), size):
@@ -286,11 +286,11 @@ def _lowest_of_each(
 
 
 def _group(units: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns an order that groups records by unit, and the number of each unit in that order."""
+    """Returns an order that groups records by unit, and each record's unit number in that order."""
     order = np.argsort(units[0])
     high, low = units[0, order], units[1, order]
     if ((high[1:] == high[:-1]) & (low[1:] != low[:-1])).any():
-        # Two units agree in half of their bits: rare, but the units must stay distinct.
+        # Two units agree in half of their bits. This is rare, but the units must stay distinct.
         order = np.lexsort((units[1], units[0]))
         high, low = units[0, order], units[1, order]
     new = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
@@ -309,7 +309,7 @@ def _identical_together(
     columns: Sequence[NDArray[Any]],
     unit: NDArray[np.intp] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Returns an order by unit, hash and columns, and a mask of the starts of new kinds in it."""
+    """Returns an order by unit, hash and columns, and the mask of places where a kind starts."""
     keys: list[NDArray[Any]] = [hashes]
     order = np.argsort(hashes)
     if unit is not None:

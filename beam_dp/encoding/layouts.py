@@ -56,7 +56,7 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
         lengths = np.diff(ends, prepend=array.offset)
         return array.values, pa.array(np.repeat(np.arange(len(lengths)), lengths))
     values, places = array.dictionary, array.indices
-    if len(values) > len(array):  # shared by many batches
+    if len(values) > len(array):  # many batches share the values
         try:
             return values.take(places), pa.array(np.arange(len(array)))
         except pa.ArrowNotImplementedError:
@@ -175,7 +175,7 @@ class TextFinder:
 def by_distinct(
     values: pa.Array, code: Callable[[list[bytes]], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Applies a function to the distinct strings; returns its result for each value, 0 for null."""
+    """Applies a function to the distinct strings; returns the result per value, 0 for null."""
     distinct = values.dictionary_encode()
     return gather(code(distinct.dictionary.to_pylist()), distinct.indices)
 
@@ -205,7 +205,7 @@ def _parse(
     *,
     whole_column: bool,
 ) -> tuple[NDArray[Any], Mask]:
-    """Reads plain numbers with Arrow, and other distinct strings with ``read``."""
+    """Parses plain numbers with Arrow, and calls ``read`` once for each other distinct string."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -243,7 +243,7 @@ def positions(values: pa.Array, choices: list[Any], code_of: Any) -> NDArray[np.
 
 
 def as_string(values: pa.Array) -> pa.Array:
-    """Returns the same bytes under a string type, which Arrow's text functions require."""
+    """Returns bytes as a string type, which Arrow's text functions require, without copying."""
     import pyarrow as pa
 
     return values.view(pa.large_string() if values.type == pa.large_binary() else pa.string())

@@ -34,7 +34,7 @@ class Coded(NamedTuple):
 class Levels(ABC):
     """Encodes values as the regular levels of one attribute, and null values as null.
 
-    The caller encodes actual nulls and ``other``. Methods take a whole column and never raise.
+    The caller encodes actual nulls and ``other``. Methods take a column and never raise.
     """
 
     def __init__(self, attribute: Attribute) -> None:
@@ -44,15 +44,15 @@ class Levels(ABC):
         self._null_texts = layouts.TextFinder(attribute, texts) if texts else None
 
     def integers(self, values: NDArray[Any]) -> Coded:
-        """Codes integers of any numpy type."""
+        """Encodes integers of any numpy type."""
         return self.nothing(values.size)
 
     def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes floats; NaN has no code."""
+        """Encodes floats; NaN has no code."""
         return self.nothing(values.size)
 
     def texts(self, values: pa.Array) -> Coded:
-        """Codes UTF-8 strings, given as an array of (large) binary; codes of null are arbitrary."""
+        """Encodes UTF-8 strings, an array of (large) binary; codes of null are arbitrary."""
         coded = self._texts(values)
         if self._null_texts is None:
             return coded
@@ -60,14 +60,14 @@ class Levels(ABC):
 
     @abstractmethod
     def _texts(self, values: pa.Array) -> Coded:
-        """Codes the strings that are not null values."""
+        """Encodes the strings that are not null values."""
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes times in units of ``unit`` nanoseconds since 1970, UTC if ``has_zone``."""
+        """Encodes times in units of ``unit`` nanoseconds since 1970, UTC if ``has_zone``."""
         return self.nothing(len(values))
 
     def booleans(self, values: layouts.Mask) -> Coded:
-        """Codes booleans, as 0 and 1."""
+        """Encodes booleans, as 0 and 1."""
         return self.integers(values.view(np.uint8))
 
     def nothing(self, length: int) -> Coded:
@@ -80,7 +80,7 @@ class Levels(ABC):
         return Coded(codes.astype(self.dtype), outside if outside.any() else None)
 
     def _whole_floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes whole floats as integers; other floats are outside."""
+        """Encodes whole floats as integers; other floats are outside."""
         whole = (values == np.trunc(values)) & (values >= -(2.0**63)) & (values < 2.0**63)
         coded = self.integers(np.where(whole, values, 0).astype(np.int64))
         return also_outside(coded, ~whole)
@@ -110,12 +110,12 @@ def also_outside(coded: Coded, outside: layouts.Mask) -> Coded:
     return Coded(coded.codes, outside if coded.outside is None else coded.outside | outside)
 
 
-_TABLE_SPAN = 2**16  # integers within a span of this size are looked up instead of searched
-_COMPARED_EDGES = 128  # up to this number, comparing with every edge beats a binary search
+_TABLE_SPAN = 2**16  # integers within a span of this size are looked up in a table
+_COMPARED_EDGES = 128  # up to this number, comparing with every edge is faster than a binary search
 
 
 class IntegerLevels(Levels):
-    """Codes a range of integers by subtraction."""
+    """Encodes a range of integers by subtraction."""
 
     def __init__(
         self, attribute: Attribute, minimum: int, maximum: int, *, clips: bool = False
@@ -128,7 +128,7 @@ class IntegerLevels(Levels):
         self._shift = self.dtype.type(minimum % 2 ** (8 * self.dtype.itemsize))
 
     def integers(self, values: NDArray[Any]) -> Coded:
-        """Codes integers of any numpy type."""
+        """Encodes integers of any numpy type."""
         coded = self._by_range(values)
         # numpy compares exactly with Python integers of any size.
         if self._clips:
@@ -138,7 +138,7 @@ class IntegerLevels(Levels):
         return coded
 
     def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes floats; NaN has no code."""
+        """Encodes floats; NaN has no code."""
         coded = self._whole_floats(values)
         if not self._clips:
             return coded
@@ -151,7 +151,7 @@ class IntegerLevels(Levels):
         coded = also_outside(self.integers(integers), ~readable)
         if not self._clips or coded.outside is None:
             return coded
-        # The only integers left are integers of more than 64 bits.
+        # The only integers without a code are integers of more than 64 bits.
         unread = np.flatnonzero(coded.outside)
         ends = np.zeros(len(values), np.int64)
         ends[unread] = layouts.by_distinct(values.take(unread), _signs)
@@ -178,7 +178,7 @@ class IntegerLevels(Levels):
 
 
 class BooleanLevels(IntegerLevels):
-    """Codes booleans, 0 and 1, and the words false and true in any case."""
+    """Encodes booleans, 0 and 1, and the words ``false`` and ``true`` in any case."""
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__(attribute, 0, 1)
@@ -196,7 +196,7 @@ class BooleanLevels(IntegerLevels):
 
 
 class NumericLevels(Levels):
-    """Codes numbers by declared bins."""
+    """Encodes numbers by declared bins."""
 
     def __init__(self, attribute: NumericAttribute) -> None:
         super().__init__(attribute)
@@ -205,11 +205,11 @@ class NumericLevels(Levels):
         self._inner = np.array(attribute.edges[1:-1], np.float64)
 
     def integers(self, values: NDArray[Any]) -> Coded:
-        """Codes integers of any numpy type."""
+        """Encodes integers of any numpy type."""
         return by_table(values, lambda column: self.floats(column.astype(np.float64)))
 
     def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes floats; NaN has no code."""
+        """Encodes floats; NaN has no code."""
         if len(self._inner) <= _COMPARED_EDGES:
             codes = np.zeros(len(values), self.dtype)
             for edge in self._inner:
@@ -238,7 +238,7 @@ def _signs(texts: list[bytes]) -> NDArray[np.int64]:
 
 
 def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> Coded:
-    """Codes integers with a table from the lowest to the highest, if shorter than the column."""
+    """Encodes integers by a table from the lowest to the highest, if shorter than the column."""
     if not values.size:
         return encode(values)
     lowest, highest = int(values.min()), int(values.max())
@@ -253,7 +253,7 @@ def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> C
 
 
 class ListedLevels(Levels):
-    """Codes values from a list of strings and integers, which includes the null values.
+    """Encodes values from a list of strings and integers, which includes the null values.
 
     A declared string of digits also means the integer: a declared ``"1"`` is found in a column of
     integers, and a declared 1 is found in a column of strings.
@@ -281,17 +281,17 @@ class ListedLevels(Levels):
             self._boolean_codes = np.arange(2)
 
     def integers(self, values: NDArray[Any]) -> Coded:
-        """Codes integers of any numpy type."""
+        """Encodes integers of any numpy type."""
         if self._usual.is_empty:
             return self.nothing(values.size)
         return by_table(values, lambda column: self._narrow(self._usual.find(column)))
 
     def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Codes floats; NaN has no code."""
+        """Encodes floats; NaN has no code."""
         return self._whole_floats(values)
 
     def booleans(self, values: layouts.Mask) -> Coded:
-        """Codes booleans."""
+        """Encodes booleans."""
         return self._narrow(self._boolean_codes[values.view(np.uint8)])
 
     def _texts(self, values: pa.Array) -> Coded:
@@ -332,7 +332,7 @@ _INT64 = np.iinfo(np.int64)
 
 
 class TimeLevels(Levels):
-    """Codes dates and times by declared bins; numbers are not read as times."""
+    """Encodes dates and times by declared bins; numbers are not read as times."""
 
     def __init__(self, attribute: TimeAttribute) -> None:
         super().__init__(attribute)
@@ -342,12 +342,12 @@ class TimeLevels(Levels):
         self._clips = attribute.clip
 
     def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
-        """Codes times that have a zone if the edges have one; other times are outside."""
+        """Encodes times that have a zone if the edges have one; other times are outside."""
         if has_zone != self._has_zone:
             return self.nothing(len(values))
         if unit < self._resolution:  # a date attribute reads a time as its day
             values, unit = values // (self._resolution // unit), self._resolution
-        # In the column's units, edges are rounded up: values reach an edge if they reach that unit.
+        # Edges are rounded up to the column's unit: a value reaches an edge if it reaches the unit.
         low, *inner = (-(-edge // unit) for edge in self._edges[:-1])
         high = self._edges[-1] // unit
         below = 0

@@ -128,7 +128,7 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 def encode_batch(
     domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
-    """Returns the codes of a batch, as ``encode_column``, and the mask of records in the domain.
+    """Returns the codes of a batch, as by ``encode_column``, and the mask of records in the domain.
 
     The mask is None if all records are inside the domain. A missing column is read as null.
     """
@@ -261,7 +261,7 @@ def _look_up(dictionary: Coded, indices: pa.Array) -> Coded:
 
 
 def _code(levels: Levels, window: pa.Array) -> Coded:
-    """Codes a short array that is neither a dictionary nor an extension."""
+    """Encodes a short array that is neither a dictionary nor an extension."""
     import pyarrow as pa
 
     try:
@@ -274,7 +274,7 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
 
 
 def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
-    """Codes an array by its Arrow type; the codes of nulls are arbitrary."""
+    """Encodes an array by its Arrow type; the codes of nulls are arbitrary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -304,7 +304,7 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
 
 
 def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
-    """Codes each value of a union by the type of its child."""
+    """Encodes each value of a union by the type of its child."""
     codes = np.zeros(len(window), levels.dtype)
     outside = np.zeros(len(window), np.bool_)
     for rows, child, places in union_parts(window):
@@ -315,7 +315,7 @@ def _code_union(levels: Levels, window: pa.UnionArray) -> Coded:
 
 
 def _as_python(window: pa.Array) -> pa.Array:
-    """Converts the values to Python objects, and back to Arrow by the type of each object."""
+    """Converts values to Python objects, and each object back to Arrow by its own type."""
     return arrow_column([_object(scalar) for scalar in window])
 
 
@@ -422,7 +422,7 @@ def encode_window_cells(
         cells = counted_windows(horizon, events[part], arrivals[part])
         cells *= domain.num_cells
         cells += index[part]
-        yield cells[cells >= 0]  # records outside all windows, number -1, have negative cells
+        yield cells[cells >= 0]  # records outside all windows (window -1) have negative cells
 
 
 def encode_windows(

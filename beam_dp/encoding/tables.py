@@ -26,7 +26,7 @@ def is_frame_class(kind: type) -> bool:
 
 
 def _pandas() -> Any:
-    """Returns the module pandas, already imported if there is a frame; it has no type stubs."""
+    """Returns the pandas module, which is imported if a frame exists; it has no type stubs."""
     return sys.modules["pandas"]
 
 
@@ -53,8 +53,8 @@ def _column(frame: Any, name: str) -> pa.Array:
 
 
 def _series(index: Any) -> Any:
-    """Returns an index as a series of the same dtype, instead of a dtype guessed from values."""
-    # Before pandas 3.1, pandas compared the objects of an index array with themselves.
+    """Returns an index as a series of the index's dtype, so that pandas guesses no dtype."""
+    # Before version 3.1, pandas compared each object of an index array with itself.
     values = index.values if isinstance(index.dtype, np.dtype) else index.array
     return _pandas().Series(values, dtype=index.dtype)
 
@@ -74,7 +74,7 @@ def _array(values: Any) -> pa.Array:
     held = values.astype(object).tolist()
     try:
         missing = values.isna().tolist()
-    except Exception:  # pandas compares values with themselves, which may raise
+    except Exception:  # pandas compares each value with itself, which may raise
         missing = [_is_missing(value) for value in held]
     pairs = zip(held, missing, strict=True)
     return arrow_column([None if is_missing else value for value, is_missing in pairs])

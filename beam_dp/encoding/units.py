@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHORT_BYTES = 15
-_LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, which is the length of short values
+_LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, which for short values is the length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
 _ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's default repr of objects
 # Children of the union for mixed columns; times are in microseconds or, with _NANO, nanoseconds.
 _NULL, _BOOLEAN, _INTEGER64, _FLOAT, _TEXT, _OPAQUE, _DATE, _TIME, _MOMENT, *_NANO = range(11)
-# Keyed by exact type: values of other types, even subclasses, are read as in a mixed column.
+# Keyed by exact type: values of other types, even of subclasses, are read as in a mixed column.
 _ARROW_KINDS: dict[type, str] = {
     **dict.fromkeys((bool, np.bool_), "bool"),
     **dict.fromkeys((int, np.int8, np.int16, np.int32, np.int64), "int64"),
@@ -76,7 +76,7 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
 
 
 def _union(values: Sequence[Any]) -> pa.UnionArray:
-    """Returns a union with a child per type; other types become canonical texts in a struct."""
+    """Returns a union with one child per type; values of other types become canonical texts."""
     import pyarrow as pa
 
     kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
@@ -134,7 +134,7 @@ def _meaning(value: Any) -> tuple[int, Any]:
 
 
 def _meaning_of_time(value: Any) -> tuple[int, Any]:
-    """Returns dates and times as such; other values, or values beyond Arrow's range, as text."""
+    """Returns dates and times within Arrow's range as times, and all other values as text."""
     time = time_of_object(value)
     if time is not None and time.is_date:
         days = time.nanoseconds // (24 * NANOSECONDS["h"])
@@ -168,7 +168,7 @@ def unit_fingerprints(
 
 
 def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Applies the 64-bit finaliser of SplitMix, a bijection without visible structure."""
+    """Applies the 64-bit finaliser of SplitMix, a bijection whose results look random."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -267,7 +267,7 @@ def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
 
 
 def _long_fingerprint(value: bytes) -> bytes:
-    """Returns 16 bytes for a value of over 15 bytes; integers as in ``_integer_fingerprints``."""
+    """Returns 16 bytes for a value of over 15 bytes; integers as by ``_integer_fingerprints``."""
     if len(value) <= 20 and _INTEGER.fullmatch(value) and -(2**63) <= int(value) < 2**63:
         return int(value).to_bytes(8, "little", signed=True) + bytes(7) + bytes((_LONG_INTEGER,))
     digest = hashlib.blake2b(value, digest_size=15, key=b"privacy unit").digest()
@@ -316,8 +316,8 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 def _read(scalar: pa.Scalar) -> object:
     """Returns the Python value, with maps as dictionaries and times as canonical texts.
 
-    Arrow's own conversion needs pandas for nanoseconds, and a time zone database. A unit must not
-    depend on the packages that are installed on a worker.
+    Arrow's own conversion needs pandas for nanoseconds, and a time zone database. But a unit must
+    not depend on the packages that are installed on a worker.
     """
     import pyarrow as pa
 

@@ -68,8 +68,8 @@ class AmazonBucket:
                 + ",".join(f"{block}=true" for block in _PUBLIC_ACCESS)
             )
         self._request("list_objects_v2", Prefix=f"{self._folder}/", MaxKeys=1)
-        # No object has this name, so the conditional write and deletion change nothing. Without a
-        # condition, a bucket with suspended versioning would record the deletion.
+        # No object has this name, so the conditional write and deletion change nothing. A bucket
+        # with suspended versioning would record a deletion without a condition.
         name = f"{self._folder}/{DRAFT_PREFIX}"
         written = self.replace(name, _NO_VERSION, b"")
         with contextlib.suppress(FileExistsError, FileNotFoundError):
@@ -79,8 +79,8 @@ class AmazonBucket:
 
     def create(self, name: str) -> str | None:
         """Creates an object without a file; returns its version, or None if the object exists."""
-        # Two objects of one name have different contents: the first must be deleted before the
-        # second is created, so the second has another process or a later time.
+        # Two objects of one name must have different contents. The first object is deleted before
+        # the second is created, so the second is from a different process or has a later time.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
         version = self._put(name, content.encode(), IfNoneMatch="*")
         if version is not None:
@@ -161,7 +161,7 @@ class AmazonBucket:
     def _version_of_same(self, name: str, data: bytes) -> str | None:
         """Returns the version of an object if its content is ``data``, else None.
 
-        The library retries requests: a refused retry may follow a request that succeeded.
+        The library retries requests, so a refused request may be the retry of a successful request.
         """
         held = io.BytesIO()
         try:
@@ -209,7 +209,7 @@ def _keeps_deleted_objects(reason: str, cure: str) -> BucketSettingsError:
 def _pause_after_conflict(
     response: tuple[Any, Any] | None, attempts: int, **_: object
 ) -> float | None:
-    """Returns the seconds until a conflicting request is retried; None leaves it to boto3."""
+    """Returns the seconds until a conflicting request is retried; None if boto3 should decide."""
     if response is None or response[0].status_code != 409 or attempts >= _MAX_ATTEMPTS:
         return None
     return 0.05 * 2.0**attempts

@@ -40,7 +40,7 @@ class BucketSettingsError(Exception):
 
 
 class FoundObject(NamedTuple):
-    """An object in a listing; its content is from ``modified``, in seconds since 1970, UTC."""
+    """An object in a listing; ``modified`` is the content's time in seconds since 1970, UTC."""
 
     name: str
     num_bytes: int
@@ -194,7 +194,7 @@ class BucketStore:
         return PayloadFile(hashlib.sha256(data).hexdigest(), len(data))
 
     def publish(self, draft: str, name: str, data: bytes) -> bool:
-        """Publishes a file of a draft that was not withdrawn, unless the file's name exists."""
+        """Publishes a file of a draft, unless the draft was withdrawn or the file's name exists."""
         commit = self._named(_COMMIT, draft)
         version = self._bucket.replace(commit, self._versions[draft], data)
         with contextlib.suppress(FileNotFoundError):

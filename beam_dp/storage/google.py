@@ -138,7 +138,7 @@ class GoogleBucket:
     def _version_of_same(self, name: str, data: bytes) -> str | None:
         """Returns the version of an object if its content is ``data``, else None.
 
-        The library retries requests: a refused retry may follow a request that succeeded.
+        The library retries requests, so a refused request may be the retry of a successful request.
         """
         with _errors():
             blob = self._bucket().get_blob(name)

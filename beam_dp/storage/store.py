@@ -41,8 +41,8 @@ class PayloadFile:
 class Store(Protocol):
     """A directory on one filesystem that contains, or will contain, a release.
 
-    Drafts are private folders in the directory, one per attempt. Beam's filesystems lack the
-    method ``publish``: the file appears completely or not at all, and only one caller succeeds.
+    Drafts are private folders in the directory, one per attempt. Unlike Beam's filesystems, a store
+    has ``publish``: the file appears completely or not at all, and only one caller succeeds.
     Methods raise OSError on failure unless their docstring states another error.
     """
 
@@ -104,7 +104,7 @@ class Store(Protocol):
 
 
 def check_size(num_bytes: int, promised: int | None) -> None:
-    """Refuses a file with a size other than promised; without a promise, a file too large."""
+    """Refuses a size other than ``promised``; if that is None, a size over ``MAX_CARD_BYTES``."""
     if promised is not None and num_bytes != promised:
         raise DamagedFileError("does not have the size on its card")
     if promised is None and num_bytes > MAX_CARD_BYTES:
