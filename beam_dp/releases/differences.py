@@ -42,7 +42,7 @@ class CellDifference:
 
     @property
     def difference(self) -> float:
-        """The second answer minus the first one, in records."""
+        """The second answer minus the first answer, in records."""
         return self.second - self.first
 
     @property
@@ -67,15 +67,16 @@ def compare_releases(
 ) -> list[CellDifference]:
     """Returns the cells that two releases share, ordered by how much the answers differ.
 
-    Accuracy: the noise of two draws is independent, so the variances add up: exactly, for interval
-    counts and tables of windows. The cells of a synthetic database are fitted; their stated error
-    is the error of the measurements, which a fit mostly lowers. If both releases are about the same
-    records, z-scores beyond 3 are rare: 27 of 10,000 cells with Gaussian noise, up to 100 with
-    Laplace noise.
+    Accuracy: the noise of two draws is independent, so the variances add up. This is exact for
+    interval counts and tables of windows. The cells of a synthetic database are fitted; their
+    stated error is the error of the measurements, which a fit mostly lowers. If both releases are
+    about the same records, z-scores beyond 3 are rare: 27 of 10,000 cells with Gaussian noise, and
+    up to 100 of 10,000 with Laplace noise.
 
     Args:
         first: synthetic records, tables of a window, or interval counts.
-        second: another draw for the same domain, or for the same attribute of interval counts.
+        second: a release from another draw, with the same domain or, for interval counts,
+            attribute.
         workload: marginals to compare; by default all marginals that both releases were made for.
             For interval counts, the cells of the attribute are compared.
 

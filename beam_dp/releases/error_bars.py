@@ -22,11 +22,12 @@ class Estimate:
     """An answer with its error bar.
 
     ``standard_error``: the standard error in the unit of the value; None if it is unknown.
-    ``margin``: the distance within which the truth is in 95 % of cases; None if there is no
-    standard error.
-    ``kind``: the kind of the error. ``exact``: it follows from the noise alone, for all data;
-    ``approximate``: predicted, for attributes that were measured together, or for a ratio, to
-    first order; ``model_based``: predicted, for interactions that were not measured.
+    ``margin``: in 95 % of cases, the truth is within this distance of the value; None if there is
+    no standard error.
+    ``kind``: the kind of the error. ``exact``: the error follows from the noise alone, for all
+    data. ``approximate``: the error is predicted, for attributes that were measured together, or
+    computed to first order, for a ratio. ``model_based``: the error is predicted, for interactions
+    that were not measured.
     ``reason``: the reason why there is no error bar; empty if there is an error bar.
     ``bound``: a proved bound on the error; None without a proof. Except with
     ``failure_probability``, all answers to one request, or all answers that the release was made
@@ -43,7 +44,7 @@ class Estimate:
     failure_probability: float | None = None
 
     def scaled(self, factor: float) -> Estimate:
-        """Returns the estimate in another unit."""
+        """Returns the estimate and its errors, multiplied by a factor to change the unit."""
         errors = (self.standard_error, self.margin, self.bound)
         error, margin, bound = (None if each is None else each * abs(factor) for each in errors)
         value = self.value * factor
@@ -69,7 +70,7 @@ class MarginalAnswer:
 
 @dataclass(frozen=True)
 class Ratio:
-    """An estimated sum and an estimated number of records; None if there is no estimate."""
+    """An estimated sum and an estimated number of records; either is None if it is unknown."""
 
     total: Estimate | None
     number: Estimate | None

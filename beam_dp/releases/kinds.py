@@ -21,8 +21,8 @@ ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
 # The folder of each kind, next to this file, by the name of the kind in cards. A folder has
-#   files.py     ``payload``: returns the files of a release, by name; and ``read``: returns the
-#                release of a card and a payload, and may raise InputError or DamagedFileError;
+#   files.py     ``payload``: returns the files of a release, by name; and ``read``: reads a
+#                release from its card and payload, or raises InputError or DamagedFileError;
 #   verify.py    ``verify_KIND``: verifies a release;
 #   describe.py  ``describe_KIND``: returns the tables that `beam-dp describe` prints; and
 #                ``report_KIND``: returns the sections of `beam-dp report`;
@@ -43,7 +43,7 @@ _FOLDERS = {**KINDS, "horizon": "windows"}
 
 
 def part(kind: str, name: str) -> Any:
-    """Returns a module for a kind, such as ``part("intervals", "files")``."""
+    """Returns a module from the folder of a kind, such as ``part("intervals", "files")``."""
     return importlib.import_module(f"beam_dp.releases.{_FOLDERS[kind]}.{name}")
 
 
@@ -54,7 +54,7 @@ def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
 
 
 def draw_of(release: Release) -> commit.Draw:
-    """Returns the card and the payload that write a release of any kind."""
+    """Returns the card and the payload to write for a release of any kind."""
     payload = part(release.KIND, "files").payload(release)
     text = cards.card_text(release.KIND, release.draw_id, release.card, payload)
     return commit.Draw(text.encode(), payload)
@@ -66,7 +66,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     Args:
         release: the release to write.
         directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``. The directory must be
-            missing, empty, or contain this very draw, which is then completed.
+            missing or empty, or contain this same draw, which is then completed.
 
     Raises:
         InputError: if the directory contains anything else, or can't be written.
@@ -82,7 +82,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
 
 
 def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
-    """Writes a release unless another draw was committed first; returns like ``commit_draw``."""
+    """Writes a release unless another draw was committed first; see ``commit_draw``."""
     return commit.commit_draw(draw_of(release), directory)
 
 
@@ -205,7 +205,7 @@ def verify_release(release: AnyRelease) -> Verification:
 
     The loss of each step follows from the scale and the sensitivity. The losses are composed and
     converted to epsilon at the card's delta, with arithmetic that never states less than the true
-    loss. Figures that follow from other figures are recomputed and compared to 1e-9. A release
+    loss. Figures that follow from other figures are recomputed and must agree to 1e-9. A release
     can't show that its noise was really drawn as stated; this checks that the stated noise gives
     the stated guarantee.
 

@@ -21,8 +21,8 @@ class LeftOut:
     The counts are unbiased and may be negative. A unit contributes at most as many records to the
     counts as the guarantee allows.
 
-    ``impossible``: the number of records that only match an impossible combination; None if the
-    domain declares no impossible combinations.
+    ``impossible``: the number of records that are left out only because their values form an
+    impossible combination; None if the domain declares no impossible combinations.
     ``scale``: the scale of the discrete Laplace noise of each count, in records.
     ``standard_error``: the standard error of each count, from the noise alone, in records.
     """

@@ -16,10 +16,10 @@ from beam_dp.storage.store import DamagedFileError, PayloadFile, Store, store_fo
 def finish_writing(directory: str | os.PathLike[str]) -> bool:
     """Completes a release that a killed writer had committed, and removes all drafts.
 
-    Call this when a job has ended in any way: a draft may be a second draw of noise, which no one
-    should see. A draft without a published card is removed. A live writer that has not published
-    its card yet finds that its draft was withdrawn, and fails. A writer that starts later follows
-    the rules of ``commit``. For a horizon, this includes all windows and blocks.
+    Call this after a job has ended, even if it failed: a draft may be a second draw of noise, which
+    no one should see. A draft without a published card is removed. A live writer that has not
+    published its card yet finds that its draft was withdrawn, and fails. A writer that starts later
+    follows the rules of ``commit``. For a horizon, this includes all windows and blocks.
     """
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):
@@ -48,7 +48,8 @@ def _finish(directory: str) -> bool:
     store = store_for(directory, "output")
     drafts, files = store.drafts(), _committed_files(store)
     if files is None:
-        # A writer may publish a card now: its draft is removed if withdrawn before, else placed.
+        # A writer may be publishing a card now. If its draft is withdrawn first, the draft is
+        # removed; otherwise the draft is moved into place.
         drafts = [store.withdraw(draft) for draft in drafts]
         files = _committed_files(store) or {}
     missing = place_payload(store, files)

@@ -66,9 +66,9 @@ class Answers(Protocol):
         """The attributes that the release answers for."""
 
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
-        """Returns the numbers of records of each table, the last attribute fastest.
+        """Returns the counts of the cells of each table; the last attribute changes fastest.
 
-        Asking for all tables at once costs little more than asking for one.
+        Asking for all tables in one call costs little more than asking for one table.
         """
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
@@ -88,14 +88,14 @@ class Counts(Protocol):
 
     @property
     def num_beyond(self) -> int:
-        """The number of records beyond the limit for their privacy unit."""
+        """The number of records dropped because their privacy unit was over its limit."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the private exact counts of one table, which ``Answers.of`` estimates."""
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
-    """Returns the cells of some tables, the last attribute fastest."""
+    """Returns the cells of some tables; the last attribute changes fastest."""
     found = []
     for (axes, groups), estimates in zip(tables, answers.of(tables), strict=True):
         labels = itertools.product(*([each.label for each in group] for group in groups))
@@ -114,8 +114,9 @@ def single_levels(attribute: Attribute) -> list[Group]:
 def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
     """Returns the levels of an attribute in at most ``most`` groups.
 
-    Many ordered levels become groups of equally many neighbours. For an attribute without an order,
-    the levels with the largest answers stay single and the other levels form one group.
+    Many ordered levels become groups of neighbours, with about the same number of levels per group.
+    For an attribute without an order, the levels with the largest answers stay single and the other
+    levels form one group.
     """
     attribute = answers.domain.attributes[axis]
     if attribute.size <= most:

@@ -37,7 +37,7 @@ from beam_dp.reports.terminal import short
 
 Axes = tuple[int, ...]
 
-# The largest size of all pictures; with this limit, a report stays under 2 MB.
+# The largest total size of the pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000
 MAX_PAIRS = 400  # the number of pairs among which the strongest pairs are searched
 _SHOWN_PAIRS = 6

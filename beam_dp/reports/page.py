@@ -204,7 +204,7 @@ def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
 
 
 def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
-    """Returns the section with paragraphs ``words`` and a table of noise; empty without both."""
+    """Returns a section with paragraphs ``words`` and a table of noise; empty if both are empty."""
     rows = [{**each} for each in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
     parts = [paragraph(text(each)) for each in words]

@@ -70,7 +70,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def short(number: float) -> str:
-    """Returns a number in three digits, or as an integer from 100 to below a million.
+    """Returns a number with three digits or, from 100 to below a million, as an integer.
 
     Example:
         >>> short(1094.06), short(-3.261), short(2_345_678), short(-0.0), short(math.inf)

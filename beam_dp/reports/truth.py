@@ -46,7 +46,7 @@ class Truth:
         return len(self.codes[0])
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
-        """Returns the number of records in each combination of groups, the last axis fastest."""
+        """Returns the count of each combination of groups; the last axis changes fastest."""
         shape = [len(each) for each in groups]
         index = np.zeros(self.num_records, np.int64)
         inside = np.ones(self.num_records, np.bool_)

@@ -62,7 +62,7 @@ def payload(release: AnswersRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> AnswersRelease:
-    """Returns the release of a card and its payload."""
+    """Reads a release from its card and payload."""
     name = answers_file(card.draw_id)
     card.check_files([name])
     card.check_types({"guarantee": dict})

@@ -38,7 +38,7 @@ _CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
 def verify_answers(release: AnswersRelease) -> Verification:
-    """Verifies answers with noise on each answer, or from a hypothesis that learns."""
+    """Verifies answers with noise on each answer, or answers from a hypothesis that is updated."""
     plan = release.stated.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError("plan", plan, "must be present, because the plan states the noise")
@@ -203,7 +203,7 @@ def _verify_top_queries(release: AnswersRelease) -> Verification:
 def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]:
     """Returns two steps: the choice of queries, and the noise on the answers to these queries.
 
-    A unit moves each answer by at most the number of its records, for any queries. If the unit is
+    A unit moves the answer to any query by at most the number of the unit's records. If the unit is
     added or removed, all answers move the same way; if it is replaced, they may move either way.
     """
     number = checked_integer("top", plan.get("top"), 1)

@@ -35,7 +35,8 @@ CARD = ("mechanism", "guarantee", "num_records", "plan")
 CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
 _ROUTES = ("hypothesis", "update", "exhausted")
 _MECHANISMS = {"private_mw": "starts_from_release", "sparse_mw": "max_sparsity"}
-# Whether an answer above the threshold draws the threshold again, and the noise of answers.
+# By method: whether the threshold is drawn again after an answer above it, and the noise of
+# answers.
 _METHODS = {
     "pure": (False, "discrete_laplace"),
     "zcdp": (True, "discrete_gaussian"),
@@ -156,7 +157,7 @@ def _choice_figures(
 def _least_error(
     card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> float:
-    """Returns the alpha for which the tight number of updates is just enough."""
+    """Returns the smallest alpha for which the tight number of updates is enough."""
     updates = settings["noise"]["max_above"] + 1
     if card["mechanism"] == "sparse_mw":
         most = checked_integer("max_sparsity", plan["max_sparsity"], 1)
@@ -173,9 +174,9 @@ def online_steps(
 ) -> list[Step]:
     """Returns the steps of comparisons with a threshold and of numeric answers.
 
-    A unit moves a question and its answer by k records, under either relation. If one threshold
-    serves c answers above it, the cost is k / threshold_scale + 2 c k / question_scale. If the
-    threshold is drawn again after each of the c answers, every answer costs
+    A unit of k records moves a question and its answer by at most k, under either relation. If one
+    threshold is used for c answers above it, the cost is k / threshold_scale + 2 c k /
+    question_scale. If the threshold is drawn again after each of the c answers, every answer costs
     k / threshold_scale + 2 k / question_scale.
     """
     noise = settings.get("noise")

@@ -190,7 +190,7 @@ def read_blocks(
 
 
 def decode(schema: Any, file: io.BytesIO) -> Any:
-    """Reads a value at the position of a file, and moves the position behind the value."""
+    """Reads a value at the position of a file, and moves the position past the value."""
     try:
         return fastavro.schemaless_reader(file, schema)
     except Exception:  # fastavro raises exceptions of many types
@@ -241,7 +241,7 @@ def read_records(
 
 
 def decode_longs(file: io.BytesIO, number: int) -> NDArray[np.int64]:
-    r"""Reads integers at the position of a file, and moves the position behind the integers.
+    r"""Reads integers at the position of a file, and moves the position past the integers.
 
     Example:
         >>> decode_longs(io.BytesIO(b"\x01\x80\x01"), 2).tolist()

@@ -162,7 +162,7 @@ READ_ERRORS = (
 
 
 def told(error: Exception) -> str:
-    """Returns the words about one of ``READ_ERRORS`` that follow the name of the file."""
+    """Returns the message for one of ``READ_ERRORS``, to print after the name of the file."""
     if isinstance(error, InputError):
         return f": {error.name} = {shown(error.value)}: {error.condition}"
     if isinstance(error, DamagedFileError):

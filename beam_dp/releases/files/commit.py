@@ -141,8 +141,8 @@ def _try_to_commit(draw: Draw, store: storage.Store) -> None:
                 raise OSError(errno.EIO, "the file does not contain what was written")
         store.publish(draft, CARD, draw.text)
     finally:
-        # Checks the card instead of whether publishing succeeded: publishing may fail after its
-        # effect, and then only the draft contains the committed payload.
+        # Checks the card, not the result of publishing: publishing may report a failure although it
+        # succeeded, and then only the draft contains the committed payload.
         if read_card(store) != draw.text:
             store.remove_draft(draft)
 
@@ -194,7 +194,7 @@ def read_card(store: storage.Store) -> bytes | None:
 
 
 def advice_on_drafts(store: storage.Store, directory: str | os.PathLike[str]) -> str:
-    """Returns words about the drafts of a stopped job and what to do; empty without drafts."""
+    """Returns advice about the drafts of a stopped job; empty if there are no drafts."""
     try:
         if not store.drafts():
             return ""

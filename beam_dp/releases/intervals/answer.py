@@ -110,7 +110,7 @@ def _range(query: LinearQuery, num_leaves: int) -> Cells:
 
 
 def _level(attribute: Attribute, text: str) -> int | float | str:
-    """Returns a number or a string; integers stay exact, as floats lose digits of long integers."""
+    """Returns a time as text, else a number; integers stay exact, as floats would lose digits."""
     if isinstance(attribute, TimeAttribute):
         return text
     try:

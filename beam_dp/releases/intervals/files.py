@@ -1,9 +1,10 @@
 """Files of interval counts: the card, and tables in Avro.
 
-A directory contains ``card.json`` and ``intervals-DRAW.avro``: the estimated prefixes (for the
-textbook tree, the noisy nodes) and the integers of the strategy, in parts of 2^16 numbers. A
-strategy that is optimised numerically may differ between machines, so the release contains the
-strategy, and reading the release computes the standard errors from it.
+A directory contains ``card.json`` and ``intervals-DRAW.avro``. The Avro file contains the estimated
+prefix sums (for the textbook tree, the noisy nodes) and the integer tables that define the
+strategy, in pieces of 2^16 numbers. A strategy that is optimised numerically may differ between
+machines, so the release contains the strategy, and reading the release computes the standard errors
+from it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def payload(release: IntervalRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> IntervalRelease:
-    """Returns the release of a card and its payload."""
+    """Reads a release from its card and payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)
@@ -88,7 +89,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
             parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
         )
         with np.errstate(all="ignore"):
-            # With the matrix of another strategy, the error differs or can't be computed.
+            # The matrix of another strategy has another error, or an error that can't be computed.
             found = variance / grid**2 * strategy.errors.mean()
         if not math.isclose(found, error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"

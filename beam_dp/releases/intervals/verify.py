@@ -68,7 +68,7 @@ def column_norms(strategy: Strategy) -> tuple[int, int]:
 
 
 def _path_norms(strategy: Hierarchy, power: int) -> int:
-    """Returns the largest norm of a cell's weights: its path of nodes, and the matrix above."""
+    """Returns the largest norm of a cell's weights, on its path of nodes and in the top matrix."""
     place = np.arange(strategy.num_leaves)
     total = np.zeros(strategy.num_leaves, np.int64)  # sums of at most 21 squares up to 2^52
     for level in range(len(strategy.sizes) - 1, 0, -1):

@@ -2,7 +2,8 @@
 
 An element without records has a random cell, with a random sign, in each row; the cell contains
 noise and the counts of other elements. So the errors of estimates have the same distribution as
-the released cells. ``ProjectionBounds`` are theorems, known before any record is read.
+the released cells. ``ProjectionBounds`` states proved bounds, which are known before any record is
+read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of
 from beam_dp.noise import bound
 
-# In noise scales: nearly optimal for 3 to 5 rows of Laplace noise, with or without collisions.
+# The clipping distance, in scales of the noise. It is nearly optimal for 3 to 5 rows with Laplace
+# noise, with or without collisions.
 _CLIP = 1.5
 _MAX_QUERIES = 2**40
 
@@ -60,7 +62,7 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
         9.0
     """
     sizes = np.sort(np.abs(cells))
-    beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # shares of cells that are as large
+    beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # shares of cells at least this large
     passing = 2 * _more_than_half(num_blocks, beyond / 2)
     steps = np.diff(sizes**2, prepend=0.0)
     return float(steps @ passing)
@@ -153,8 +155,8 @@ def selected_noise_bound(
     biased upwards. For any selection, however, the weighted noise is at most the sum of w max(Z, 0)
     over all elements of the query, and at least minus the sum of w max(-Z, 0). Both are sums of
     independent terms that do not depend on the selection, so Cantelli's inequality bounds each sum;
-    a union bound is true for the largest Z and for the largest -Z. Each of these four bounds fails
-    with a quarter of the probability. If all four are true, so is the smaller of both results.
+    a union bound limits the largest Z and the largest -Z. Each of these four bounds fails with a
+    quarter of the probability. If all four are true, so is the smaller of both results.
 
     ``scale``: b, the scale of the discrete Laplace noise; q = e^(-1 / b).
     ``weights``: the weights of all elements of the query, shape (m,), float64, at least 0.
@@ -184,9 +186,10 @@ class ProjectionBounds:
 
     Accuracy: an answer <Aq, Ax + Z> / R is wrong by the noise <Aq, Z> / R and by the distortion
     <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part of any of
-    the k answers exceeds its bound: the distortion has beta / 2; the norm of Aq and, of Laplace
-    noise, its largest entry have beta / 4; noise of such weights has beta / 4. Queries must not be
-    chosen by the hash key or by earlier answers, and two texts must not have one fingerprint.
+    the k answers exceeds its bound. The distortion exceeds its bound with probability at most beta
+    / 2; the norm of Aq and, for Laplace noise, its largest entry with beta / 4; noise with such
+    weights with beta / 4. Queries must not depend on the hash key or on earlier answers, and
+    different texts must have different fingerprints.
 
     Reference: Blum and Roth (2011), Lemma 4.8 and Theorem 4.9, with moments of the hash and
     Chernoff's bound of the noise in place of theirs.
@@ -240,7 +243,7 @@ class ProjectionBounds:
 
     @cached_property
     def distortion_of_norm(self) -> float:
-        """The factor that, times the L2 norm of all counts, bounds the distortion with beta / 2."""
+        """A bound on the distortion per unit of the L2 norm of all counts, except with beta / 2."""
         return self._tails.coefficient(self.failure_probability / 2)
 
     def to_json(self) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def payload(release: SparseRelease) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
-    """Returns the release of a card and its payload."""
+    """Reads a release from its card and payload."""
     card.check_types(_TYPES)
     parsed, draw_id = card.fields, card.draw_id
     if parsed["hash_family"] != HASH_FAMILY:

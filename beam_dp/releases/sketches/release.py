@@ -1,7 +1,7 @@
 """Releases for sparse queries: a sketch, a histogram, or both.
 
-A sketch does not list elements; the public hash key says which cells contain an element. A
-histogram lists its elements; its delta pays for their discovery.
+A sketch does not list elements; the public hash key maps each element to its cells. A histogram
+lists its elements; revealing that these elements exist costs delta.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NoisySketch:
     """The noisy sums of a projection.
 
     ``cells``: shape (projection_width,), int64, in units of the grid.
-    ``grid``: the number of units of a cell per weight of one, an integer >= 1.
+    ``grid``: the number of units per record of weight 1, an integer >= 1.
     """
 
     family: Family
@@ -168,7 +168,7 @@ class SparseRelease(Release):
         plan: the other public parameters, as JSON values.
         sketch: noisy sums, or None.
         histogram: noisy counts of some elements, or None. If the release also has a sketch, answers
-            add the sketch of the elements that the histogram leaves out.
+            also use an estimate from the sketch minus these counts.
     """
 
     KIND: ClassVar[str] = "sparse_release"
@@ -303,7 +303,7 @@ class SparseRelease(Release):
         """Returns the estimate of each element, shape (n,), float64, in weight.
 
         An answer is the sum of the estimates times the values of a query. ``support`` has shape
-        (n,), uint64, for any n. The cost is the cost of ``answer`` for all elements at once.
+        (n,), uint64, for any n. The cost is that of an ``answer`` to a query of all these elements.
         """
         if self.histogram is None:
             return self._sketched(support)
@@ -319,7 +319,7 @@ class SparseRelease(Release):
 
     @cached_property
     def _cells(self) -> NDArray[np.float64]:
-        """The sketch without the histogram's counts, in weight, which is post-processing."""
+        """The cells of the sketch minus the histogram's counts, in weight."""
         assert self.sketch is not None
         cells = self.sketch.cells / self.sketch.grid
         if self.histogram is None:

@@ -100,8 +100,8 @@ def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
 def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
     """Returns the steps of a sketch, of a histogram, or of both.
 
-    A unit moves all counts together by at most w = k x (the largest weight of a record), or by 2 w
-    if the unit is replaced. An element is in one cell of each of the R rows.
+    A unit has at most k records, so it moves the counts by at most w = k * ``max_weight`` in total,
+    or by 2 w if the unit is replaced. An element is in one cell of every row.
     """
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
     steps = []

@@ -43,7 +43,8 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # error, because the unbiased answer's error is known and the prediction may be wrong.
 _ENOUGH_BETTER = 0.75
 # The number of standard errors that covers 95 % of the errors: 2.12 for one Laplace noise, and less
-# for a sum of many. Errors that a model predicts have longer tails than a normal distribution.
+# for the sum of many noises. Errors that a model predicts have longer tails than a normal
+# distribution.
 _DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
 _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
@@ -102,8 +103,8 @@ class Estimates:
         ``values``: the values of the column's codes, shape (size,).
 
         Returns:
-            The pairs of ``both_ratios``. An unbiased mean is also None if it is outside the range
-            of the values, because of noise, and the fitted mean has an error bar.
+            The pairs of ``both_ratios``. An unbiased mean is also None if noise moved it outside
+            the range of the values and the fitted mean has an error bar.
         """
         found = []
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))

@@ -154,7 +154,7 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> SyntheticDatabase:
-    """Returns the release of a card and its payload."""
+    """Reads a release from its card and payload."""
     draw_id, parsed = card.draw_id, card.fields
     # Older cards state neither the format nor ``within_bins``.
     records_format = parsed.get("records_format", "avro")
@@ -228,7 +228,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
 
 
 def _holds_independent(parsed: Mapping[str, Any]) -> bool:
-    """Returns whether a card states the independent tables that the scores are distances from."""
+    """Returns whether a card states the tables of independent attributes that scores refer to."""
     measured = parsed.get("measurements")
     distances = measured.get("distances") if isinstance(measured, dict) else None
     return isinstance(distances, dict) and _INDEPENDENT in distances

@@ -225,7 +225,7 @@ class Combination:
             self._precisions[where] += precision
 
     def estimate(self) -> NoisyCoefficients:
-        """Returns the coefficients and the variances of their noise, from all tables so far.
+        """Returns the coefficients and the variances of their noise, from all added tables.
 
         The noise of different coefficients is independent, because each measurement has the same
         noise in all cells.

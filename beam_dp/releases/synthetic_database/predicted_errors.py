@@ -9,11 +9,12 @@ fit does about as well as the best mixture of both, V tau / (V + tau), or tau wi
 In Lancaster's expansion around independent attributes, the interaction r_S of a set S of attributes
 changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over the other
 attributes, where p is the share of records for which a literal is true. For pairs, r is a
-correlation. The dependence V, the root mean square of Cramer's coefficient over the measured pairs,
+correlation. The dependence D, the root mean square of Cramer's coefficient over the measured pairs,
 states how strongly the attributes of a table depend on each other. After a maximum-entropy fit of
-all pairs, the remaining interactions of order three and more were 0.03 V to 0.07 V on six tables
-(nltcs and two halves of it, seven and five columns of adult, flights). Each further measured order
-left 0.4 times as much. Chance adds interactions of 1 / sqrt(N) in a table of N records.
+all pairs, the remaining interactions of order three and more were 0.03 D to 0.07 D on six tables
+(nltcs and two halves of it, seven and five columns of adult, flights). Measuring one more order
+reduced the remaining interactions to 0.4 times their size. Chance adds interactions of 1 / sqrt(N)
+in a table of N records.
 
 ``UnmeasuredPair`` models two attributes that were scored and, because of the score, not measured
 together. The noisy L1 distance S of the pair from independence is known, in records. The table that
@@ -40,7 +41,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support
 from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
 
-# The size of interactions after fitting all smaller interactions, in units of the dependence V.
+# The size of interactions after fitting all smaller interactions, in units of the dependence.
 _THIRD_ORDER = 0.05
 _NEXT_ORDER = 0.4
 # An answer about k attributes has 2^k interactions.
@@ -51,7 +52,7 @@ _MAX_LIFT = 1e6
 class FittedErrors:
     """The model of the errors of one release.
 
-    ``dependence``: V, the root mean square of Cramer's V; None if no pair was measured.
+    ``dependence``: the root mean square of Cramer's V over pairs; None if no pair was measured.
     ``variances``: the variances of the orthonormal coefficients of each set of attributes that was
     measured and fitted, in squared records; infinite for all other sets.
     """
@@ -97,7 +98,7 @@ class FittedErrors:
             spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
             # A fit may give almost no mass to a code that some records have.
             chances *= (vectors != 0) @ np.maximum(share, least_share)
-        # How much more often all literals are true than for independent attributes.
+        # The ratio of how often all literals are true to how often under independence.
         lift = np.clip(
             np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )

@@ -179,7 +179,7 @@ class Question:
         return self._table("share", answers)
 
     def quantile(self, name: str, share: float) -> AnswerTable:
-        """Returns the values below which a share of the records is.
+        """Returns, per group, the value below which a given share of the records falls.
 
         ``share``: the share, above 0 and below 1; 0.5 gives the median.
 
@@ -245,7 +245,7 @@ class Question:
         return found
 
     def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
-        """Returns the queries of ``_counted`` without records that have null or other here."""
+        """Returns the queries of ``_counted``, without records whose value is null or other."""
         attribute = self._domain.attributes[axis]
         regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
         return {
@@ -277,8 +277,8 @@ class Question:
     def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
         """Returns the largest error of each group's sum due to unknown positions within bins.
 
-        If the sum of half the widths of the records' bins has no error bar, the bound is the
-        largest half width times the number of records in the group, or if unknown in all groups.
+        The error is at most the sum of half the widths of the records' bins, and at most the
+        largest half width times the number of records in the group or, if fewer, in all groups.
         """
         summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())
@@ -354,7 +354,7 @@ def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
 
 
 def _most(answer: Estimate) -> float:
-    """Returns the number that the true count exceeds in one of 40 cases; infinite if unknown."""
+    """Returns the upper end of the 95 % error bar of a count; infinite without an error bar."""
     return math.inf if answer.margin is None else max(answer.value, 0.0) + answer.margin
 
 

@@ -8,8 +8,8 @@ writing or reading a draw again gives the same order.
 
 A fair coin sends each row to one of two halves, repeatedly, until a part is small; each part is
 then shuffled alone (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part
-is in memory at a time. The coins of equal rows are tossed together: a count is split by a binomial
-number, the number of ones among as many random bits as the count.
+is in memory at a time. The coins of equal rows are tossed together: a count of n rows is split by a
+binomial number, the number of ones among n random bits.
 """
 
 from __future__ import annotations
@@ -270,7 +270,8 @@ def _shuffled(
         num_rows = int(counts.sum())
         if num_rows <= _BLOCK_ROWS:
             which = np.repeat(np.arange(len(counts)), counts)
-            # A block contains two equal words with probability 2^-30, too rarely for a slower sort.
+            # A block contains two equal words with probability 2^-30, too rarely to need a slower
+            # sort.
             yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
             continue
         heads = _num_heads(counts, bits)

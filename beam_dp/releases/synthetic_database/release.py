@@ -61,7 +61,8 @@ class SyntheticDatabase(Release):
         num_records_is_public: True if ``num_records`` is a public number, False if it is noisy.
         num_represented: the number of records that answers are scaled to, if the released records
             are fewer. By default, the number of released records.
-        queries: the linear queries that the release was made for, if not all cells of marginals.
+        queries: the linear queries that the release was made for, if not for all cells of
+            marginals.
         query_error: the ``bound`` on the errors of these queries, and its ``failure_probability``.
         codes: the distinct released records, in ascending lexicographic order: one array of shape
             (m,) per attribute, in the smallest unsigned type for the attribute's codes.
@@ -71,9 +72,9 @@ class SyntheticDatabase(Release):
             order of ``codes`` and, for equal records, in the order of ``rows``: int64 for whole
             numbers and times, else float64; 0 if the record is outside the bins. Empty if the
             release states the middle of each bin instead.
-        potentials: pairs of attribute names in domain order and a table of finite logarithms,
-            float64, one axis per attribute. The hypothesis weighs a possible cell by exp of the sum
-            of the tables.
+        potentials: pairs (names, table): attribute names in domain order, and a table of finite
+            logarithms, float64, one axis per attribute. The hypothesis weighs a possible cell by
+            exp of the sum of the tables.
         record_tables: attribute sets whose noisy tables were fitted by the records, not by the
             hypothesis. Queries on these sets, or on supersets, are answered from the records.
         draw_id: the id of this draw of noise; 32 hexadecimal digits.

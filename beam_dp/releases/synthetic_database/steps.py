@@ -121,7 +121,7 @@ def largest_change(
     overlaps = np.zeros(2 ** len(used))
     for axes, weight in entries:
         if any(domain.shape[axis] == 1 for axis in axes):
-            continue  # it has no residual
+            continue  # an attribute with one code has no residual
         overlaps[sum(1 << used.index(axis) for axis in axes)] += float(weight)
     total = float(overlaps.sum())
     for place, axis in enumerate(used):

@@ -56,8 +56,9 @@ def unit_costs(
 def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_records: int) -> float:
     """Returns the limit C under which ``unit_costs`` keeps records that agree by chance alone.
 
-    For two records with independent and uniform codes, the inner product of the total is constant,
-    and the inner products of all other residuals average to 0. C is a whole number from 1 to K.
+    For two records with independent, uniform codes, the total adds a constant to the inner product
+    of their measurement vectors; every other residual adds 0 on average. C is an integer from 1 to
+    ``num_records``.
     """
     precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
     one = sum(

@@ -39,7 +39,7 @@ from beam_dp.verification.verdict import Figures, check_fields
 
 # The mechanisms of this package; their cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")
-# The rounding error of an answer, as a share of the records, for sums up to all records.
+# The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
 _PAIRS, _ADDED = ("num_joined_pairs", "num_other_pairs"), "num_added_pairs"
@@ -183,7 +183,7 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     rounding = _ROUNDING * (release.represented + math.sqrt(noise))
     misfits, together = _misfits(release, covered), _num_bounded_cells(release)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
-    # The bounds of rounds may be true together for more cells than the cells of a marginal.
+    # The bounds of rounds may be true together for more cells than one marginal has.
     is_determined = together is not None or bounds.choice == "beforehand"
     for names, variance in by_names.items():
         error, label = release.errors.get(names, {}), ",".join(names) or "the total"
@@ -218,8 +218,8 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     the workload-weighted error of the records may be twice that tenth, or twice the error that
     rounding once more leaves. For a tree, no cell of a table may be twice as far from the records
     as for records that are drawn independently, except with probability 1e-9.
-    Weighted candidates have no other hypothesis: the tables of their records are compared with the
-    noisy tables.
+    If the records are weighted candidates, the release has no other hypothesis: the tables of the
+    records are compared with the noisy tables.
     """
     measured = release.measurements
     noise = loose_distance = 0.0
@@ -243,7 +243,7 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 def _fitted_sets(release: SyntheticDatabase) -> tuple[Names, ...]:
-    """The attribute sets whose tables were fitted: those of the records where they are all."""
+    """The attribute sets whose tables the hypothesis or, without one, the records fitted."""
     return _sets([names for names, _ in release.potentials] or release.record_tables)
 
 
@@ -325,7 +325,7 @@ def _fit_figures(
 def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures) -> None:
     """Compares the error of the records with the error that rounding may leave."""
     workload = release.workload
-    # Regardless of its card, a fit is hardly worse than the noise of the fitted tables.
+    # The card may claim any error, but a fit is hardly worse than the noise of the fitted tables.
     estimated = checked_number(
         "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
     )
@@ -348,7 +348,7 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
 
 
 def _error_again(release: SyntheticDatabase, most: float) -> float:
-    """Returns the error per cell of rounding the hypothesis once more, but at least ``most``."""
+    """Rounds the hypothesis once more, and returns the error per cell, or ``most`` if larger."""
     domain, workload = release.domain, release.workload
     supports = [domain.axes(each) for each in workload.closure()]
     basis = ResidualBasis(domain.shape, {(), *supports})

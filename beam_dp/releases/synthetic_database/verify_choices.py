@@ -144,7 +144,8 @@ def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[
 def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
 
-    This bound is for all T rounds; another bound applies if rounds may end early.
+    N is the number of records. This bound is for all T rounds; see ``_stopped_bound`` if rounds may
+    end early.
     """
     if "stop_below" in release.plan:
         _stopped_bound(release, figures)
@@ -233,7 +234,7 @@ def _choices(
 ) -> list[Step]:
     """Returns the step of all choices among left-out pairs; for a plan, of the maximum number.
 
-    A record moves a cell, and so the largest distance, by at most 1, even if it replaces one.
+    A record, even one that replaces another, moves a cell and the largest distance by at most 1.
     """
     number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
     if fit is not None:
@@ -357,8 +358,9 @@ def small_db_steps(
 ) -> list[Step]:
     """Returns the steps that choose m records and, if needed, count the records with noise.
 
-    A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d of an answer. k records move S by
-    k d, under either relation, and therefore every score by m d k.
+    A score is the largest |m S(q) - N s(q, y)|, in units of 1 / d, for the sums S(q) over all N
+    records and s(q, y) over m chosen records y. The k records of a unit move S by k d, under either
+    relation, and therefore every score by m d k.
     """
     size = checked_integer("size", parameters.get("size"), 1, _MAX_SIZE)
     k = guarantee.max_records_per_unit

@@ -114,7 +114,7 @@ def _facts(release: HorizonRelease) -> dict[str, str]:
 
 
 def runs(numbers: Iterable[int]) -> list[range]:
-    """Returns ascending numbers as runs of consecutive ones.
+    """Returns ascending numbers as ranges of consecutive numbers.
 
     Example:
         >>> runs([0, 1, 2, 7])
@@ -130,7 +130,7 @@ def runs(numbers: Iterable[int]) -> list[range]:
 
 
 def shown_runs(numbers: Iterable[int]) -> str:
-    """Returns ascending numbers as text, at most six runs of them.
+    """Returns ascending numbers as text with at most six ranges.
 
     Example:
         >>> shown_runs([0, 1, 2, 7])

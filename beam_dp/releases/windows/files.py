@@ -68,7 +68,7 @@ def payload(release: WindowTables) -> dict[str, bytes]:
 
 
 def read(card: Card, payload: Payload) -> WindowTables:
-    """Returns the release of a card and its payload."""
+    """Reads a release from its card and payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
     card.check_types(_TYPES)

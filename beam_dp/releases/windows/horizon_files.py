@@ -287,7 +287,7 @@ def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
 def read_windows(directory: Directory) -> HorizonRelease:
     """Reads a horizon, including one whose windows are not all released yet.
 
-    Damaged and hostile files are rejected, as by ``read_release``. A window is read on demand: a
+    Damaged and hostile files are rejected, as in ``read_release``. A window is read on demand: a
     sum of 24 windows reads only these 24. Windows released after this call are not included.
 
     Args:

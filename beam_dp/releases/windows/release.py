@@ -276,7 +276,7 @@ class HorizonRelease:
             all cells of the marginal together, except with probability 0.05.
 
         Raises:
-            InputError: if a window is not released yet, or the release can't answer.
+            InputError: if a window has not been released yet, or the release can't answer.
 
         Cost: reading these windows, and the windows of their blocks.
         """
@@ -301,10 +301,10 @@ class HorizonRelease:
         return self.summed(windows).answer_queries(queries)
 
     def summed(self, windows: slice) -> NoisyTables | SyntheticDatabase:
-        """Returns the estimate of the sum of some windows, to be asked many questions.
+        """Returns the estimate of the sum of some windows, which can answer many questions.
 
         Raises:
-            InputError: if a window is not released yet, or if the windows can't be summed.
+            InputError: if a window has not been released yet, or if the windows can't be summed.
         """
         first, stop = self._ends(windows)
         missing = next((each for each in range(first, stop) if each not in self.windows), None)
@@ -365,7 +365,7 @@ class HorizonRelease:
                 yield self._tables("window", each), (each in held) - weight
 
     def _tables(self, level: Level, number: int) -> WindowTables:
-        """Returns the tables of a window or block, after checking that this horizon contains it."""
+        """Returns tables of a window or block, after checking that they belong to this horizon."""
         release = self.windows[number] if level == "window" else self.blocks[number]
         if not isinstance(release, WindowTables):
             raise InputError(level, number, "must contain tables, as the other releases do")

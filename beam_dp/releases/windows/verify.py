@@ -45,7 +45,7 @@ _OWN = ("horizon_id", "number")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits on the records of a unit that are used."""
+    """The limits for the records of one unit, and the number of windows."""
 
     records: int
     windows: int
@@ -218,9 +218,9 @@ def level_steps(
     """Returns the steps of all windows that are protected together, or of all blocks.
 
     A unit is in at most c windows. Windows are disjoint, so c times the loss of one window adds up.
-    A unit in a windows of a block moves the block's tables a times as much. With Laplace noise the
-    total cost is c times as much; with Gaussian noise it is the sum of a^2 times as much, which is
-    largest if the c windows are in as few blocks as possible.
+    A unit that is in j windows of a block moves the block's tables j times as much. With Laplace
+    noise the total cost is c times as much; with Gaussian noise it is the sum of j^2 times as much,
+    which is largest if the c windows are in as few blocks as possible.
     """
     most = limits.windows
     if level == "window":
