@@ -135,7 +135,7 @@ def test_missing_permission_is_named_before_spending_budget(service, right, oper
     assert ACCOUNT not in str(caught.value)
 
 
-def test_permissions_are_tested_in_the_folder(service):
+def test_permissions_are_tested_inside_the_output_folder(service):
     check_output("s3://releases/out/visits/")
     assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
 
@@ -162,7 +162,7 @@ def test_service_error_is_reported_in_one_line(service, status):
         read_release(OUT)
 
 
-def test_missing_library_is_named(monkeypatch):
+def test_error_for_missing_boto3_states_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
     with pytest.raises(InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
@@ -234,7 +234,7 @@ def test_withdrawn_draft_is_not_published_when_its_name_is_reused(service):
     assert service.buckets["releases"].objects["out/card.json"][0] == b"in time"
 
 
-def test_repeated_request_finds_the_result_of_the_first(service, no_waits):
+def test_retry_after_lost_response_finds_the_first_result(service, no_waits):
     bucket = AmazonBucket("releases")
     lose_first(service, "PUT")
     opened = bucket.create("commit")
@@ -286,7 +286,7 @@ def test_large_file_is_sent_in_one_piece(service):
     assert [method for method, _ in service.requests] == ["PUT", "PUT", "GET", "HEAD"]
 
 
-def test_rejects_file_that_needs_several_pieces(service, monkeypatch):
+def test_rejects_file_too_large_for_one_request(service, monkeypatch):
     monkeypatch.setattr(amazon, "_MAX_BYTES", 4)
     with pytest.raises(OSError, match="at most 5 GB in one request"):
         AmazonBucket("releases").write("large", b"large")

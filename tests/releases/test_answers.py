@@ -62,7 +62,7 @@ def test_huge_and_tiny_logarithms_do_not_overflow(monkeypatch, slab_cells):
     np.testing.assert_allclose(result, [[0, 0], [share, 1 - share]])
 
 
-def test_joins_connected_sets_in_any_order():
+def test_joins_overlapping_sets_in_any_order():
     assert connected([(0, 1), (3,), (4, 5), (), (1, 4)]) == [(0, 1, 4, 5), (3,)]
 
 

@@ -58,7 +58,7 @@ def text(value):
 
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("num_records", [0, 500])
-def test_column_contains_the_record_values_in_one_type(num_records, is_drawn):
+def test_arrow_column_contains_the_record_values_in_one_type(num_records, is_drawn):
     release = release_of(DOMAIN, num_records=num_records, potentials=[])
     if is_drawn:
         release = with_bin_values(release, Seeded(1))

@@ -32,7 +32,7 @@ def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
     return text
 
 
-def test_horizon_begins_once_and_is_resumed(place):
+def test_beginning_an_existing_horizon_returns_its_id(place):
     assert begin_horizon(place.url(), CARD, FIRST) == FIRST
     assert place.names() == ["horizon.json"]
     assert begin_horizon(place.url(), card_of(leveled()), SECOND) == FIRST

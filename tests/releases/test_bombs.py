@@ -80,7 +80,7 @@ def with_block(data: bytes, number: int, block: bytes, codec: bytes = b"deflate"
     return encode(HEADER, header) + encode("long", number) + encode("bytes", block) + header["sync"]
 
 
-def test_every_kind_of_release_is_tested(tmp_path):
+def test_every_kind_of_release_has_a_test_writer(tmp_path):
     write_release(release_of(), tmp_path)
     with edited_card(tmp_path) as card:
         card["kind"] = "other"

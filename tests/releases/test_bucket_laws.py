@@ -55,7 +55,7 @@ def test_replaces_an_object_only_at_its_version(bucket):
     assert content(bucket, "a") is None
 
 
-def test_recreated_object_has_another_version(bucket):
+def test_recreated_object_has_a_new_version(bucket):
     """Otherwise the writer of a withdrawn draft could publish the next draft of that name."""
     opened = bucket.create("a")
     assert opened is not None

@@ -224,7 +224,7 @@ def test_exactly_one_of_several_racing_draws_is_published(cloud):
 
 
 @pytest.mark.slow
-def test_lost_response_to_any_request_changes_nothing(cloud, monkeypatch):
+def test_commit_succeeds_if_responses_to_requests_are_lost(cloud, monkeypatch):
     """The library repeats requests that already succeeded; its waits are skipped here."""
     skip_waits(monkeypatch)
     for are_lost in ([1, 0, 0], [0, 1, 0], [0, 0, 1]):
@@ -239,7 +239,7 @@ def test_lost_response_to_any_request_changes_nothing(cloud, monkeypatch):
 
 @pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("status", [403, 507])
-def test_failed_write_is_reported_in_one_line_and_leaves_nothing(cloud, status):
+def test_failed_write_is_reported_in_one_line_and_leaves_nothing_after_cleanup(cloud, status):
     module = SERVICES[cloud.scheme][0]
     for at in range(4):
         count = 0

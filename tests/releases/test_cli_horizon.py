@@ -75,7 +75,7 @@ def test_describe_json_is_the_card_and_the_released_numbers(week, capfd):
     assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
 
 
-def test_combined_windows_are_answered_with_their_standard_error(week, capfd):
+def test_sum_of_windows_is_answered_with_its_standard_error(week, capfd):
     (expected,) = read_windows(week).answer(Workload(DOMAIN, (("a1",),)), slice(0, 3))
     (found,) = json.loads(said(capfd, "answer", week, "--windows", "0:3", *MARGINAL, "--json"))
     assert found["records"] == expected.values.tolist()
@@ -111,11 +111,11 @@ def test_error_names_windows_that_are_not_released(week, capfd):
 @pytest.mark.parametrize(
     "text", ["", "x", "1:2:1", "1.0", "1" * 8, "3:3", "4:2", "7", "-7", "0:7", "-7:", "1 :2", "--"]
 )
-def test_rejects_bad_windows_flag(week, capfd, text):
+def test_error_for_invalid_windows_value_names_the_flag(week, capfd, text):
     assert "--windows" in refusal(capfd, "answer", week, f"--windows={text}", *MARGINAL)
 
 
-def test_windows_flag_follows_python_slices():
+def test_windows_flag_selects_the_same_as_python_slices():
     numbers = range(9)
     for first in ("", *map(str, range(-9, 9))):
         for stop in ("", *map(str, range(-9, 10))):
@@ -137,7 +137,7 @@ def test_windows_flag_is_required_for_a_horizon_and_rejected_otherwise(week, cap
     assert "must be given once" in line
 
 
-def test_synthetic_databases_are_queried_one_by_one(tmp_path, capfd):
+def test_synthetic_databases_of_windows_are_answered_one_window_at_a_time(tmp_path, capfd):
     plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
     begin_horizon(tmp_path, card_of(plan), FIRST)
     for number in (0, 1):

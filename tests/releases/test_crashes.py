@@ -119,7 +119,7 @@ def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
     assert num_left <= after  # a draft that nobody was told of
 
 
-def test_never_commits_content_that_differs_from_the_draw(place, monkeypatch):
+def test_rejects_draft_whose_content_differs_from_the_draw(place, monkeypatch):
     kind = type(store_for(place.url(), "output"))
     original = kind.write_draft
 
@@ -150,7 +150,7 @@ def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
 
 @pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
 @pytest.mark.parametrize("write", [commit_release, write_release])
-def test_retried_writer_ignores_drafts(place, write, release):
+def test_retried_writer_ignores_drafts_of_killed_writers(place, write, release):
     """Drafts of its own job, or of one that started simultaneously: the first complete one wins."""
     assert dies(place, 3, after=True)
     write(release, place.url())
@@ -158,7 +158,7 @@ def test_retried_writer_ignores_drafts(place, write, release):
     assert len(place.names()) == 3
 
 
-def test_drafts_without_a_draw_do_not_block_a_job(place):
+def test_drafts_that_contain_no_draw_do_not_block_a_job(place):
     """Jobs that start simultaneously probe the same folder, and may begin the same horizon."""
     for draw_id in ("trial", "horizon-" + "0" * 32):
         draft_in(place.url(), draw_id)
@@ -166,7 +166,7 @@ def test_drafts_without_a_draw_do_not_block_a_job(place):
     probe_output(place.url())
 
 
-def test_finds_card_whose_copy_was_reported_as_failed(monkeypatch):
+def test_commit_succeeds_if_a_completed_copy_is_reported_as_failed(monkeypatch):
     """A bucket may report this when the response to its first request was lost."""
 
     class Forgetful(MemoryBucket):

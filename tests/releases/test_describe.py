@@ -45,7 +45,7 @@ def test_cuts_long_workloads_and_domains():
     assert len(text.splitlines()) < 80
 
 
-def test_counts_marginals_without_a_stated_error():
+def test_description_counts_marginals_without_a_stated_error():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
@@ -68,7 +68,7 @@ def test_escapes_markup_and_control_characters_in_names():
     assert "[red]a" in text and "\x1b" not in text
 
 
-def test_describes_missing_errors_as_not_stated():
+def test_missing_errors_are_described_as_not_stated():
     assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
 
 
@@ -121,12 +121,12 @@ def test_shows_noise_in_words_and_records():
     assert "and 2 more: see card.json" in many
 
 
-def test_uses_the_singular_for_one_marginal():
+def test_description_uses_the_singular_for_one_marginal():
     text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
     assert "1 marginal, 8 cells" in text and "1 marginals" not in text
 
 
-def test_shows_the_promise_of_answers_once():
+def test_description_of_answers_shows_the_promise_once():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
     card = {"mechanism": "laplace", "num_records": None, "settings": None}
     card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}

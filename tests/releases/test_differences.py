@@ -90,7 +90,7 @@ def test_cell_without_a_stated_error_has_no_error_bar():
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_compares_the_marginals_of_both_releases():
+def test_compares_only_marginals_of_both_releases():
     both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
     found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
     assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
@@ -103,7 +103,7 @@ def test_compares_the_marginals_of_both_releases():
         (lambda: synthetic(COUNTS, ONES), "must be given: the releases were not made for a"),
     ],
 )
-def test_rejects_releases_with_other_cells(second, expected):
+def test_rejects_releases_with_different_cells(second, expected):
     with pytest.raises(InputError, match=expected):
         compare_releases(synthetic(COUNTS), second())
 
@@ -116,7 +116,7 @@ def test_rejects_two_copies_of_one_draw():
         compare_releases(release, intervals(COUNTS, "hours"))
 
 
-def test_command_shows_cells_and_their_number(tmp_path, capsys):
+def test_diff_command_shows_the_largest_differences_and_the_number_of_cells(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
         write_release(synthetic(counts), directory)
@@ -146,7 +146,7 @@ def test_incomparable_releases_are_rejected_in_one_line(tmp_path, capsys):
     assert "such as DIR/windows/000000" in capsys.readouterr().err
 
 
-def test_does_not_judge_cells_without_an_error_bar(tmp_path, capsys):
+def test_diff_command_says_that_no_cell_has_an_error_bar(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
     for directory in directories:
@@ -164,7 +164,7 @@ def test_does_not_judge_cells_without_an_error_bar(tmp_path, capsys):
         (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
     ],
 )
-def test_bad_flags_are_rejected_in_one_line(flags, expected, tmp_path, capsys):
+def test_diff_command_rejects_bad_flags_in_one_line(flags, expected, tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory in directories:
         write_release(synthetic(COUNTS), directory)

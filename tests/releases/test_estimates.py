@@ -179,7 +179,7 @@ def test_mean_of_too_few_records_has_no_error_bar():
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
-def test_attributes_not_measured_together_have_predicted_or_no_errors():
+def test_attributes_not_measured_together_have_a_predicted_error_or_none():
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
@@ -207,7 +207,7 @@ def test_errors_are_approximate_if_noise_chose_the_measurements():
     assert {each.kind for each in adaptive.estimates.of(QUERIES)} == {"approximate"}
 
 
-def test_prefers_the_fitted_answer_only_if_it_is_much_better():
+def test_fitted_answer_is_used_only_if_its_error_is_much_smaller():
     exact = Estimate(10.0, 4.0, 8.0, "exact")
     for error, taken in ((2.9, "approximate"), (3.1, "exact"), (None, "exact")):
         fitted = Estimate(9.0, error, error, "approximate" if error else None)
@@ -235,7 +235,7 @@ def test_linear_queries_have_errors_and_bounds():
 @pytest.mark.slow
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
-def test_noise_of_the_record_count_is_included_in_negations(delta, num_records):
+def test_error_of_a_negation_includes_noise_of_the_record_count(delta, num_records):
     """Its weight in 1 - q differs from that in q, and the two are not added."""
     shape = DOMAIN.shape
     product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
@@ -251,7 +251,7 @@ def test_noise_of_the_record_count_is_included_in_negations(delta, num_records):
     assert (deviations[0] == pytest.approx(deviations[1])) == (num_records == "public")
 
 
-def test_model_combines_noise_and_prior():
+def test_predicted_error_of_a_pair_matches_manual_calculation():
     """Checks 1 / (1 / V + 1 / tau) for a pair by hand, and what single attributes add."""
     shares = [np.array([0.75, 0.25]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
@@ -278,7 +278,7 @@ def test_independent_attributes_interact_by_chance():
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
-def test_error_of_a_code_without_mass_is_at_most_the_record_count():
+def test_error_for_a_code_of_tiny_probability_stays_small():
     domain = DOMAIN.restrict(["sex", "in/out"])
     shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}

@@ -83,7 +83,7 @@ def test_service_error_is_reported_in_one_line(service, monkeypatch, status):
         read_release(OUT)
 
 
-def test_missing_library_is_named(monkeypatch):
+def test_error_for_missing_google_library_states_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "google.cloud.storage.exceptions", None)
     with pytest.raises(InputError, match=r"not installed: pip install 'beam_dp\[gcs\]'"):
         check_output(OUT)

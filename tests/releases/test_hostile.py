@@ -70,7 +70,7 @@ def test_rejects_unpaired_surrogates(hostile, change):
         (lambda card: card["workload"].update({"x" * 10**6: 0}), "must have marginals"),
     ],
 )
-def test_rejects_values_that_would_fail_later_steps(hostile, change, message):
+def test_rejects_card_values_that_would_fail_later(hostile, change, message):
     assert message in hostile(change)
 
 
@@ -137,7 +137,7 @@ def test_rejects_sparse_file_of_eight_tebibytes(tmp_path):
     tracemalloc.stop()
 
 
-def test_names_that_avro_maps_to_one_take_less_than_quadratic_work():
+def test_colliding_avro_names_are_made_unique_in_less_than_quadratic_time():
     names = tuple(chr(0x4E00 + number) for number in range(20_000))
     with lines_below(4_000_000):
         assert len(set(avro.avro_names(names))) == len(names)

@@ -60,7 +60,7 @@ def test_interval_release_round_trips_through_files(tmp_path, choice, neighborin
 
 
 @pytest.mark.slow
-def test_reads_trees_below_windows(tmp_path):
+def test_strategy_with_trees_below_windows_round_trips(tmp_path):
     release = released(("windows", "discrete_laplace"), MANY)
     assert len(strategy_tables(release.strategy)["sizes"]) == 2
     write_release(release, tmp_path)
@@ -69,7 +69,7 @@ def test_reads_trees_below_windows(tmp_path):
     assert_same(release, found)
 
 
-def test_reads_a_table_of_many_pieces():
+def test_large_table_stored_in_pieces_round_trips():
     release = released(("histogram", "discrete_laplace"), 2**17 + 5)
     found = release_from_bytes(release_to_bytes(release))
     assert isinstance(found, IntervalRelease)
@@ -78,7 +78,7 @@ def test_reads_a_table_of_many_pieces():
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_pickles_a_plan_unchanged(choice):
+def test_pickled_plan_is_unchanged(choice):
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     plan = planned(MANY if choice[0] == "windows" else 37, guarantee, choice)
     plan.strategy.errors.mean()

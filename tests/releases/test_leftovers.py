@@ -263,7 +263,7 @@ def test_error_for_unfinished_answers_names_finish(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_error_of_a_repeated_program_names_finish(tmp_path, capfd):
+def test_error_of_a_restarted_job_names_the_finish_command(tmp_path, capfd):
     commit_and_kill(tmp_path / "out", "place")
     for program, argv in (
         (release_synthetic_database.main, job_flags(tmp_path)),

@@ -49,7 +49,7 @@ def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
 
 
 @pytest.mark.slow
-def test_one_of_two_draws_is_published_whole_in_any_order(place, monkeypatch):
+def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch):
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(

@@ -74,7 +74,7 @@ def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
         probe_output(tmp_path / "out")
 
 
-def test_rejects_folder_that_is_in_use(tmp_path):
+def test_rejects_file_or_nonempty_folder_as_output(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InputError, match=r"^output: .* must be"):

@@ -194,7 +194,7 @@ def test_bound_covers_weights_chosen_by_the_noise(distribution, num_parts):
         assert not fails_no_more_than_stated(int((errors > plain).sum()), runs, probability)
 
 
-def test_bound_covers_a_number_of_parts_chosen_by_the_noise():
+def test_bound_covers_noise_that_chooses_the_number_of_parts():
     """Adds parts until the bound is exceeded, if it ever is."""
     runs, most, probability = 1000, 40, 0.2
     drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
@@ -315,7 +315,7 @@ def noise_bounds_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
     ]
 
 
-def test_scores_consider_possible_cells_only():
+def test_independent_table_of_scores_is_zero_in_impossible_cells():
     domain = dataclasses.replace(SHAPE, impossible=(Impossible((0, 1), (((0, 1),), ((1, 2),))),))
     counts = np.where(
         (np.indices(SHAPE.shape)[0] == 0) & (np.indices(SHAPE.shape)[1] == 1),
@@ -351,7 +351,7 @@ def test_proved_bounds_survive_writing_and_reading(tmp_path):
     assert verdict.holds and verdict.notes == ()
 
 
-def test_verification_reports_bounds_that_ignore_the_choice(tmp_path):
+def test_verification_rejects_bounds_smaller_than_the_proved_bounds(tmp_path):
     """Its bounds are those for tables fixed before any record was read."""
 
     def smaller(card: dict[str, Any]) -> None:

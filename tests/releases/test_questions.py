@@ -51,7 +51,7 @@ def test_count_returns_one_row_per_group():
     assert {row["error"] for row in database().query().group_by("town").count().rows()} == {"exact"}
 
 
-def test_condition_limits_the_groups():
+def test_groups_contain_only_values_that_satisfy_the_condition():
     table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
     assert table.columns["town"] == ["a", "a", "c", "c"]
     assert table.columns["sex"] == ["F", "M", "F", "M"]

@@ -48,7 +48,7 @@ from beam_dp.releases.windows.horizon_files import (
 PLAN = leveled()
 
 
-def test_windows_and_blocks_are_in_their_folders(tmp_path):
+def test_paths_of_windows_and_blocks_contain_their_numbers(tmp_path):
     assert window_directory(tmp_path, 12) == f"{tmp_path}/windows/000012"
     assert window_directory("gs://bucket/week/", 1048575) == "gs://bucket/week/windows/1048575"
     assert block_directory("s3://bucket/a/b", 24, 3) == "s3://bucket/a/b/levels/24/000003"

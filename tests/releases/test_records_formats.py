@@ -94,7 +94,7 @@ def test_reads_a_release_whose_card_names_the_format(tmp_path, records_format, i
             read_release(tmp_path / "out")
 
 
-def test_many_equal_records_take_little_space():
+def test_many_equal_records_take_little_space_in_parquet():
     domain = domain_from_json({"a": 2, "b": 3})
     counts = [300_000, 200_000]
     release = release_of(

@@ -87,7 +87,7 @@ def test_row_order_is_independent_of_the_input_order():
 
 
 @pytest.mark.parametrize("block_rows", [1, 2, 100])
-def test_all_orders_are_equally_likely(monkeypatch, block_rows):
+def test_all_row_orders_are_equally_likely(monkeypatch, block_rows):
     """Each of 12 orders of four rows occurs 500 times, within five standard deviations."""
     monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([2, 1, 1])

@@ -130,7 +130,7 @@ def test_failed_write_is_reported_in_one_line_and_leaves_nothing(tmp_path, monke
 @pytest.mark.parametrize(
     "url", ["gs://", "gs://b", "hdfs://h/o", "abfs://c@a/o", "file:///tmp/out"]
 )
-def test_other_filesystems_are_rejected_in_one_line(url):
+def test_unsupported_filesystems_are_rejected_in_one_line(url):
     for act in (check_output, lambda directory: write_release(OURS, directory)):
         with pytest.raises(InputError, match=r"output: .*must be .*gs://BUCKET/FOLDER"):
             act(url)

@@ -146,7 +146,7 @@ WIDEST = Domain(tuple(IntegerAttribute(f"a{i}", 0, 2**62 - 1) for i in range(300
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("domain", [WIDE, WIDEST], ids=["10^29 cells", "5,600 digits"])
-def test_domain_of_any_number_of_cells_makes_a_release(domain, tmp_path):
+def test_release_of_a_huge_domain_round_trips(domain, tmp_path):
     assert not domain.has_index
     first, second = domain.names[:2]
     tables = [((first,), np.zeros(2))] if domain is WIDE else []

@@ -46,7 +46,7 @@ def without_scores(release: SyntheticDatabase) -> SyntheticDatabase:
     return dataclasses.replace(release, measurements=bare)
 
 
-def test_selection_keeps_the_noisy_scores_of_all_pairs():
+def test_release_contains_the_noisy_scores_of_all_pairs():
     measured = selected().measurements
     assert measured is not None and measured.distances is not None
     assert list(measured.distances.pairs) == list(marginals(DOMAIN, ways=2))
@@ -57,7 +57,7 @@ def test_selection_keeps_the_noisy_scores_of_all_pairs():
 @pytest.mark.parametrize(
     "vectors", [{0: YOUNG, 3: TOWN}, {0: YOUNG, 2: [1, 0]}, {0: YOUNG, 2: [1, 0], 3: TOWN}]
 )
-def test_scored_pair_has_an_error_bar(vectors):
+def test_unmeasured_pair_has_an_error_bar_only_with_its_score(vectors):
     query = VectorQuery.of(vectors)
     others = tuple(axis for axis in range(4) if axis not in query.axes)
     table = counts().reshape(DOMAIN.shape).sum(axis=others).astype(float)
@@ -70,7 +70,7 @@ def test_scored_pair_has_an_error_bar(vectors):
     assert "was not measured" in unknown.reason
 
 
-def test_few_distinct_records_are_counted_without_a_table():
+def test_repeated_record_is_counted_only_in_its_own_cell():
     """A single record released many times is counted in its own cell of every table."""
     release = selected()
     often = dataclasses.replace(

@@ -161,7 +161,7 @@ def rows_of(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[bytes], 
     return changed
 
 
-def test_unchanged_rows_are_not_rejected(tmp_path):
+def test_refusal_helper_fails_for_unchanged_rows(tmp_path):
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refusal(tmp_path, change_data=rows_of(lambda rows: None))
 

@@ -86,7 +86,7 @@ def test_bin_values_round_trip_through_files(attributes, num_records, seed):
         assert [row[name] for row in rows] == values
 
 
-def test_whole_column_is_written_as_integers():
+def test_whole_number_attribute_is_written_as_integers():
     (attribute,) = domain = Domain((BINNED[1],))
     assert attribute.avro_type() == {"type": "long", "edges": [17.0, 25.0, 35.5, 91.0]}
     for release in (drawn(domain), release_of(domain, potentials=[])):
@@ -97,7 +97,7 @@ def test_whole_column_is_written_as_integers():
 
 
 @pytest.mark.parametrize("edges", [(0.1, 0.2), (0, 0.5, 1, 1.5, 1.75), (0, 1e17)])
-def test_whole_column_needs_whole_numbers_in_its_bins(edges):
+def test_rejects_bins_without_whole_numbers_for_whole_number_attribute(edges):
     with pytest.raises(InputError, match="whole number"):
         NumericAttribute("w", edges, whole=True)
 
@@ -193,7 +193,7 @@ def test_values_are_uniform_in_bins_and_null_without_a_bin():
     assert {type(value) for value in columns["visit"]} == {datetime.date, type(None)}
 
 
-def test_releases_midpoints_for_too_many_values(monkeypatch):
+def test_midpoints_are_released_above_the_limit_of_drawn_values(monkeypatch):
     monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
     assert drawn(DOMAIN, num_records=49).within_bins == "uniform"
     assert drawn(DOMAIN, num_records=50).within_bins == "midpoint"

@@ -65,7 +65,7 @@ def check_page(page: str) -> Parsed:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_makes_a_page_for_every_kind_of_release(kind):
+def test_every_kind_of_release_has_a_valid_page(kind):
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
@@ -118,7 +118,7 @@ def test_escapes_names_and_labels():
     assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
 
 
-def test_limits_the_page_of_many_attributes():
+def test_page_of_many_attributes_states_how_many_are_not_drawn():
     domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
@@ -149,16 +149,16 @@ def test_shows_the_ledger_entry_named_by_a_card():
         (float("inf"), "none"),
     ],
 )
-def test_shortens_numbers(value, told):
+def test_numbers_are_shortened_to_a_few_digits(value, told):
     assert short(value) == told
 
 
-def test_cuts_texts_before_escaping_them():
+def test_long_texts_are_cut_before_they_are_escaped():
     assert text("<" * 10, 3) == "&lt;&lt;…"
     assert text("a\x00b\n") == "a\ufffdb\ufffd"
 
 
-def test_cuts_long_tables():
+def test_long_table_is_cut_and_states_the_number_of_missing_rows():
     parsed = Parsed(table("t", ("a", "b"), (("x", "y") for _ in range(MAX_ROWS + 7)), (1,)))
     assert parsed.faults == []
     assert "and 7 more" in parsed.texts["td"]

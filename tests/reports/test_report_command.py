@@ -72,7 +72,7 @@ def write(path: pathlib.Path) -> str:
     return str(path)
 
 
-def test_writes_a_page_once_next_to_the_release(directory, capfd):
+def test_page_is_written_next_to_the_release_and_never_overwritten(directory, capfd):
     assert main(["report", f"{directory}/"]) == 0
     assert "public, as the release is" in capfd.readouterr().out
     page = pathlib.Path(f"{directory}.html").read_bytes()
@@ -92,7 +92,7 @@ def test_truth_leaves_out_the_same_records_as_the_release(extension, directory, 
     assert repr(truth) == "Truth(secret)"
 
 
-def test_truth_reads_csv_as_a_job_does(directory, tmp_path):
+def test_truth_handles_broken_csv_lines_like_a_job(directory, tmp_path):
     """An open quote ends with its line, and quoted fields hold no line ends."""
     lines = ["age,sex,person"] + [f"{place % 7},f,{place}" for place in range(9)]
     lines[3:3] = ['1,"f,a', "4,m"]

@@ -30,7 +30,7 @@ from beam_dp.verification.verdict import Figures
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_annealed_round_costs_its_number_of_units(replaced):
+def test_round_of_four_units_costs_as_much_as_four_rounds(replaced):
     """Four rounds of one unit and one round of four; one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
@@ -140,7 +140,7 @@ def test_release_probability_of_a_key_matches_the_plan(records, weight):
     assert release_probability(scale, records * weight, records, weight) == 1
 
 
-def test_loss_covers_the_proved_loss():
+def test_loss_covers_only_losses_that_are_no_larger():
     half = Loss.pure(Fraction(1, 2))
     assert Loss.pure(0.5).covers(half) and not Loss.pure(0.499).covers(half)
     assert Loss.zcdp(0.125).covers(half) and not Loss.zcdp(0.124).covers(half)
@@ -154,7 +154,7 @@ def test_loss_covers_the_proved_loss():
     assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
-def test_verification_names_are_exported():
+def test_verification_functions_are_exported():
     assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)
 
 

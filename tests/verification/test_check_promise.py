@@ -152,7 +152,7 @@ def test_rejects_mechanism_with_less_noise_or_other_claims_than_promised(careles
         (("table discrete_laplace",), 0.0, r"keeps only epsilon 1\.5 \(measure 1 table: 3 / 2 = "),
     ],
 )
-def test_rejects_measurements_without_a_loss(kinds, delta, line):
+def test_rejects_measurements_that_cannot_keep_the_promise(kinds, delta, line):
     measured = tuple(Measurement(("a", "b"), *each.split(), 2.0) for each in kinds)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=line):
         plan = measure_all_plan(
@@ -171,7 +171,7 @@ def test_plan_that_breaks_its_promise_is_rejected_when_the_pipeline_is_built():
         ReleasePlanned(careless, plan)
 
 
-def test_documented_example_runs_and_its_careless_copy_is_rejected():
+def test_documented_mechanism_runs_and_its_careless_copy_is_rejected():
     """Both blocks of docs/mechanisms.md; the third is its audit, which follows the page."""
     names: dict[str, Any] = {"__name__": "example"}
     for block in [each for each in blocks_of("docs/mechanisms.md") if each.kind == "python"][:2]:

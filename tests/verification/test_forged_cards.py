@@ -38,7 +38,7 @@ def lies(name: str, every: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if "replace" not in name])
-def test_sampled_changes_of_cards_fail_verification(name):
+def test_sampled_card_forgeries_fail_verification(name):
     assert lies(name, 41) == []
 
 
@@ -118,7 +118,7 @@ def holds(release: Release, card: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["rounds", "annealed pure"])
-def test_charges_each_listed_noisy_total(name):
+def test_each_listed_noisy_total_adds_to_epsilon(name):
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     measured = release.measurements
     place = next(n for n, each in enumerate(measured.described) if not each.names)
@@ -143,7 +143,7 @@ def test_charges_each_different_answer_to_the_same_query(name):
 
 @pytest.mark.parametrize("name", [name for name in RELEASES if ADDED in name])
 @pytest.mark.parametrize("factor", [1e-6, 1e-300])
-def test_very_little_noise_fails_with_a_large_epsilon(name, factor):
+def test_very_little_noise_is_reported_as_a_large_epsilon(name, factor):
     def scaled(value: Any) -> None:
         for key, below in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(below, dict | list):
@@ -212,7 +212,7 @@ def test_tree_records_all_in_one_cell_fail_verification():
     assert not verify_release(other_records(release, cells)).holds
 
 
-def test_uncharged_scale_of_an_unknown_strategy_fails_verification():
+def test_unknown_strategy_with_an_unused_scale_fails_verification():
     release, card = forgery(f"laplace, {ADDED}", lambda card: card.update(mechanism="favourite"))
     card["parameters"] = {"strategy": "of its own"}
     assert holds(release, card)

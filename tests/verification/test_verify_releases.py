@@ -52,7 +52,7 @@ def test_genuine_release_passes_verification(name):
     assert 0.2 < found.epsilon <= 1.0
 
 
-def test_exactly_calibrated_releases_spend_the_whole_promise():
+def test_exactly_calibrated_releases_have_the_promised_epsilon():
     tight = ("gaussian", "laplace", "sine", "sparse_project", "gaussian answers", "rounds")
     for name in (*tight, "private_mw of 5 updates", "hybrid", "count_sketch", "small_db"):
         found = verify_release(again(RELEASES[f"{name}, replace_one"]()))
@@ -173,7 +173,7 @@ def verified_after(release: Release, change: Change, tmp_path: pathlib.Path) -> 
         return None
 
 
-def test_notes_noise_for_more_records_per_unit_than_promised(tmp_path):
+def test_verification_notes_noise_for_more_records_per_unit_than_promised(tmp_path):
     release = RELEASES[f"laplace, {ADDED}"]()
     found = verified_after(release, raised_guarantee(max_records_per_unit=1), tmp_path)
     assert found is not None and found.holds
@@ -268,7 +268,7 @@ def test_cell_bounds_have_relative_error_1e_9_up_to_ten_million_records(
     assert found.holds and found.num_figures >= 20
 
 
-def test_notes_truncated_queries():
+def test_verification_notes_truncated_queries():
     release = linear_answers(guarantee(0.0))
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]

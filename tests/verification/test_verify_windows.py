@@ -201,7 +201,7 @@ def test_forged_horizon_fails_verification(change, tmp_path):
     assert does_not_hold(tmp_path)
 
 
-def test_horizon_with_more_records_than_its_windows_fails(tmp_path):
+def test_raised_limit_on_records_per_unit_fails_verification(tmp_path):
     plan = dp.plan_window_databases(dp.MWEM(), WORKLOAD, horizon_of(6), person(1, 6), 1.0, 1e-9)
     released_horizon(str(tmp_path), plan, range(2))
 
