@@ -17,7 +17,7 @@ from beam_dp.releases.release import Release
 
 @runtime_checkable
 class MarginalsRelease(Protocol):
-    """A release that was made for a workload of marginals and answers them."""
+    """A release that answers the workload of marginals that the release was made for."""
 
     domain: Domain
     workload: Workload

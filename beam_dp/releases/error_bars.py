@@ -85,8 +85,8 @@ class Ratio:
     def with_error(self, moved: Estimate | None) -> Estimate | None:
         """Returns the quotient with the error of ``moved`` divided by the number of records.
 
-        This is the error to first order, at the estimated number and quotient. It is exact only if
-        the number is known, or if nothing has an error.
+        The error is computed to first order, at the estimated number and quotient. The error is
+        exact only if the number is known, or if neither the sum nor the number has an error.
         """
         number = self.number
         if moved is None or number is None:

@@ -34,7 +34,7 @@ class _Actor:
         self._thread.start()
 
     def go_on(self, num_steps: int) -> None:
-        """Takes the given number of steps, or those that are left."""
+        """Takes the given number of steps, or all remaining steps if there are fewer."""
         for _ in range(num_steps):
             if self.is_done:
                 return
@@ -89,11 +89,12 @@ def orders(
         first: the action that takes the first step.
         second: the other action.
         reset: called before each order.
-        num_stops: how many times in total one stops and the other continues; then the
-            one whose turn it is finishes, and the other after it.
+        num_stops: how many times in total the running action stops and the other continues; then
+            the running action finishes, and the other action after it.
 
     Yields:
-        What both returned, or their InputError or OSError.
+        The results of both actions; an InputError or OSError instead of the result of an action
+        that failed.
     """
     stops = [0] * num_stops
     while True:

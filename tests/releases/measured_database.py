@@ -60,7 +60,7 @@ def database(delta: float = 1e-9, num_records: str = "noisy", ways: int = 2) -> 
 def drawn_again(
     number: int, delta: float = 1e-9, num_records: str = "noisy"
 ) -> Iterator[SyntheticDatabase]:
-    """Yields the release with new draws of its noisy tables, and the fit of the first."""
+    """Yields the release with new draws of its noisy tables, and the fit of the first draw."""
     plan = plan_of(delta, num_records)
     exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
     release = database(delta, num_records)

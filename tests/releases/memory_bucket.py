@@ -16,7 +16,7 @@ class MemoryBucket:
         self._versions = map(str, itertools.count(1))
 
     def check(self) -> None:
-        """Does nothing: every such bucket is usable."""
+        """Does nothing: a bucket in memory is always usable."""
 
     def create(self, name: str) -> str | None:
         return None if name in self.objects else self._put(name, b"")

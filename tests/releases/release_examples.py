@@ -53,7 +53,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
 
 
 def same_release(one, other):
-    """Whether two releases are equal in everything."""
+    """Whether all compared fields of two releases are equal."""
     plain = ("domain", "workload", "guarantee", "mechanism", "num_records", "draw_id", "noise",
              "num_records_is_public", "errors", "plan", "fit", "versions")  # fmt: skip
     return (

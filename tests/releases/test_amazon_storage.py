@@ -40,7 +40,7 @@ def service(monkeypatch) -> Iterator[FakeAmazonStorage]:
 
 @pytest.fixture
 def no_waits(monkeypatch) -> list[float]:
-    """Skips waits, and returns how long they would have been."""
+    """Skips waits, and returns the lengths of the skipped waits."""
     return skip_waits(monkeypatch)
 
 

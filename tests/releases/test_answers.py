@@ -14,7 +14,7 @@ from beam_dp.models.potentials import connected, marginal_weights
 
 
 def brute_force(shape, potentials, wanted):
-    """Computes the same from one weight per cell."""
+    """Computes the marginals from one weight per cell."""
     weights = np.zeros(shape)
     for cell in itertools.product(*map(range, shape)):
         weights[cell] = sum(table[tuple(cell[a] for a in axes)] for axes, table in potentials)

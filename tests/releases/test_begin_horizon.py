@@ -106,7 +106,7 @@ def test_error_names_the_first_parameter_that_differs(tmp_path, changed, line):
 
 
 def test_resumes_horizon_whose_derived_fields_differ(tmp_path):
-    """Another version may word them differently, and another machine may round differently."""
+    """Another version may word fields differently, and another machine may round differently."""
     begin_horizon(tmp_path, CARD, FIRST)
     path = tmp_path / "horizon.json"
     card = json.loads(path.read_text())

@@ -29,7 +29,7 @@ def week(tmp_path) -> str:
 
 
 def said(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Checks for success without errors; returns the output with single spaces."""
+    """Checks that a command succeeds without errors; returns the output with single spaces."""
     assert main(argv) == 0
     out, err = capfd.readouterr()
     assert err == ""

@@ -1,7 +1,7 @@
 """A writer that dies at any step: the next one leaves one whole draw, or nothing.
 
-It dies from an exception that nothing catches; after that its steps do nothing. Processes
-are killed in ``test_bucket_store`` and in the tests of engines.
+The writer dies from an exception that nothing catches; later steps of the writer do nothing.
+Processes are killed in ``test_bucket_store`` and in the tests of engines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def dies(place: Place, crash_at: int, *, after: bool) -> bool:
 def spoilt(
     place: Place, crash_at: int, error: BaseException, *, after: bool, for_good: bool
 ) -> bool:
-    """Commits, with an error before or after a step, and in all later ones if ``for_good``.
+    """Commits, with an error before or after a step, and in all later steps if ``for_good``.
 
     Returns whether the writer reached that step, if the error did not stop it.
     """
@@ -95,7 +95,7 @@ def test_repairs_a_crash_at_any_step(place, repair, after):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
-    """For example a full disk: unlike a writer that dies, this one cleans up."""
+    """For example, the disk is full: unlike a killed writer, this writer cleans up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):
         place.new()
@@ -151,7 +151,7 @@ def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
 @pytest.mark.parametrize("release", [OURS, OTHERS], ids=["same draw", "other draw"])
 @pytest.mark.parametrize("write", [commit_release, write_release])
 def test_retried_writer_ignores_drafts_of_killed_writers(place, write, release):
-    """Drafts of its own job, or of one that started simultaneously: the first complete one wins."""
+    """Drafts may be from the same job or from a simultaneous job: the first complete draft wins."""
     assert dies(place, 3, after=True)
     write(release, place.url())
     assert same_release(read_release(place.url()), release)
@@ -167,7 +167,7 @@ def test_drafts_that_contain_no_draw_do_not_block_a_job(place):
 
 
 def test_commit_succeeds_if_a_completed_copy_is_reported_as_failed(monkeypatch):
-    """A bucket may report this when the response to its first request was lost."""
+    """A bucket may report a failure if the response to its first request was lost."""
 
     class Forgetful(MemoryBucket):
         def copy_exclusively(self, source: str, version: str, target: str) -> bool:

@@ -1,4 +1,4 @@
-"""Error bars: exact ones, predicted ones, and when there are no error bars."""
+"""Exact, predicted and missing error bars."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_linear_queries_have_errors_and_bounds():
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_error_of_a_negation_includes_noise_of_the_record_count(delta, num_records):
-    """Its weight in 1 - q differs from that in q, and the two are not added."""
+    """The weight of the count in 1 - q differs from the weight in q; the weights are not added."""
     shape = DOMAIN.shape
     product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
     parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
@@ -302,7 +302,7 @@ def test_measurements_round_trip_through_files(tmp_path):
 
 
 def test_attribute_with_one_code_changes_no_error():
-    """It has no interaction, so no measurement of it is missing."""
+    """An attribute with one code has no interaction, so no measurement is missing."""
     domain = Domain((CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
     guarantee = database().guarantee
     plan = Gaussian().plan(domain, marginals(domain, ways=3), guarantee, "noisy")

@@ -19,7 +19,7 @@ OURS, OTHERS = (
 
 
 def holds(place: Place, draw: AnswersRelease) -> None:
-    """Asserts that exactly one whole draw exists."""
+    """Asserts that the folder contains exactly one whole draw."""
     assert read_release(place.url()).draw_id == draw.draw_id
     assert len(place.names()) == 2
 

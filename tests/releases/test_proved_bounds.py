@@ -270,7 +270,7 @@ def test_negating_both_vectors_does_not_change_bounds():
 
 
 def test_bound_covers_fitted_and_unbiased_answers():
-    """The fitted answer's bound includes the unbiased one's, so either may be shown."""
+    """The fitted answer's bound includes the unbiased answer's bound, so either may be shown."""
     release = database()
     queries = [
         VectorQuery.of({0: np.eye(4)[i], 3: np.eye(4)[j]})
@@ -352,7 +352,7 @@ def test_proved_bounds_survive_writing_and_reading(tmp_path):
 
 
 def test_verification_rejects_bounds_smaller_than_the_proved_bounds(tmp_path):
-    """Its bounds are those for tables fixed before any record was read."""
+    """Lowers every stated bound by a tenth."""
 
     def smaller(card: dict[str, Any]) -> None:
         for entry in card["errors"]:

@@ -93,7 +93,7 @@ def test_lists_released_numbers_without_reading_a_release(place):
         commit_window(PLAN, url, number, horizon_id)
     commit_block(PLAN, url, 0, horizon_id)
     assert released(url, card_of(PLAN)) == Released((0, 1, 2, 3, 4, 5), (0, 1), 0)
-    # With a plan without blocks, nothing else is missing.
+    # With a plan without blocks, no block is missing.
     assert released(url, card_of(plan_of(6, person(2, 6), WORKLOAD))).num_missing == 0
 
 

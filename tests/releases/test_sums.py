@@ -101,7 +101,7 @@ def number(row: dict[str, object], name: str) -> float:
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(("epsilon", "mechanism"), RELEASES, ids=["0.3", "1", "1, mwem"])
 def test_true_sum_is_within_margin_plus_bin_uncertainty(epsilon, mechanism):
-    """At least 97 % of cases; bin uncertainty is bounded about as often as a margin holds."""
+    """In at least 97 % of cases: the bin uncertainty is about as reliable as a margin."""
     halves = np.diff(EDGES) / 2
     held, bounded = [], []
     for each in answers(epsilon, mechanism):

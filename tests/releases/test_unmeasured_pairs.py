@@ -30,7 +30,7 @@ YOUNG, TOWN = [1, 1, 0, 0], [1, 0, 0, 0]
 def selected(seed: int = 5) -> SyntheticDatabase:
     """Adds enough noise that a selection leaves out pairs: age with in/out, and age with town.
 
-    Its last check, which would add one of them, is left out.
+    The last check of the selection, which would add one of these pairs, is left out.
     """
     guarantee = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:

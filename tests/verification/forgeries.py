@@ -187,7 +187,7 @@ def fields(path: Path) -> str:
 
 
 def reason(path: str, label: str) -> str | None:
-    """Why a change may pass verification; None where it may not."""
+    """The reason why a change may pass verification; None if the change must fail."""
     for where, what, why in ALLOWED:
         if re.fullmatch(where, path) and re.fullmatch(what, label):
             return why

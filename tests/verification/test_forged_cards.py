@@ -267,7 +267,7 @@ def test_charges_the_smaller_of_two_conflicting_scales(name, place):
 
 
 class SeededNoise(NoNoise):
-    """Noise that is the same in every run of the tests."""
+    """Noise with a fixed seed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

@@ -104,7 +104,7 @@ LOWER = raised_guarantee(epsilon=0.9)
 MORE_RECORDS = raised_guarantee(max_records_per_unit=3)
 LESS_DELTA = raised_guarantee(delta=1e-12)
 ADDED = "add_or_remove_one"
-# They add more noise than needed, or state their promise twice.
+# These mechanisms add more noise than needed, or state their promise twice.
 NOT_TIGHT = ("textbook", "answers", "_mw")
 # `test_every_change_of_a_card_fails_verification` halves, doubles or deletes each field by itself.
 TAMPERED: list[tuple[str, Change]] = [

@@ -14,7 +14,7 @@ from beam_dp.releases.release import Release, library_versions
 class AnswersRelease(Release):
     """The answers of one complete run, with the privacy guarantee of the run.
 
-    Args: those of ``Release``, and
+    Args: in addition to those of ``Release``,
         rows: the answers, with the field names of ``files.ANSWER_SCHEMA``.
         stated: the mechanism, the plan and the settings on the card, as JSON values. ``card`` adds
             the guarantee and the numbers of answered and refused queries.

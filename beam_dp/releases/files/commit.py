@@ -32,7 +32,7 @@ from beam_dp.storage import store as storage
 
 # Used instead of a draw id for the draft of the file that begins a horizon.
 BEGINNING = "horizon"
-# Drafts without a draw: jobs that start at the same moment may see such drafts of each other.
+# Drafts that contain no draw: jobs that start at the same moment may see these drafts.
 _WITHOUT_DRAW = (f"{storage.DRAFT_PREFIX}{storage.TRIAL}-", f"{storage.DRAFT_PREFIX}{BEGINNING}-")
 
 

@@ -299,7 +299,7 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
 
 
 def _nearest_increasing(values: Values) -> Values:
-    """Returns the never decreasing numbers that are nearest in the sum of squares.
+    """Returns the nearest numbers, in the sum of squares, that never decrease.
 
     Decreasing neighbours are replaced by the mean of these neighbours, repeatedly; the result does
     not depend on the order of the replacements (Barlow and others, 1972).

@@ -163,7 +163,7 @@ class Estimates:
 
     @staticmethod
     def better(fitted: Estimate, unbiased: Estimate | None) -> Estimate:
-        """Returns the answer with the smaller error, or the unbiased answer for close errors."""
+        """Returns the unbiased answer unless the fitted answer has a much smaller error."""
         if unbiased is None or unbiased.standard_error is None:
             return fitted
         if fitted.standard_error is None:

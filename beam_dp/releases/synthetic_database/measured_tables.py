@@ -44,7 +44,7 @@ Choice = Literal["beforehand", "once", "in_turn"]
 
 _FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
 MAX_GRID = 2**62
-# Scores are clipped here: clipping keeps the sensitivity of a score, integer overflow would not.
+# Scores are clipped to this limit: an integer overflow would increase the sensitivity of a score.
 MAX_SCORE = 2**61
 PROVED = "of_any_choice"  # the bounds are true for any choice of measurements by noise
 
@@ -376,7 +376,7 @@ class NoiseBounds:
     A table that is measured after a choice gets fresh noise: given the choice, the noise has the
     stated variance and its bound is true, for any data and earlier noise that made the choice.
     Earlier tables are combined with later tables by weights that follow from the choice: the part
-    of the earlier tables is bounded for all weights at once (``chosen_noise_bound``). A bound is
+    of the earlier tables is bounded for all possible weights (``chosen_noise_bound``). A bound is
     true for an answer that is asked for regardless of the choice. If there are several answers,
     count every answer that is asked for regardless of the choice, not only the chosen answers.
 

@@ -125,8 +125,8 @@ def _grid(parameters: Mapping[str, Any]) -> int:
 def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[Step]:
     """Returns the steps of Hardt, Ligett and McSherry's algorithm, with one cell per round.
 
-    A unit moves a cell by at most k records, under either relation. The error of the cell moves by
-    as much. The error may be compared with a threshold before the cell is measured; the first
+    A unit moves a cell by at most k records, under either relation, and so does the error of the
+    cell. The error may be compared with a threshold before the cell is measured; the first
     comparison above the threshold ends all rounds.
     """
     distribution = parameters.get("distribution")
