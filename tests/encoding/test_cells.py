@@ -77,7 +77,7 @@ def test_missing_column_is_null_and_repeated_column_is_read_once():
     assert encode_cells(nullable, repeated).tolist() == [5]
 
 
-def test_result_is_writable_and_source_is_unchanged():
+def test_codes_are_writable_and_input_is_unchanged():
     values = np.array([0, 1, 2, 9], np.uint8)
     array = pa.array(values)
     codes = encode_column(IntegerAttribute("a", 0, 9), array)

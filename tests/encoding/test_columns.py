@@ -279,7 +279,7 @@ def _expected(attribute, values):
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
-def test_column_is_coded_value_by_value(kind, data):
+def test_codes_match_a_reference_that_reads_single_values(kind, data):
     attribute = data.draw(attributes)
     array, values = data.draw(_array(kind))
     expected = _expected(attribute, values)
@@ -384,7 +384,7 @@ def test_reads_dictionary_with_nulls_repetitions_and_unused_entries():
     assert encode_column(attribute, empty).tolist() == [2, 2]
 
 
-def test_bad_text_affects_no_other_value():
+def test_text_that_is_not_a_number_affects_no_other_value():
     attribute = NumericAttribute("a", (0, 1, 2))
     good = [str(x) for x in np.random.default_rng(0).random(1000) * 2]
     expected = _expected(attribute, good)
@@ -393,7 +393,7 @@ def test_bad_text_affects_no_other_value():
 
 
 @pytest.mark.slow
-def test_long_invalid_text_is_dropped_without_many_steps():
+def test_long_invalid_text_is_dropped_in_few_steps():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with lines_below(200_000):
         for base in BASES:

@@ -62,7 +62,7 @@ def interleaved_twins(unit: int) -> Held:
 CASES: list[Callable[[int], Held]] = [twins, weighted_twins, late_twins, interleaved_twins]
 
 
-def test_inverts_the_hash():
+def test_unmix_inverts_the_hash_and_cases_collide():
     for word in (0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF):
         assert mix(unmix(word)) == unmix(mix(word)) == word
         assert mix(word) == int(units_module.mix(np.array([word], np.uint64))[0])
@@ -150,7 +150,7 @@ def without_units(kept: collections.Counter) -> collections.Counter:
     return collections.Counter({(lows[unit], *words): n for (unit, words), n in kept.items()})
 
 
-def test_many_identical_records_are_ranked_like_single_ones():
+def test_many_identical_records_are_ranked_like_single_records():
     """300,000 records of a unit in 3 rows or one by one, more than are hashed at a time."""
     counts = np.array([200_000, 99_999, 1])
     units, _ = unit_fingerprints(pa.array([4, 4, 4]))

@@ -82,7 +82,7 @@ def test_separates_units_with_equal_half_fingerprints():
     assert sorted(units[1, kept].tolist()) == [2, 3]
 
 
-def test_selects_nothing_from_no_records():
+def test_selection_from_no_records_is_empty():
     none = np.empty((2, 0), np.uint64), [np.empty(0, np.uint32)], np.empty(0, np.int64)
     assert select_records(*none, 3, None).size == 0
     assert add_identical(*none)[2].size == 0
@@ -145,7 +145,7 @@ def test_distinct_units_are_sorted_and_indexed(pairs):
     most=st.sampled_from([70_001, 2**32]),
     few=st.booleans(),
 )
-def test_splits_rows_by_number_in_order(numbers, most, few):
+def test_split_keeps_the_order_of_rows_with_equal_numbers(numbers, most, few):
     if few:
         numbers, most = [number % 3 for number in numbers], 3
     rows = np.arange(len(numbers))

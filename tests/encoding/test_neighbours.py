@@ -66,7 +66,7 @@ def level_alone() -> dict[str, tuple[int, ...]]:
     return {name: levels([value])[0] for name, value in KINDS.items()}
 
 
-def test_value_has_its_level_among_all_others(level_alone):
+def test_value_has_the_same_level_among_all_other_values(level_alone):
     assert levels(list(KINDS.values())) == list(level_alone.values())
     assert levels(list(KINDS.values())[::-1]) == list(level_alone.values())[::-1]
 
@@ -74,7 +74,7 @@ def test_value_has_its_level_among_all_others(level_alone):
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
-def test_text_or_time_has_its_level_next_to_every_other_value(name, level_alone):
+def test_text_or_date_has_the_same_level_next_to_values_of_its_type(name, level_alone):
     for other in KINDS:
         if type(KINDS[other]) is type(KINDS[name]):
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]
@@ -112,7 +112,7 @@ def test_one_fraction_does_not_change_a_thousand_booleans():
         ("nanosecond", np.datetime64(1, "ns")),
     ],
 )
-def test_values_of_other_libraries_are_read_as_pythons_own(kind, same_as):
+def test_values_of_other_libraries_are_read_like_python_values(kind, same_as):
     if kind not in KINDS:
         pytest.skip("needs pandas")
     assert contributions([KINDS[kind]])[0] == contributions([same_as])[0]

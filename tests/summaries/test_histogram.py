@@ -99,21 +99,21 @@ def test_marginal_comes_from_the_smallest_stored_table():
     assert marginals.marginal(["a2"]).tolist() == [6] * 4
 
 
-def test_rejects_attributes_of_no_stored_table():
+def test_rejects_attributes_that_no_stored_table_contains():
     marginals = Marginals(domain_of(2, 3), {("a0",): np.zeros(2, np.int64)})
     for names in (["a1"], ["a9"], ["a0", "a0"]):
         with pytest.raises(InputError):
             marginals.marginal(names)
 
 
-def test_rejects_tables_of_wrong_order_or_shape():
+def test_rejects_tables_with_wrong_attribute_order_or_shape():
     with pytest.raises(ValueError, match="order"):
         Marginals(domain_of(2, 3), {("a1", "a0"): np.zeros((3, 2), np.int64)})
     with pytest.raises(ValueError, match="axis"):
         Marginals(domain_of(2, 3), {("a0", "a1"): np.zeros((3, 2), np.int64)})
 
 
-def test_rejects_tables_of_too_many_cells():
+def test_rejects_too_many_cells_and_unknown_attributes():
     with pytest.raises(InputError, match=r"2\^28"):
         MarginalsAccumulator(domain_of(2**20, 2**20), [("a0", "a1")])
     with pytest.raises(InputError, match="a7"):

@@ -147,7 +147,7 @@ def test_elements_of_weight_zero_are_dropped():
 
 
 @pytest.mark.parametrize("partial", [MOST - 2, MOST - 1, MOST])
-def test_adding_a_record_removes_no_element(partial):
+def test_adding_a_record_raises_a_count_by_at_most_one(partial):
     """A sum that wraps around would: its element would be gone, for one record more."""
     others = [batch_of((7, partial)), batch_of((7, partial)), batch_of((7, partial))]
     for parts in (others[:1], others):

@@ -41,7 +41,7 @@ def test_length_of_sparse_shard_ends_at_its_last_count():
 
 
 @given(st.integers(1, 7), st.lists(st.integers(0, 20), max_size=50))
-def test_counts_many_tables_at_once(size, cells):
+def test_counts_many_tables_in_one_array(size, cells):
     for num_cells in (21 * size, 2**23):  # dense, and sparse
         counts = CellCounts(num_cells)
         counts.add(np.array(cells, np.int64))
@@ -64,7 +64,7 @@ def test_splits_tables_of_several_blocks_into_shards():
 
 
 @pytest.mark.parametrize("num_cells", [2, 2**23], ids=["array", "array_later"])
-def test_counts_more_records_than_32_bits_hold(num_cells):
+def test_counts_more_than_2_to_32_records(num_cells):
     counts = CellCounts(num_cells)
     counts.add(np.zeros(3, np.int64))
     counts.array()[0] += 2**32 - 5

@@ -97,7 +97,7 @@ def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_run_gets_the_counts_of_the_records(is_stream, monkeypatch):
+def test_run_gets_the_counts_of_records_inside_the_domain(is_stream, monkeypatch):
     """Not a histogram of the test's own: what the run is given is what the records say."""
     held = []
     original = module.PrivateMW
@@ -120,7 +120,7 @@ def test_answers_queries_about_empty_input(is_stream):
 
 
 @pytest.mark.slow
-def test_run_without_queries_is_an_empty_release():
+def test_run_without_queries_outputs_one_empty_batch():
     (batch,) = answer([])
     assert batch.answers == []
 
@@ -341,7 +341,7 @@ def test_state_of_a_stream_consists_of_plain_values(started):
 
 
 @pytest.mark.slow
-def test_exhausted_run_keeps_answering():
+def test_run_keeps_answering_after_its_last_update():
     queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
     (batch,) = answer([queries], max_updates=1)
     routes = [row["route"] for row in batch.answers]

@@ -72,7 +72,7 @@ def test_unit_counts_with_at_most_k_records():
 
 
 @pytest.mark.slow
-def test_runs_without_records_or_queries():
+def test_accepts_no_queries_or_no_records():
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])
     assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])

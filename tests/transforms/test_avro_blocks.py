@@ -255,7 +255,7 @@ def test_refuses_header_with_deeply_nested_json(tmp_path, brackets):
         assert f"nested at most {MAX_DEPTH} deep" in each
 
 
-def test_reads_reused_names_and_deep_schemas_within_the_bound():
+def test_reads_schema_with_reused_names_and_the_maximum_depth():
     enum = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     inner = record("S", "E", ["null", "E"])
     schema = record("R", enum, "E", inner, {"type": "map", "values": "S"}, nested(MAX_DEPTH - 1))

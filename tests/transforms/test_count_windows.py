@@ -277,7 +277,7 @@ def test_unit_changes_at_most_c_windows_by_at_most_k_records(rows, unit, person)
         assert np.count_nonzero(span) <= unit.max_windows_per_unit
 
 
-def test_unit_counts_up_to_its_limits():
+def test_unit_counts_up_to_its_record_and_window_limits():
     unit = WindowUnit("person", 2, 2, 3)
     rows = [(1, 0, 10 * number, 10 * number) for number in range(6) for _ in range(5)]
     assert limited_panes.counted(rows, unit, IN_ORDER).sum(axis=1).tolist() == [2, 2, 0, 2, 2, 0]

@@ -73,7 +73,7 @@ def test_parses_every_line_independently(header, body, cuts, block_bytes, intege
     "bad",
     [b'1,"x,3', b'"', b"1,2", b"1,2,3,4", b'a"b"c,"2,3', b'"ab"x"y",2,3', b"\xff\xfe", b'1,2,"'],
 )
-def test_malformed_line_does_not_affect_others(bad):
+def test_malformed_line_does_not_affect_other_lines(bad):
     good = b"1,2,3\n4,5,6\n"
     found = read(b"a,b,c\n" + good + bad + b"\n" + good, [], [])
     assert sorted(found) == [("1", "2", "3")] * 2 + [("4", "5", "6")] * 2
@@ -86,7 +86,7 @@ def test_field_that_is_not_utf8_is_read_as_bytes():
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_prints_nothing_about_a_bad_line(capfd):
+def test_prints_nothing_about_an_invalid_line(capfd):
     block = b"1,\xff\n1,\xff,3,4\n1,2\n4,5,6\n"
     assert sum(b.num_rows for b in csv_lines.parse_lines(block, NAMES, NAMES, ["a"])) == 1
     assert capfd.readouterr() == ("", "")

@@ -168,7 +168,7 @@ def test_rejects_csv_file_without_header(tmp_path, case, extension, monkeypatch)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
-def test_empty_file_among_others_needs_no_header(tmp_path, content):
+def test_empty_csv_file_next_to_other_files_needs_no_header(tmp_path, content):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(InputError, match="must match a file with the names of its columns"):
         ReadRecords(str(tmp_path / "*.csv"))

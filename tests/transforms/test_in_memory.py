@@ -306,7 +306,7 @@ def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_does_not_import_beam(tmp_path):
+def test_release_in_memory_does_not_import_beam(tmp_path):
     code = f"""
 import sys
 import beam_dp as dp, pyarrow as pa

@@ -90,7 +90,7 @@ def test_counts_record_once_at_its_first_failing_attribute(tmp_path):
 
 
 @pytest.mark.slow
-def test_undeclared_impossible_records_have_no_count(tmp_path):
+def test_domain_without_impossible_combinations_has_no_impossible_count(tmp_path):
     found = released([{**GOOD, "smokes": True}], tmp_path / "out")
     assert found.impossible is None
     assert found.total == 0
@@ -157,7 +157,7 @@ def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("unit", ["record", "household"])
 @pytest.mark.parametrize("as_cells", [True, False])
-def test_counting_left_out_records_keeps_the_same_inside(unit, as_cells):
+def test_counting_left_out_records_keeps_the_same_records_inside(unit, as_cells):
     generator = np.random.default_rng(3)
     batch = pa.record_batch(
         {
@@ -195,12 +195,12 @@ def test_interval_release_counts_values_without_a_level(tmp_path):
     assert found.left_out.budget["release"]["epsilon"] == 0.95
 
 
-def test_refuses_plan_without_attributes():
+def test_refuses_interval_plan_without_an_attribute():
     with pytest.raises(InputError, match=r"plan: .* is refused; must be for an attribute"):
         ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 
 
-def test_mechanism_does_not_count_left_out_records(tmp_path):
+def test_release_counts_left_out_records_separately(tmp_path):
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
             DOMAIN, marginals(DOMAIN, ways=1), guarantee(), NoPrivacy(), count_left_out=True

@@ -291,7 +291,7 @@ def defaults(source: str) -> list[str]:
     return found
 
 
-def test_cost_limit_has_no_default():
+def test_no_function_has_a_default_cost_limit():
     package = pathlib.Path(beam_dp.__file__).parent
     sources = {path.name: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     assert {name: found for name, source in sources.items() if (found := defaults(source))} == {}

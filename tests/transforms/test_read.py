@@ -79,7 +79,7 @@ def test_reads_all_columns_by_default(tmp_path, extension):
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
 
 
-def test_lists_very_many_files_within_the_job(tmp_path, monkeypatch):
+def test_reads_every_file_if_there_are_too_many_to_name(tmp_path, monkeypatch):
     monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):
@@ -159,7 +159,9 @@ def test_reads_files_in_a_named_format(tmp_path):
         ("file://elsewhere/a.csv", {}, "input: .*must be file:///PATH, or a path"),
     ],
 )
-def test_rejects_bad_input_at_construction(tmp_path, pattern, arguments, condition):
+def test_constructor_rejects_unsuitable_input_without_quoting_records(
+    tmp_path, pattern, arguments, condition
+):
     (tmp_path / "a.csv").write_text("age,twice,twice\nsecret,2,3\n")
     (tmp_path / "bad.csv").write_bytes(b'a,"b\nsecret\n')
     (tmp_path / "a.txt").write_text("age\n1\n")
@@ -347,7 +349,7 @@ def test_reads_named_columns_for_any_step(path):
 
 
 @pytest.mark.slow
-def test_release_after_a_step_finds_its_columns(path):
+def test_release_after_a_user_step_has_its_columns(path):
     with pipeline() as p:
         records = p | ReadRecords(path)
         _ = records | encode() | collect("ages")

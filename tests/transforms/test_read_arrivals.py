@@ -166,7 +166,7 @@ def test_rejects_file_with_a_file_time_column(tmp_path):
         ({"pattern": "."}, r"input: '.' is refused; is a folder; must match files"),
     ],
 )
-def test_rejects_invalid_sources(tmp_path, changed, condition):
+def test_rejects_invalid_arguments(tmp_path, changed, condition):
     given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
     with pytest.raises(InputError, match=f"^{condition}"):
         ReadArrivals(given.pop("pattern"), HORIZON, **given)

@@ -192,7 +192,7 @@ def test_reads_each_message_of_the_horizon_once_and_on_time(log, steps, most):
         (Fault(kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED), "TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
-def test_bad_messages_stop_the_job(monkeypatch, extra, message):
+def test_producer_timestamp_or_broker_error_stops_the_job(monkeypatch, extra, message):
     broker = Broker([], [0.1], 1)
     monkeypatch.setattr(Consumer, "consume", lambda *_, **__: [extra])
     with pytest.raises(ReadError, match=message):

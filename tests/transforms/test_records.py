@@ -327,7 +327,7 @@ class UnwillingFrame(pd.DataFrame):
         raise RuntimeError("of 40 records")
 
 
-def test_reads_frame_of_a_failing_subclass():
+def test_reads_frame_whose_subclass_raises():
     assert encoded([UnwillingFrame(FRAME_ROWS)]) == encoded(FRAME_ROWS)
 
 
@@ -341,7 +341,7 @@ def test_incomparable_value_drops_only_its_own_record(column):
     assert len(found) <= len(FRAME_ROWS)
 
 
-def test_ignores_labels_of_columns_that_cannot_be_compared():
+def test_ignores_column_labels_that_cannot_be_compared():
     labelled = FRAME.set_axis([*FRAME.columns[:-1], pd.NA], axis=1)
     labelled.insert(0, "who", FRAME["who"].to_numpy())
     assert encoded([labelled]) == encoded(FRAME_ROWS)

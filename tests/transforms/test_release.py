@@ -201,7 +201,7 @@ def test_sends_large_release_in_shards(tmp_path, monkeypatch):
     assert released(tmp_path / "out") == as_counter(PEOPLE)
 
 
-def test_refuses_bad_parameters_at_construction(tmp_path):
+def test_constructors_refuse_too_many_cells_and_used_directory(tmp_path):
     with pytest.raises(InputError, match="domain"):
         ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy(max_cells=3))
     (tmp_path / "card.json").write_text("{}")
@@ -260,7 +260,7 @@ EIGHT = Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enume
     ],
     ids=["pair", "triples", "all_cells", "nested", "no_index", "pairs_of_eight", "eight"],
 )
-def test_public_sizes_determine_what_is_counted_and_sent(domain, tables, as_cells, num_sent):
+def test_public_sizes_determine_the_counted_and_sent_tables(domain, tables, as_cells, num_sent):
     accumulator = MarginalsAccumulator(domain, tables)
     assert accumulator.as_cells == as_cells
     assert accumulator.num_cells == num_sent

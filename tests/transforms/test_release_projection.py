@@ -108,7 +108,7 @@ def test_counts_do_not_depend_on_batches(size):
 
 
 @pytest.mark.slow
-def test_unit_keeps_the_same_k_records_whatever_others_do():
+def test_adding_a_unit_only_adds_its_k_kept_records():
     made = plan(StabilityHistogram(), "person", 2)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
 
@@ -270,12 +270,12 @@ def test_graph_contains_no_noise():
         (lambda: KeyColumns("email", weight="email"), "weight"),
     ],
 )
-def test_refuses_bad_columns(make, name):
+def test_refuses_unknown_key_type_and_weight_equal_to_key(make, name):
     with pytest.raises(InputError) as refused:
         make()
     assert refused.value.name == name
 
 
-def test_counts_without_shards_are_empty():
+def test_empty_input_gives_no_shards_and_readable_counts():
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

@@ -180,7 +180,7 @@ def test_refuses_lost_private_folder_after_windows_are_released(folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 1000])
-def test_refuses_damaged_list(folder, content):
+def test_refuses_damaged_list_of_files(folder, content):
     read = folder.reader()
     (folder.private / "files.sqlite").write_bytes(content)
     with pytest.raises(InputError, match=r"^private_folder: "):
@@ -277,7 +277,7 @@ def test_restarted_batch_job_requires_the_same_files(tmp_path, fault):
     assert not (tmp_path / "out-1-mine").exists()
 
 
-def test_compares_files_behind_a_user_step(tmp_path):
+def test_refuses_changed_file_or_two_readers_before_user_steps(tmp_path):
     (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
     domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
     unit = WindowUnit("person", 9, 1, 3)

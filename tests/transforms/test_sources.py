@@ -217,7 +217,7 @@ def test_records_from_any_source_give_the_same_result_as_a_file(name, of_a_file)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_outcome_of_each_transform_depends_on_records(name, of_a_file):
+def test_no_records_and_a_file_give_different_outcomes(name, of_a_file):
     """Else all sources would agree that there is nothing."""
     assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
 
@@ -342,7 +342,7 @@ def test_rejects_unbounded_collection(name, tmp_path):
         GUARDED[name](records, tmp_path / "out")
 
 
-def test_advised_global_window_gives_one_release():
+def test_advised_global_window_merges_windows_into_one_histogram():
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
         records = p | created.with_output_types(Any)

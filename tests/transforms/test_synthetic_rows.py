@@ -66,7 +66,7 @@ def test_rows_of_an_existing_release_have_times_as_text(tmp_path):
     )
 
 
-def test_refuses_release_without_rows(tmp_path):
+def test_refuses_unsuitable_release_or_arguments(tmp_path):
     domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
     with pipeline() as p:
         release = dp.ReleaseIntervals(domain, "age", guarantee())

@@ -73,7 +73,7 @@ OTHERS: dict[str, Callable[[Token], Token]] = {
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_accepts_matching_token(name, tmp_path):
+def test_accepts_matching_token_or_no_token(name, tmp_path):
     plan, door = DOORS[name]
     door(paid(plan), tmp_path)
     door(None, tmp_path)

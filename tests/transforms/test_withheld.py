@@ -359,7 +359,7 @@ def test_injects_a_fault_into_every_guarded_step():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
-def test_jobs_run_without_a_fault(job):
+def test_job_succeeds_without_a_fault(job):
     with pipeline() as p:
         _ = JOBS[job](p | beam.Create(RECORDS))
 

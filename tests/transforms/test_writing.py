@@ -43,7 +43,7 @@ def row(number: int, text: str = "") -> dict[str, Any]:
     return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
 
 
-def test_batches_are_small_and_complete():
+def test_answer_batches_are_small_and_contain_all_rows():
     rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
     parts = answer_batches("run", 7, rows)
     coder = beam.coders.registry.get_coder(AnswerBatch)
@@ -53,7 +53,7 @@ def test_batches_are_small_and_complete():
     assert {part.num_batches for part in parts} == {len(parts)}
 
 
-def test_run_without_answers_is_one_batch():
+def test_run_without_answers_is_one_empty_batch():
     assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
 
 
@@ -156,7 +156,7 @@ def test_refuses_second_writer_of_a_directory(folder, first, second, path):
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_distinguishes_folders_of_buckets(monkeypatch, scheme):
+def test_refuses_only_the_same_bucket_folder_twice(monkeypatch, scheme):
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
@@ -166,7 +166,7 @@ def test_distinguishes_folders_of_buckets(monkeypatch, scheme):
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
-def test_accepts_other_directories_and_other_pipelines(folder):
+def test_accepts_different_directories_or_pipelines(folder):
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)
