@@ -34,17 +34,17 @@ _SUCH_AS = {
     "TopQueriesPlan": "dp.plan_top_queries(...)",
     "WorkloadAnswersPlan": "dp.plan_workload_answers(...)",
 }
-# Values of these types are shown in messages; for other objects only the class is shown.
+# Messages show values of these types; for other objects, messages show only the class.
 _PLAIN = (str, bytes, int, float, dict, list, tuple)
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Returns whether a value is a Python integer; booleans and numpy's integers are not."""
+    """Returns whether a value is a Python integer; False for booleans and numpy's integers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Returns whether a value is an integer or a float, finite or not; a boolean is not."""
+    """Returns whether a value is an integer or a float, finite or not; False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -172,7 +172,7 @@ def _range(
 
 
 def _written(limit: float) -> str:
-    """Returns a limit in a few characters; a large power of two as ``2^N``."""
+    """Returns a limit in a few characters: a large power of two is written ``2^N``."""
     if limit != int(limit):
         return f"{limit:g}"
     size, power = abs(limit), int(limit).bit_length() - 1

@@ -26,9 +26,9 @@ _MODULE_LETTERS = 100
 class InputError(ValueError):
     """A public parameter is invalid: one line with its name, its value and the valid values.
 
-    It depends on public parameters only and is raised when an object is constructed, so neither the
-    error nor its text can depend on a record. A long value is shown in part, because it may come
-    from an untrusted file.
+    The error depends on public parameters only and is raised when an object is constructed, so
+    neither the error nor its text can depend on a record. A long value is shown in part, because it
+    may come from an untrusted file.
 
     Args:
         name: the invalid argument, flag or field, such as ``epsilon``.
@@ -62,10 +62,10 @@ class PrivateStepError(RuntimeError):
 
 
 def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a step on private data: replaces any error by one with a constant message.
+    """Decorates a step on private data: replaces any error by an error with a constant message.
 
-    Steps should never raise because of their data; this is the safety net. The traceback is kept,
-    because it shows code and not values. ``UnreadableError`` is not replaced.
+    Steps should never raise errors because of their data; this decorator is a safety net. The
+    traceback is kept, because it shows code and not values. ``UnreadableError`` is not replaced.
     """
 
     @functools.wraps(step)
@@ -128,7 +128,7 @@ def public_fault(error: BaseException) -> str | None:
 
 
 def magnitude(number: int) -> str:
-    """Returns an integer >= 0 of any length in a few characters.
+    """Returns an integer >= 0 of any length as a string of a few characters.
 
     Example:
         >>> magnitude(113_400), magnitude(2**200)

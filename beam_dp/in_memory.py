@@ -58,7 +58,8 @@ def release(
     Privacy: the release satisfies ``guarantee`` for records whose unit is
     ``guarantee.privacy_unit``. Records are encoded and limited by the same functions as in
     ``ReleaseSyntheticDatabase``, counted exactly, and the release is drawn once. All checks come
-    before, and use public parameters only. Table and data in memory are as secret as the records.
+    before the draw, and use public parameters only. The table and the data in memory are as secret
+    as the records.
 
     Args:
         table: a pandas or polars frame, an Arrow table, or any object with
@@ -67,7 +68,7 @@ def release(
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
         guarantee: the privacy guarantee of the release.
         mechanism: the mechanism that makes the release; ``MWEM()`` by default.
-        num_records: the number of records, if it is public; ``"noisy"`` to spend part of the budget
+        num_records: the number of records, if it is public; ``"noisy"`` spends part of the budget
             on a noisy count.
         count_left_out: see ``ReleaseSyntheticDatabase``.
         within_bins: see ``ReleaseSyntheticDatabase``.
@@ -88,12 +89,12 @@ def release(
         PrivateStepError: if encoding, counting or drawing fails; as in a job, the message does not
             quote records.
         ReleaseError: if a written file was lost.
-        Exception: if the release could not be written. The attribute ``release`` of the exception
-            is the release, because the budget is spent and another draw would cost it again.
+        Exception: if the release could not be written. The exception's attribute ``release`` is the
+        release, because the budget is spent and another draw would cost the same budget again.
 
     Cost: encoding and counting take tens of nanoseconds per record and attribute, on one thread.
-    The table and the mechanism need memory; if the unit is not the record, so do 16 bytes and the
-    codes per record.
+    Memory contains the table and the mechanism's data; if the unit is not the record, also 16 bytes
+    and the codes of each record.
 
     Example:
         >>> import pyarrow as pa
@@ -140,12 +141,12 @@ def release(
     if ledger is not None and token is not None:
         ledger.mark_released(token, drawn.draw_id)
     if (told := middles_warning(drawn, within_bins)) is not None:
-        _LOG.warning("%s", told)  # if warnings were turned into errors, the release would be lost
+        _LOG.warning("%s", told)  # warnings.warn may raise, and lose the release
     return drawn
 
 
 def _write(drawn: SyntheticDatabase, output: str | os.PathLike[str]) -> None:
-    """Writes a release; if writing fails, the exception carries the release, which was paid for."""
+    """Writes a release; if writing fails, the exception contains the release, already paid for."""
     try:
         write_release(drawn, output)
     except Exception as error:
@@ -165,7 +166,7 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
         records.check_column("privacy_unit", privacy_unit)
         return list(dict.fromkeys((*domain.names, privacy_unit)))
     if RECORD in records.types:
-        # A user who means this column would unknowingly get the weaker guarantee.
+        # A user who means this column would get the weaker guarantee without noticing.
         condition = "is also a column of the table: rename that column to say which is meant"
         raise InputError("privacy_unit", RECORD, condition)
     warn_of_record_unit(name for name in records.types if name not in domain)

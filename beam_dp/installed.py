@@ -28,24 +28,24 @@ MAKING = {
     "jsonschema": "jsonschema",
     "pandas": "pandas",
     "pyyaml": "yaml",
-    # Beam is last, because it is the slowest, and its runners are checked next.
+    # Beam is last, because its import is the slowest, and Beam's runners are checked next.
     "apache-beam": "apache_beam",
 }
 READS_ARROW = "pyarrow is not installed: pip install pyarrow"
 
 
 def check_arrow() -> None:
-    """Raises ModuleNotFoundError, with what to install, if pyarrow is not installed."""
+    """Raises ModuleNotFoundError, with the package to install, if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ModuleNotFoundError(READS_ARROW, name="pyarrow")
 
 
 def missing_part(error: ModuleNotFoundError) -> str | None:
-    """Returns a line with what to install if a library is missing; None for other modules."""
+    """Returns a line with the package to install for a missing library; None for other modules."""
     if str(error) == READS_ARROW:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
-    # The fallback is the name of a module, or of a package without metadata.
+    # The error names a module, or a package without metadata.
     package = modules.get((error.name or "").replace("-", "_"))
     if package is None:
         return None
@@ -65,7 +65,7 @@ def homes_of(file: str) -> dict[str, str]:
 
 
 def from_home(package: str, homes: Mapping[str, str], name: str) -> Any:
-    """Returns a name of a package from its module, which it imports at the first use."""
+    """Returns the object that a package exports under a name; imports the object's module first."""
     if name not in homes:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     try:

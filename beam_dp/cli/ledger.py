@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Dataset
     from beam_dp.privacy.ledger.ledger import Ledger
 
-# Flags of --declare; all but the last two are required.
+# Flags of --declare; all flags except the last two are required.
 _DECLARATION = tuple(
     dataclasses.replace(flag, help=f"with --declare: {flag.help}")
     for flag in (
@@ -51,7 +51,7 @@ _KINDS = (
     ("gaussian", "one with Gaussian noise"),
     ("zcdp", "any other, such as mwem in rounds"),
 )
-# Descriptions of the rules by which the losses of releases add up.
+# Descriptions of the rules that add up the losses of releases.
 _COMPOSITIONS = {
     "pure_first": "epsilons, then a filter once a release needs delta",
     "auto": "by a filter that the first release chooses, or epsilons alone",
@@ -175,7 +175,7 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """Returns the mechanism; if windows renew their budget, also the loss of all together."""
+    """Returns the mechanism; if windows renew their budget, also the total loss of all windows."""
     from beam_dp.windows.horizon import MECHANISM  # slower than all other imports
 
     text, parameters = str(entry["mechanism"]), entry["parameters"]

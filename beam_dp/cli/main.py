@@ -42,8 +42,8 @@ _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of flags whose values may b
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for refused input.
 
-    `doctor`, `verify` and the programs also have other exit codes. ``argv``: the arguments without
-    the program's name; by default those of the process.
+    `doctor`, `verify` and the programs also return other exit codes. ``argv``: the arguments
+    without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -167,7 +167,7 @@ def _complete(options: argparse.Namespace) -> None:
     whole, commands = command_parsers()
     for name, parser in commands.items():
         choices = {flag.name: flag.choices for flag in flags_of_command(name) if flag.choices}
-        for action in parser._actions:  # this parser is only used for completion
+        for action in parser._actions:  # this parser is used only for completion
             action.choices = choices.get(action.dest)
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

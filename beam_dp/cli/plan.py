@@ -1,6 +1,6 @@
-"""The command `beam-dp plan`: its flags, and their valid combinations.
+"""The command `beam-dp plan`: its flags, and the valid combinations of flags.
 
-There are no heavy imports, so bad flags are refused quickly, before anything is planned.
+This module has no slow imports, so invalid flags are refused quickly, before anything is planned.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _NUM_CELLS = Flag(
     "U",
     form="integer",
 )
-# Flags for finding out how many queries may be asked.
+# Flags allowed if --target_error asks how many queries can be answered.
 _OF_QUERIES = (
     "domain",
     "num_records",
@@ -108,7 +108,8 @@ _OF_QUERIES = (
     "num_records_is_public",
     "allow_large_delta",
 )
-# The number of records in a window is not public, and there is no bound for comparison.
+# Refused with --windows, because the number of records in a window is not public, and there is no
+# bound for comparison.
 _NOT_OF_WINDOWS = (
     "num_records",
     "num_records_is_public",
@@ -175,7 +176,7 @@ _FLAG_OF = {"max_size": "size", "projection_width": "size", "max_error_fraction"
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Prints the options for a job, one or more per mechanism."""
+    """Prints the options for a job, with one or more options per mechanism."""
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
@@ -219,11 +220,11 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
 
 
 def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
-    """Returns whether to count queries: an error is given, but not a workload."""
+    """Returns whether to count queries: the flags have an error but no workload."""
     others = ("workload", "windows", "num_keys", "largest_count")
     if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
         return False
-    # Queries of keys don't need a workload. Without an epsilon, the error asks for an epsilon.
+    # Queries of keys don't need a workload. If no epsilon is given, the error asks for an epsilon.
     return texts["max_sparsity"] is None or texts["epsilon"] is not None
 
 
@@ -250,7 +251,7 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
 
 
 def _is_target_given(texts: Mapping[str, str | None]) -> bool:
-    """Returns whether an error is given; refuses an error with a second error or an epsilon."""
+    """Returns whether an error is given; refuses a second error, or an error with an epsilon."""
     given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
     if not given:
         return False

@@ -87,7 +87,7 @@ def read_target(texts: Mapping[str, str | None]) -> Target | None:
 
 
 def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
-    """Returns a workload of marginals if there is nothing else, otherwise of linear queries."""
+    """Returns a workload of marginals if ``spec`` has only marginals, else of linear queries."""
     try:
         return parse_workload(spec, domain)
     except InputError:
@@ -135,7 +135,7 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags for the budget that paid for released edges, which must pay again.
+    """Returns the flags for the budget that paid for released edges and must pay for this job, too.
 
     Example:
         >>> paying_flags(Domain(()))

@@ -114,7 +114,7 @@ def _mechanisms(texts: Texts) -> _Plan:
 
 def _for_target(texts: Texts, target: Target) -> _Plan:
     """Returns the smallest epsilon with which each mechanism meets an error."""
-    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has its own epsilon
+    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has a different epsilon
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
@@ -195,7 +195,7 @@ def counted_queries(count: int) -> str:
 
 
 def _windows(texts: Texts, target: Target | None) -> _Plan:
-    """Returns the ways to measure the windows of a stream; ``target`` applies to all questions."""
+    """Returns the ways to measure windows of a stream; ``target`` applies to all questions."""
     asked = texts if target is None else _with_epsilon(texts, 1.0)
     given = {name: text for name, text in asked.items() if text is not None}
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
@@ -213,7 +213,7 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
         epsilon = number("epsilon", given["epsilon"])
         options = rank(epsilon)
         found = [option.to_json() for option in options]
-        # The best size of blocks for each kind of noise.
+        # Per kind of noise, the best size of blocks.
         best = {(option.strategy, option.distribution): option for option in reversed(options)}
         shown = [option for option in options if option in best.values()]
     else:
@@ -290,9 +290,9 @@ def options_table(
     *,
     show_refused: bool,
 ) -> RenderableType:
-    """Returns a table of options, best first, in 80 columns; only counts impossible options.
+    """Returns a table of options, best first, in 80 columns; impossible options are only counted.
 
-    Below the table are the notes of options, the legend, and with ``show_refused`` each refusal.
+    The notes on options, the legend and, with ``show_refused``, the refusals are below the table.
     """
     notes: dict[str, int] = {}
     shown, refusals = [], []

@@ -37,7 +37,7 @@ _WORDS = {
     "k ": "records of one unit that are used, at most",
     "P(key": "that a key which only one unit has is released, at most",
 }
-_FAR = 3.0  # standard errors
+_FAR = 3.0  # in standard errors
 NO_ERROR_BAR = "no error bar"
 
 
@@ -185,7 +185,7 @@ def _cell_row(each: CellDifference) -> tuple[str, ...]:
 
 
 def _z_scores_text(found: list[CellDifference]) -> str:
-    """Returns how many z-scores are large, in lines of at most 80 characters."""
+    """Returns the numbers of large z-scores, in lines of at most 80 characters."""
     scores = [each.z_score for each in found if each.z_score is not None]
     if not scores:
         return "No cell has an error bar: noise alone may explain every difference, or none."
@@ -286,7 +286,7 @@ def report(
     """Writes one HTML page about a release: its guarantee, its answers and their errors.
 
     Privacy: the page is computed from the release and is as public as the release. If ``against``
-    is given, the page is as private as those records.
+    is given, the page is as secret as the records in ``against``.
 
     Args:
         directory: the directory of a release of any kind.
@@ -350,7 +350,7 @@ def _page_next_to(directory: str) -> str:
 
 
 def _check_output(output: pathlib.Path) -> None:
-    """Refuses a path that the page could not be written to, before anything is computed."""
+    """Refuses a path that can't be written, before anything is computed."""
     if output.exists() or output.is_symlink():
         raise InputError("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():

@@ -1,8 +1,8 @@
 """Command lines of programs that run on Beam, parsed and checked without importing Beam.
 
 The flags of programs are declared next to the mechanisms that use the flags, and Beam's flags are
-declared in Beam. Importing either takes long. So `make generated` writes all flags to files, which
-this module reads; tests compare the files with the declarations.
+declared in Beam. Importing mechanisms or Beam is slow, so `make generated` writes all flags to
+files, which this module reads; tests compare the files with the declarations.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ PROGRAMS = {
     "release_synthetic_database": "release synthetic records that answer a workload",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
-# A name at least this similar to one of our flags is a misspelling. A test checks that Beam's flags
-# are less similar to our flags.
+# A name that is at least this similar to one of our flags is a misspelling. A test checks that
+# Beam's flags are less similar.
 SLIP = 0.85
-# Python and Beam match these patterns alike. Only Beam checks other patterns: [a-z], **.
+# Python and Beam agree on these patterns. Other patterns, [a-z] and **, are checked by Beam only.
 _PLAIN_PATTERN = re.compile(r"(?!.*\*\*)[^\[\]{}\\]*")
 
 
@@ -96,7 +96,7 @@ def unknown_flag(name: str, near: str) -> FlagError:
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
-    """Returns the error for an argument without a flag, with a hint at the likely mistake.
+    """Returns the error for an argument without a flag, with a hint about the likely mistake.
 
     Example:
         >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
@@ -199,7 +199,7 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     unknown = [name for name in names if name not in kept["flags"]]
     if not unknown:
         return
-    import importlib.metadata  # takes as long as all other imports together
+    import importlib.metadata  # this import takes as long as all other imports together
 
     if importlib.metadata.version("apache-beam") == kept["version"]:
         known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]

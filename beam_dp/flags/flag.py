@@ -29,7 +29,7 @@ class FlagError(Exception):
 
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
-    """Returns the error for an invalid value of a flag; ``flag``: the name without dashes.
+    """Returns the error for an invalid value of a flag; ``flag``: the flag's name without dashes.
 
     Example:
         >>> str(refused("epsilon", "x", "must be a number"))
@@ -115,7 +115,7 @@ class Flag:
 JSON = Flag("json", "JSON for machines", is_switch=True)
 DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positional=True)
 
-# Beginnings of argparse's messages, and our messages, where {} is the rest of the message.
+# Beginnings of argparse's messages, and our messages, in which {} is the rest of the message.
 _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
@@ -230,7 +230,7 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _check_number(flag: Flag, value: str) -> None:
-    """Refuses a value that must be a number and is not; the range is checked later."""
+    """Refuses a value that must be a number and is not a number; the range is checked later."""
     try:
         if flag.form in ("number", "integer") and value != flag.word:
             read = number if flag.form == "number" else integer
@@ -261,7 +261,7 @@ def check_applies(
 
 
 def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None:
-    """Refuses the first flag of a pair if the second is missing; None counts as not given.
+    """Refuses the first flag of a pair if the second flag is missing; None counts as missing.
 
     Example:
         >>> check_together({"bins": "9"}, ("edges_from", "bins"), ("bins", "edges_from"))
@@ -274,7 +274,7 @@ def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None
 
 
 def one_of(value: str, known: Sequence[str]) -> str:
-    """Returns the condition that a value must be in ``known``, and names the nearest choice."""
+    """Returns the condition that a value must be in ``known``, with the nearest choice."""
     return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
 
 
@@ -303,7 +303,7 @@ _KEY = "option"
 
 
 def as_text(name: str, text: str) -> str:
-    """Returns the string unchanged, which is one of a flag's choices."""
+    """Returns the string unchanged; it is one of the flag's choices."""
     return text
 
 

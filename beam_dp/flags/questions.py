@@ -11,7 +11,7 @@ from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, in
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
-# The kinds of releases for flags that apply only to some kinds.
+# For flags that apply only to some kinds of releases: these kinds.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
     "sparse": "a release for sparse queries",
@@ -98,7 +98,7 @@ def read_limit(options: argparse.Namespace) -> None:
 
 
 def refuse_others(options: argparse.Namespace, answered: Collection[str]) -> None:
-    """Refuses flags for questions that a release does not answer."""
+    """Refuses flags of questions that a release does not answer."""
     for name, kind in _ASKED_OF.items():
         if name not in answered and _is_given(options, name):
             raise FlagError(f"--{name} applies only to {kind}")

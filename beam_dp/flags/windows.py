@@ -1,6 +1,6 @@
 """Flags for releases of windows: the horizon, the protected unit, and the questions.
 
-There are no heavy imports, because `beam-dp` reads these flags for every command.
+This module has no slow imports, because `beam-dp` reads these flags for every command.
 """
 
 from __future__ import annotations

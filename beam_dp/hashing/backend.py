@@ -1,4 +1,4 @@
-"""The choice of hashing backend, a compiled kernel or numpy: same bits, different speed."""
+"""Chooses the hashing backend, a compiled kernel or numpy. The backends differ only in speed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ try:
     kernel = importlib.import_module("beam_dp.hashing._kernel")
 except ImportError:
     kernel = None
-    # Warns once per process: a worker without the kernel looks healthy but is 100 to 200 times
-    # slower.
+    # Warn once per process, because a worker without the kernel is 100 to 200 times slower but
+    # shows no error.
     logging.getLogger(__name__).warning(
         "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
         "projections give the same results, about 100 times slower"

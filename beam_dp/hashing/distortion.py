@@ -1,22 +1,22 @@
 """Bounds on the change of inner products by a projection with random signs and r-wise hashing.
 
-Let x be the counts of keys and q a query, both without negative values, R the entries of a column
-of A. The answer <Aq, Ax> / R is wrong by the distortion
+Let x be the counts of keys and q a query, both without negative values, and let R be the number of
+nonzero entries of a column of A. The error of the answer <Aq, Ax> / R is the distortion
 
     D = sum over y != z of q_y x_z <A_y, A_z> / R.
 
-A product of p of these terms has 2p columns, each of one row or block, so for 2p <= r the mean of
+A product of p of these terms has 2p columns, each in one row or block, so for 2p <= r the mean of
 D^p is the same as for independent hashes: a sum, without negative terms, over graphs with p edges,
-no loops, and an even number of edges at each place. If no term is smaller, no moment is smaller. If
-a variable has mean 0 and cumulants c_1, c_2, ..., the moments of the variable follow from
-m_p = sum_j (p - 1 choose j - 1) c_j m_(p - j), which grows with each cumulant. Markov's inequality
-for an even p then gives the bound; p about ln(k / beta) is best, so r = 48 loses little.
+no loops, and an even number of edges at each place. If no term decreases, no moment decreases. If a
+variable has mean 0 and cumulants c_1, c_2, ..., the moments of the variable follow from m_p = sum_j
+(p - 1 choose j - 1) c_j m_(p - j), which grows with each cumulant. Markov's inequality for an even
+p then gives the bound; p about ln(k / beta) is best, so r = 48 loses little.
 
-Dense signs of T rows. A normal variable in place of each sign leaves no term smaller. Then T D is
-a sum over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulants
-T 2^(j - 1) (j - 1)! tr M^j; the diagonal only adds to these traces. With it M has two eigenvalues,
-(<q, x> +- |q| |x|) / 2, and their j-th powers add up to what grows with |x| and with <q, x>, which
-is at most |q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L).
+Dense signs of T rows. If normal variables replace the signs, no term decreases. Then T D is a sum
+over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulants T 2^(j - 1) (j -
+1)! tr M^j; the diagonal only adds to these traces. With its diagonal, M has two eigenvalues, (<q,
+x> +- |q| |x|) / 2. The sum of their j-th powers grows with |x| and with <q, x>, which is at most
+|q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L).
 
 Blocks of w cells. The pairs (block, cell) of a graph are one in each connected part, which has
 probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, with y_j the same sum
@@ -25,12 +25,13 @@ for one cell in which each key is with probability 1 / w, and with T = R w.
 * Keys of x outside of q: the cell contains a product of two independent sums, of q and of x. Sums
   of even powers are at most m and |x|^2 L^(2i - 2). So sums over Poisson numbers of keys, of means
   m / w and (|x| / L)^2 / w and with values 1 and L, have moments that are not smaller.
-* Keys of q: x is at most L there. The n keys in a cell, with W the sum of their signs, add
-  L (W^2 - n), whose j-th moment is a polynomial in n(n - 1)...(n - V + 1), V = 2, 3, ..., with
-  coefficients that count graphs; of a binomial n these are at most (m / w)^V in the mean.
+* Keys of q: x is at most L on these keys. The n keys in a cell, with W the sum of their signs, add
+  L (W^2 - n), whose j-th moment is a linear combination of n(n - 1)...(n - V + 1), V = 2, 3, ...,
+  with coefficients that count graphs; for a binomial n, the means of these products are at most
+  (m / w)^V.
 
-The norms (E D^p)^(1/p) of both parts add up. Cells of a folded row differ a little: then 1 / w is
-the largest probability of a cell.
+The norms (E D^p)^(1/p) of both parts add up. If the cells of a folded row have different
+probabilities, 1 / w is the largest of these probabilities.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Distortion:
         within = min(norm, math.sqrt(self.sparsity) * largest)
         root = math.sqrt(self.sparsity)
         if self._is_dense:
-            # A single variable, whose eigenvalues are sums of the two norms.
+            # Treats both parts as one variable, whose eigenvalues are sums of the two norms.
             plus, minus = (1 + within / norm) / 2, (within / norm - 1) / 2
             cumulants = [
                 2 ** (j - 1)
@@ -84,7 +85,7 @@ class Distortion:
                 * self.projection_width ** (1 - j / 2)
                 for j in self._orders
             ]
-            cumulants[0] = 0.0  # the mean: M has no diagonal
+            cumulants[0] = 0.0  # the mean is 0, because M has no diagonal
             scale = root * norm / math.sqrt(self.projection_width)
             return scale * self._markov([_moments(cumulants)], [1.0], failure_probability)
         apart = _moments(self._cumulants_apart(norm, largest))
@@ -118,7 +119,8 @@ class Distortion:
     def largest_entry(self, failure_probability: float) -> float:
         """Returns a bound on the entries of Aq for all queries, with probability 1 - beta.
 
-        It follows from moments of one entry, up to the r-th, and the union bound over k T entries.
+        The bound follows from the moments of one entry, up to the r-th, and the union bound over k
+        T entries.
 
         Reference: Blum and Roth (2011), Lemma 4.6, corrected.
         """
@@ -143,7 +145,7 @@ class Distortion:
 
     @property
     def _cells(self) -> float:
-        """w, the number of cells per block: the inverse of the largest probability of a cell."""
+        """The number w of cells per block: the inverse of the largest probability of a cell."""
         width = self.projection_width // self.num_blocks
         buckets = num_buckets(width)
         return buckets / math.ceil(buckets / width)
@@ -154,7 +156,7 @@ class Distortion:
         return 1 / math.sqrt(self.num_blocks * self._cells)
 
     def _cumulants_apart(self, norm: float, largest: float) -> list[float]:
-        """Returns cumulants of the distortion by keys outside a query, in standard deviations."""
+        """Returns cumulants of the distortion from keys outside a query, in standard deviations."""
         of_query, of_counts = (
             _moments([0.0 if j % 2 else mean ** (1 - j / 2) for j in self._orders])
             for mean in (self.sparsity / self._cells, (norm / largest) ** 2 / self._cells)
@@ -163,7 +165,7 @@ class Distortion:
         return [total ** (1 - j / 2) * of_query[j] * of_counts[j] for j in self._orders]
 
     def _cumulants_together(self) -> list[float]:
-        """Returns cumulants for a query's own keys, all of count 1, in units of m / sqrt(R w)."""
+        """Returns cumulants for a query's keys, all with count 1, in units of m / sqrt(R w)."""
         mean, total = self.sparsity / self._cells, self.num_blocks * self._cells
         return [
             total ** (1 - j / 2)
@@ -177,7 +179,7 @@ class Distortion:
         scales: Sequence[float],
         failure_probability: float,
     ) -> float:
-        """Returns a bound that the sum of the parts rarely exceeds, by the best of the moments."""
+        """Returns a bound that the sum of the parts rarely exceeds, by the best moment."""
         chances = self.num_queries / failure_probability
         return min(
             math.pow(chances, 1 / p)

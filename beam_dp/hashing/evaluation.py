@@ -8,12 +8,12 @@ i + j < r, of a polynomial in two variables. Polynomial number b of the family i
 and its value at x is read as s bits.
 
 Theorem. For a uniform key the bits at any r distinct triples (b, bit, x) are independent and fair.
-Proof. The triples lie at k <= r distinct points (b, x) of F^2. For each of them, the product over
-the others of an affine form that vanishes there but not here has total degree below r, so the map
-from keys to the k values is linear and onto: the values are uniform on F^k. The bits of a uniform
-word are independent and fair. QED
-The bits of one word, or of several polynomials that are drawn separately, are covered by the same
-argument. ``tests/hashing/test_independence.py`` proves it again by exhaustion over GF(2^4).
+Proof. The triples belong to k <= r distinct points (b, x) of F^2. For each point, take the product,
+over the other points, of an affine form that is 0 at the other point but not at this point. This
+product has total degree below r, so the map from keys to the k values is linear and onto: the
+values are uniform on F^k. The bits of a uniform word are independent and fair. QED
+The same argument covers the bits of one word, and of several polynomials that are drawn separately.
+``tests/hashing/test_independence.py`` proves it again by exhaustion over GF(2^4).
 
 Reference: Carter and Wegman (1979) for one polynomial; Blum and Roth (2011), Remark 4.4, for the
 use. Degree r - 1, not r, is enough.
@@ -84,7 +84,7 @@ class Evaluator:
         """Adds weight * (-1)^bit to the 64 rows of each polynomial."""
         if self._run(keys, weights, accumulators):
             return
-        tile_keys = 255  # so that a byte can count the keys
+        tile_keys = 255  # at most 255 keys, so that a byte can count the keys
         rows = accumulators.view(np.uint64)  # sums modulo 2^64, even for the weight -2^63
         for start in range(0, len(keys), _BATCH_KEYS):
             values = self.family.values(keys[start : start + _BATCH_KEYS])
@@ -166,8 +166,8 @@ class Evaluator:
 def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
     """Returns how many pairs of coefficients use tabulated powers per step of Horner's rule.
 
-    A few polynomials are cheapest with few powers (about the square root of r); many polynomials
-    with all r powers and no step of Horner's rule. The result only affects the speed.
+    A few polynomials are fastest with few powers (about the square root of r); many polynomials are
+    fastest with all r powers and no step of Horner's rule. The result only affects the speed.
     """
     half = -(-independence // 2)
 
@@ -181,7 +181,7 @@ def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
 def split_values(
     values: Words, num_blocks: int, bucket_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns the bucket of each key in each block, and whether its sign there is negative.
+    """Returns, for each key and block, the bucket and whether the sign is negative.
 
     A word is cut into floor(64 / (bucket_bits + 1)) blocks, from its low end; the lowest bit of
     each block is the sign.
@@ -251,7 +251,8 @@ class PolynomialFamily:
         size = self.independence // 2
         powers = keys[np.newaxis][:size]
         step = keys
-        # Doubles the powers each time: a numpy call costs as much as hundreds of products.
+        # Doubles the number of powers per call, because a numpy call takes as long as hundreds of
+        # products.
         while len(powers) < size:
             step = self.field.multiply(step, step)
             more = self.field.multiply(powers[: size - len(powers)], step)
@@ -272,7 +273,7 @@ class PolynomialFamily:
 
     @functools.cached_property
     def _tables(self) -> Words:
-        """Tables of the linear functions, shape (odd powers, windows, 2^4, polynomials)."""
+        """Returns tables of the linear functions, shape (odd powers, windows, 2^4, polynomials)."""
         degree = self.field.degree
         windows = -(-degree // _WINDOW)
         basis = np.uint64(1) << np.arange(degree, dtype=np.uint64)

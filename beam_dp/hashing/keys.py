@@ -22,7 +22,7 @@ _FINGERPRINT_KEY_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class HashKey:
-    """A key that chooses one function of the family; public, drawn before any data is read.
+    """A public key that chooses one function of the family; drawn before any data is read.
 
     ``words``: the coefficients below, shape (r (r + 1) / 2,), uint64.
     ``fingerprint_key``: 16 bytes, used to hash elements that are strings or bytes.
@@ -54,7 +54,7 @@ class HashKey:
             raise InputError(
                 "fingerprint_key", self.fingerprint_key, f"must have {_FINGERPRINT_KEY_BYTES} bytes"
             )
-        # A key that is changed after the draw would no longer describe its projection.
+        # Read-only, because a key that changes after the draw no longer describes its projection.
         words = self.words.copy()
         words.flags.writeable = False
         object.__setattr__(self, "words", words)
@@ -133,7 +133,8 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
     only by chance: among n elements with a probability of at most n^2 / 2^65 (2.7e-8 for a million,
     2.7 % for 1e9). A shared key costs accuracy, never privacy.
 
-    Raises on values that are not elements, so records must be selected first (``encoding.keys``).
+    Raises an error for values that are not elements, so records must be selected first
+    (``encoding.keys``).
 
     ``values``: a numpy array (integers, strings, or objects), an Arrow array (integers, strings,
     binary, or a dictionary array of these types, without nulls), or an iterable of Python values. A

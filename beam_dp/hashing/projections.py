@@ -30,14 +30,14 @@ class DenseSigns:
     """A matrix whose entries are all +1 or -1; any r entries are independent.
 
     The entry at row 64 b + l and column x is (-1)^(bit l of p_b(x)); see ``evaluation.py``. Divide
-    answers by the projection width: the inner product of two columns has expectation 0 if the
-    columns differ, and is the width if the columns are the same.
+    answers by the projection width, because the inner product of a column with itself is the width,
+    and the inner product of two different columns has expectation 0.
 
     ``projection_width``: the number of rows, a multiple of 64.
 
     Sensitivity: a column has L1 norm `projection_width` and L2 norm its square root, so under
-    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
-    twice as much (the key is public, and two columns can be opposite).
+    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
+    sensitivities are twice as large (the key is public, and two columns can be opposite).
 
     Reference: Blum and Roth (2011), Algorithm 2, without the factor 1 / sqrt(T).
 
@@ -96,15 +96,15 @@ class BlockSigns:
 
     One word p_b(x) of 64 bits (see ``evaluation.py``) gives floor(64 / (log2(buckets) + 1)) pairs
     (bucket, sign), one per block; the pairs of any r distinct (b, x) are
-    independent and uniform. If r >= 4, the variance of an answer is that of the dense matrix of the
-    same width, for any number of blocks, in a small part of the time. Tails are bad with one block.
-    Divide answers by the number of blocks.
+    independent and uniform. If r >= 4, an answer has the same variance as with the dense matrix of
+    the same width, for any number of blocks, and takes a small part of the time. With a single
+    block, large errors are more likely. Divide answers by the number of blocks.
 
     ``num_blocks``: the number of blocks; projection_width / num_blocks must be a power of two.
 
     Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
-    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one
-    twice as much (two columns can share all rows with opposite signs).
+    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
+    sensitivities are twice as large (two columns can share all rows with opposite signs).
 
     Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
     Kane and Nelson (2014), the block construction.

@@ -1,7 +1,7 @@
 """Trees of sums over contiguous cells, with one or more roots that a matrix may measure.
 
-A plain tree has one root. Without a matrix, the root is not measured, because its children sum to
-it. Overlapping windows are a matrix over many roots, with a tree below every root.
+A plain tree has one root. Without a matrix, the root is not measured, because it is the sum of its
+children. Overlapping windows are a matrix over many roots, with a tree below every root.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _root_prefixes(self) -> Values:
-        """Covariances of the prefixes of roots, shape (roots + 1, roots + 1)."""
+        """The covariances of the prefix sums of roots, shape (roots + 1, roots + 1)."""
         roots = len(self.roots)
         result = np.zeros((roots + 1, roots + 1))
         result[1:, 1:] = self.roots.cumsum(axis=0).cumsum(axis=1)
@@ -59,7 +59,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _nodes(self) -> list[NDArray[np.int32]]:
-        """For each level, the node that contains each cell; the end has the number of nodes."""
+        """For each level, the node that contains each cell, and finally the number of nodes."""
         places = np.arange(self._sizes[-1] + 1)
         found = [places.astype(np.int32)]
         for size, below in zip(self._sizes[-2::-1], self._sizes[:0:-1], strict=True):
@@ -68,7 +68,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _before(self) -> list[Values]:
-        """For each level below the roots, the summed variances of a node's earlier siblings."""
+        """For each level below the roots, the sum of the variances of a node's earlier siblings."""
         found = [np.zeros(0)]
         for level in range(1, len(self._sizes)):
             sums = np.concatenate([[0.0], np.cumsum(self._scales[level])])
@@ -121,7 +121,7 @@ class HierarchyErrors:
         return mean_of_intervals(variances, self._variance_of_sum())
 
     def mean_prefix_noise(self) -> float:
-        """Returns the mean variance of the prefix before a cell, given the roots."""
+        """Returns the mean variance of the prefix sum before a cell, given the roots."""
         return float(self._prefixes[0][1][:-1].mean())
 
     def _variance_of_sum(self) -> float:
@@ -157,14 +157,14 @@ class HierarchyErrors:
         return result
 
     def _end(self, level: int, high: Indices, stop: Indices) -> tuple[Values, Values]:
-        """Returns the share and noise of the prefix up to ``high`` within its node on a level."""
+        """Returns the share and noise, within a node of the level, of the prefix up to ``high``."""
         nodes = self._nodes[level]
         inside = nodes[stop] == nodes[high]
         share, noise = self._prefixes[level]
         return np.where(inside, share[stop], 1.0), np.where(inside, noise[stop], 0.0)
 
     def _across(self, level: int, low: Indices, high: Indices, stop: Indices) -> Values:
-        """Returns variances of intervals with ends in different nodes of a level and one parent."""
+        """Returns variances of intervals that end in different nodes of a level with one parent."""
         nodes = self._nodes[level]
         first, last = nodes[low], nodes[high]
         start_share, start_noise = (each[low] for each in self._prefixes[level])
@@ -218,15 +218,17 @@ class Hierarchy:
 
     Level 0 contains the roots, the last level the cells. Node i of m_l on level l is a child of
     node floor(i m_(l-1) / m_l) on the level above, so all nodes of a level have about the same
-    number of children, for any sizes. Every node below the roots is measured, even if it is empty:
+    number of children, for any sizes. Every node below the roots is measured, even an empty node:
     the measurement is the node's sum times its integer weight. Answers are the least-squares fit to
     all measurements. The answers are linear, unbiased and consistent.
 
     ``weights``: the weights of the nodes of each level except the first, int64, >= 1.
-    ``top``: the matrix that measures the roots, if any, shape (rows, sizes[0]), int64, >= 0.
+    ``top``: the matrix that measures the roots, shape (rows, sizes[0]), int64, >= 0; it may have no
+    rows.
 
     Privacy: a record changes the sums of the nodes on one path, and the matrix's measurements of
-    its root. The sensitivities are the norms of the column, computed in integers.
+    the root of this path. The sensitivities are the norms of the record's column, computed in
+    integers.
 
     Reference: Hay, Rastogi, Miklau and Suciu (2010) for the consistency; Qardaji, Yang and Li
     (2013) for wide branches and no root.
@@ -265,7 +267,7 @@ class Hierarchy:
         """Returns the least-squares fit, by a pass up the tree and a pass down."""
         bounds = np.cumsum([len(self.top), *self.sizes[1:]])
         measured = np.split(noisy, bounds[:-1])
-        below = [np.zeros(0)] * len(self.sizes)  # for each level, the best estimate from below
+        below = [np.zeros(0)] * len(self.sizes)  # for each level, the best estimates from below
         sums, precision = np.zeros(self.num_leaves), np.zeros(self.num_leaves)
         scales, precisions = self.node_variances()
         for level in range(len(self.sizes) - 1, 0, -1):
@@ -293,8 +295,8 @@ class Hierarchy:
     def node_variances(self) -> tuple[list[Values], list[Values]]:
         """Returns variances and precisions of all nodes, from the nodes' subtrees, by level.
 
-        The variances are those of the nodes' best estimates (not for roots). The precisions are
-        those of the sums of the children's estimates: 0 for cells.
+        The variances are the variances of the nodes' best estimates (without roots). The precisions
+        are the precisions of the sums of the children's estimates, and 0 for cells.
         """
         levels = len(self.sizes)
         scales, precisions = [np.zeros(0)] * levels, [np.zeros(0)] * levels

@@ -1,4 +1,4 @@
-"""The interface of strategies for intervals (integer matrices), and the textbook's tree."""
+"""The interface of strategies for intervals (integer matrices), and the tree of the textbook."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Strategy(Protocol):
 
 
 class Prefixes:
-    """Consistent answers: differences of the estimated counts of the first 0, 1, ..., d cells."""
+    """Consistent answers: differences between estimated counts of the first 0, 1, ..., d cells."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -102,10 +102,11 @@ class TextbookTree:
     """Sums over the dyadic intervals of a domain padded to a power of two.
 
     An interval is answered by the smallest set of nodes that cover it exactly. Every node of the
-    padded tree gets noise, even if it is empty. Under add-or-remove-one the root is a node like any
-    other: a record changes h + 1 nodes, h = log2 of the padded size. Under replace-one the root is
-    omitted, because the number of records is public. The whole domain is answered as the sum of its
-    two halves, so records outside the domain need no assumption. A replacement changes 2 h nodes.
+    padded tree gets noise, even if it is empty. Under add-or-remove-one the root is measured like
+    all other nodes: a record changes h + 1 nodes, with h = log2 of the padded size. Under
+    replace-one the root is omitted, because the number of records is public. The count of the whole
+    domain is the sum of its two halves, so no assumption about records outside the domain is
+    needed. A replacement changes 2 h nodes.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010); Chan, Shi and Song (2011).
     """
@@ -134,7 +135,7 @@ class TextbookTree:
         return self.num_levels
 
     def measure(self, counts: Integers) -> Integers:
-        """Returns the sums of the nodes, from the cells up."""
+        """Returns the sums of the nodes, level by level from the cells to the top."""
         padded = 1 << (self.num_leaves - 1).bit_length()
         sums = np.pad(counts, (0, padded - self.num_leaves))
         parts = [sums]
@@ -148,7 +149,7 @@ class TextbookTree:
         return Nodes(np.split(noisy, np.cumsum(self.node_sizes())[:-1]))
 
     def node_sizes(self) -> list[int]:
-        """Returns the numbers of nodes of the levels, from the cells up."""
+        """Returns the number of nodes of each level, from the cells to the top."""
         padded = 1 << (self.num_leaves - 1).bit_length()
         return [padded >> level for level in range(self.num_levels)]
 
@@ -180,7 +181,7 @@ class TextbookErrors:
         self._num_levels = num_levels
 
     def mean(self) -> float:
-        """Returns the mean number of nodes: a node is used if its parent is not inside."""
+        """Returns the mean number of nodes; a node is used if its parent is not inside."""
         num_leaves = self._num_leaves
         total = 0
         for level in range(self._num_levels):
@@ -189,7 +190,7 @@ class TextbookErrors:
         return total / (num_leaves * (num_leaves + 1) // 2)
 
     def _contained(self, level: int) -> int:
-        """Returns how many pairs of a node of a level and an interval containing it there are."""
+        """Returns the number of pairs of a node of the level and an interval that contains it."""
         starts = np.arange(0, self._num_leaves, 1 << level)
         ends = starts + (1 << level)
         counted = (starts + 1) * np.maximum(self._num_leaves + 1 - ends, 0)
@@ -209,7 +210,7 @@ def _taken(
     """Yields, per level, the candidate nodes for low..high and whether each node is used.
 
     A node inside the interval is used if its parent is not inside. On the highest level, which has
-    one or two nodes, all nodes inside are used.
+    one or two nodes, all nodes inside the interval are used.
     """
     start, stop = low, high + 1
     for level in range(num_levels - 1):

@@ -1,9 +1,9 @@
 """Columns of Parquet and Arrow files, and of pandas and polars frames.
 
 Only names, types and nullability are used. The reader ignores the metadata of a schema and its
-fields (where pandas writes the number of rows), the rest of a Parquet footer, and the values of a
-dictionary. It also ignores the categories of a pandas ``Categorical``, which come from the records.
-The categories of a polars ``Enum`` are used, because a person declared these categories.
+fields (in which pandas stores the number of rows), the rest of a Parquet footer, and the values of
+a dictionary. It also ignores the categories of a pandas ``Categorical``, which come from the
+records. The categories of a polars ``Enum`` are used, because a person declared these categories.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beam_dp.errors import InputError
 from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
-# Kinds by numpy's letters; objects may have any type.
+# Kinds by numpy's letters. An object column is open, because it may have any type.
 _PANDAS_KINDS: dict[str, Kind] = {
     "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime", "O": "open",
 }  # fmt: skip

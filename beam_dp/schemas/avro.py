@@ -87,8 +87,8 @@ def _of_one_type(name: str, schema: Any) -> Column:
 def _remember(schema: Any, named: dict[str, Any]) -> None:
     """Adds the named types that a field declares, for later fields.
 
-    Adds each type with and without its namespace; the first type of a name wins. Types inside
-    records are not added, so a field that names such a type is left out.
+    Adds each type with and without its namespace. If several types have one name, the first type is
+    used. Types inside records are not added, so a field that names such a type is left out.
     """
     for member in schema if isinstance(schema, list) else [schema]:
         if isinstance(member, Mapping) and member.get("type") in _NAMED:

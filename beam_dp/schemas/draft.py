@@ -30,7 +30,7 @@ ONLY_NULL = "its type admits nothing but null"
 class Column:
     """One column of a schema.
 
-    ``kind``: the kind of attribute for this column; None if its type cannot become an attribute.
+    ``kind``: the kind of attribute for this column; None if the column cannot become an attribute.
     ``has_zone``: whether times have a time zone; None if the schema does not say.
     ``low``: the smallest value that the schema allows, if it states one.
     ``reason``: the reason if the column cannot become an attribute.
@@ -58,7 +58,8 @@ class Column:
             if not is_number(bound) or not abs(bound) < 2**63:
                 bounds.append(None)
             elif self.kind == "integer":
-                # A fraction moves to the next integer inside; an excluded integer moves by 1.
+                # A fraction is rounded to the next integer inside the bounds; an excluded integer
+                # moves by 1.
                 whole = -int(-bound // 1) if step > 0 else int(bound // 1)
                 bounds.append(whole + step if excluded and whole == bound else whole)
             else:
@@ -101,12 +102,12 @@ _ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric
 
 @dataclass(frozen=True)
 class DomainDraft:
-    """A domain as far as a schema declares it; depends on names and types only.
+    """A domain, as far as a schema declares it. The draft depends on names and types only.
 
     Args:
         source: the source of the schema.
-        attributes: the entries of a domain file, with placeholders for open values.
-        left_out: columns that did not become attributes, each with the reason.
+        attributes: the entries of a domain file, with placeholders for missing values.
+        left_out: columns that did not become attributes, with a reason per column.
         rest: the other keys of a domain file.
 
     Example:

@@ -1,7 +1,7 @@
-"""Edges of bins from a finished release of interval counts: post-processing, at no further cost.
+"""Edges of bins from a finished release of interval counts, at no further privacy cost.
 
-Bins have about equal released counts, so bins are not wasted on empty ranges. The edges of bins are
-edges of the release's own levels.
+The bins have about equal released counts, so no bins are wasted on empty ranges. The edges of the
+bins are edges of the release's levels.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ _LEAST_STANDARD_ERRORS = 2.0
 
 
 def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute:
-    """Returns the attribute of a release, paid for by a ledger, in bins of about equal counts.
+    """Returns the attribute of a release that a ledger paid for, in bins of about equal counts.
 
     Privacy: the result is a function of the release and ``num_bins``, so it costs nothing more. But
     a later release with these edges is chosen after this release was seen, and is about the same
     people. So the attribute names the ledger's entry, and programs demand the same budget to pay.
 
-    Accuracy: the counts are those of ``increasing_prefixes``. A level with more than its share is a
-    bin of its own, and the other levels share the rest. A bin whose count is below two of its
-    standard errors is joined with the bin before it, so no bin consists of noise only. There may
-    be fewer bins than ``num_bins``, which is from 2 to 10,000 and at most the number of levels.
+    Accuracy: the counts are those of ``increasing_prefixes``. A level whose count exceeds the share
+    of a bin is a bin of its own; the other levels share the remaining bins. A bin whose count is
+    below two standard errors of the count is joined with the bin before it, so no bin consists of
+    noise only. There may be fewer bins than ``num_bins``, which is from 2 to 10,000 and at most the
+    number of levels.
 
     An integer attribute becomes a numeric attribute of whole numbers. Its last edge is the largest
     integer, or the largest integer plus 0.5 if that integer has a bin of its own.
@@ -61,7 +62,7 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
-    """Returns the levels at which at most ``num_bins`` bins start, and the end of the last bin.
+    """Returns the first levels of at most ``num_bins`` bins, and the end of the last bin.
 
     ``prefixes``: cumulative counts of shape (d + 1,), which start at 0 and never decrease.
     """

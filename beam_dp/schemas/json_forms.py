@@ -91,7 +91,7 @@ def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
 
 
 def _members(schema: Any, named: dict[str, Any], seen: set[str]) -> list[dict[str, Any]]:
-    """Returns the alternatives of unions and lists of types; follows each reference once."""
+    """Returns the alternatives of a union or a list of types; follows each reference once."""
     name = schema.get("$ref") if isinstance(schema, dict) else None
     if isinstance(name, str):
         if name in seen:
@@ -164,8 +164,8 @@ def sizes_columns(schema: Any, source: str) -> list[Column]:
     """Returns the columns of a domain file of another synthetic-data tool: sizes by column name.
 
     The file is ``{"age": 85, "sex": 2}`` or, as in PrivMRF, has an object per attribute: ``{"age":
-    {"type": "discrete", "domain": 85}}``. A size may be replaced by ``values``, or ``min`` and
-    ``max``.
+    {"type": "discrete", "domain": 85}}``. Instead of a size, an attribute may have ``values``, or
+    ``min`` and ``max``.
 
     Example:
         >>> sizes_columns({"age": {"type": "discrete", "domain": 85}}, "d.json")[0].high

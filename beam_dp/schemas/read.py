@@ -56,14 +56,14 @@ def domain_draft(
             JSON schema, sizes by name, or a domain file; a CSV file, whose types are all open;
             ``module:Class`` for a pydantic model; or in Python a pandas or polars frame, an Arrow
             table or schema, a pydantic class, or parsed JSON.
-        kind: one of ``KINDS``, if neither the extension nor the JSON itself shows the kind.
+        kind: one of ``KINDS``, for a source whose extension and content do not show the kind.
         table: the name of the table, if the SQL creates several tables.
         dialect: the dialect of the SQL, as sqlglot names it.
-        null: ``"none"`` if null does not occur in the records although the schema allows it, as
-            many writers make every column nullable.
+        null: ``"none"`` if the records do not contain null although the schema allows null (many
+            writers make every column nullable).
 
     Returns:
-        The draft: ``write`` writes the file, ``open_points`` lists what to fill in.
+        The draft: ``write`` writes the domain file, ``open_points`` lists the missing facts.
 
     Raises:
         InputError: if the source can't be read, or contains no schema.
@@ -91,7 +91,7 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
     from beam_dp.schemas.arrow import arrow_columns, frame_columns
 
     if type(source).__module__.partition(".")[0] == "pyarrow":
-        schema = getattr(source, "schema", source)  # the schema of a table, without its records
+        schema = getattr(source, "schema", source)  # for a table, only its schema
         columns = arrow_columns(schema) if hasattr(schema, "field") else None
     else:
         columns = frame_columns(source)

@@ -45,7 +45,7 @@ _ENUMS = ("ENUM", "ENUM8", "ENUM16")
 
 
 def sql_columns(text: str, source: str, table: str | None, dialect: str | None) -> list[Column]:
-    """Returns the columns of a table that SQL creates; ``table`` chooses one of several."""
+    """Returns the columns of a table that SQL creates; ``table`` chooses one of several tables."""
     statements = _parsed(text, source, dialect)
     tables = {name: each for each in statements for name in _names_of_table(each)}
     if not tables:

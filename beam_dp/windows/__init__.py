@@ -1,1 +1,1 @@
-"""Windows of a stream: the window of each record, and the kept windows of a unit. No Beam."""
+"""Windows of a stream: the window of each record, and the kept windows of a unit. Without Beam."""

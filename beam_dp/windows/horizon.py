@@ -1,12 +1,12 @@
 """The horizon of a stream: its windows and blocks, and the unit that its releases protect.
 
-A record has an event time, and an arrival time that its source stamped. Its window depends on these
-two times alone, not on the time when an engine processes the record. So tables are the same in
-batch, in a stream and after any replay.
+A record has an event time, and an arrival time that its source stamped. The record's window depends
+on these two times alone, not on the time when an engine processes the record. So tables are the
+same in a batch, in a stream and after any replay.
 
-The kept windows of a unit follow from its own records, in the order of windows, not of processing.
-Windows that were released before a crash remain released. If a replay chose other windows, the unit
-would be in twice as many.
+The kept windows of a unit depend only on the unit's own records and on the order of the windows,
+not on the order of processing. Windows that were released before a crash remain released, so if a
+replay kept other windows, the unit would be in up to twice as many windows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, N
 from beam_dp.privacy.rounding import up
 
 MAX_WINDOWS = 2**20
-# Rows are processed in parts that fit into the cache, which is five times as fast.
+# Rows are processed in parts that fit into the cache, which is five times faster.
 _ROWS = 2**14
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# Limits such that every time of a horizon has a calendar date.
+# With these limits, every time of a horizon has a calendar date.
 _FIRST = int(datetime.datetime(1, 1, 1, tzinfo=datetime.UTC).timestamp())
 _LAST = int(datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC).timestamp())
 
@@ -45,7 +45,8 @@ class Horizon:
         window: the length of a window: seconds, or a string such as ``90s``, ``30m``, ``1h``.
         num_windows: the number of windows, from 1 to 2^20.
         grace: the time for which a window waits after its end for late records; >= 0, written like
-            ``window``. There is no default, because records that arrive later are lost.
+            ``window``. There is no default, because records that arrive after the grace time are
+            lost.
 
     Raises:
         InputError: if a value is out of range, or the horizon ends beyond the year 9999.
@@ -91,17 +92,18 @@ class Horizon:
         return self.start + windows.start * self.window, self.start + windows.stop * self.window
 
     def closes(self, number: int) -> int:
-        """Returns the second at which a window closes: later arrivals do not count."""
+        """Returns the second at which a window closes: records that arrive later do not count."""
         return self.start + (number + 1) * self.window + self.grace
 
 
 def counted_windows(
     horizon: Horizon, events: NDArray[np.int64], arrivals: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Returns the window in which each record counts, or -1 if there is none.
+    """Returns the window in which each record counts; -1 if the record counts in no window.
 
-    A record counts in the window of its event if it arrived before that window closed. It does not
-    count if it arrived before its event: an event in the future comes from a wrong clock.
+    A record counts in the window of its event if it arrived before that window closed. A record
+    that arrived before its event does not count, because an event in the future comes from a wrong
+    clock.
 
     ``events``, ``arrivals``: shape (n,), times in seconds, rounded down.
 
@@ -123,7 +125,7 @@ def _counted_windows(
     counts = events <= arrivals
     if events.min() < horizon.start or events.max() >= horizon.end:
         counts &= (events >= horizon.start) & (events < horizon.end)
-        # Other times may be so far away that a 64-bit difference would overflow.
+        # A time outside the horizon may be so far away that a 64-bit difference would overflow.
         events = np.where(counts, events, horizon.start)
     numbers = events - horizon.start
     numbers //= horizon.window
@@ -204,7 +206,7 @@ class Blocks:
 
 
 def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> float:
-    """Returns the share w of a block's residual that is added to a sum of some of its windows.
+    """Returns the share w of a block's residual that is added to a sum of windows of the block.
 
     Let n windows contain counts x_i, measured as y_i with noise of variance v, and let the total
     be measured as B with noise of variance u, all independent. The estimate for j of these windows
@@ -229,7 +231,7 @@ _DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 
 @dataclasses.dataclass(frozen=True)
 class WindowUnit:
-    """The unit that a windowed release protects, and the number of windows; without defaults.
+    """The unit that a windowed release protects, and the number of windows. No field has a default.
 
     The guarantee: of any ``protected_windows`` consecutive windows, at most
     ``max_windows_per_unit`` use records of a unit, at most ``max_records_per_unit`` records each.
@@ -272,11 +274,11 @@ class WindowUnit:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KeptWindows:
-    """The kept windows of each unit that still matter for later windows.
+    """The kept windows of each unit that can still affect later windows.
 
     ``units``: fingerprints in ascending order, first word first, shape (2, m), uint64. A unit has
-    one entry per remembered window, or one entry with the number of its windows.
-    ``windows``: the window of each entry, or the last of its windows, shape (m,), int32.
+    one entry per remembered window, or a single entry with the number of its windows.
+    ``windows``: the window of each entry, or the last window of the unit, shape (m,), int32.
     ``numbers``: the number of windows of each entry, >= 1, shape (m,), uint32.
     """
 
@@ -315,7 +317,7 @@ def keep_windows(
     limits: WindowUnit,
     num_windows: int,
 ) -> tuple[NDArray[np.bool_], KeptWindows]:
-    """Returns which units are kept in a window, and the kept windows to remember for the next.
+    """Returns the mask of units that are kept in a window, and the kept windows to remember.
 
     ``units``: distinct fingerprints in ascending order, first word first, shape (2, n).
 
@@ -323,10 +325,11 @@ def keep_windows(
     were kept, so of any P consecutive windows at most c are kept. The choice depends only on the
     unit's own windows. If P is the whole horizon, the unit's first c windows are kept.
 
-    At most P - 1 windows of a unit are remembered, or one number if nothing is ever forgotten.
+    At most P - 1 windows of a unit are remembered; only their number if no window is ever
+    forgotten.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
-    if most == protected:  # every window is kept
+    if most == protected:  # in this case, every window is kept
         return np.ones(units.shape[1], np.bool_), remembered
     forgets = protected < num_windows
     if forgets:
@@ -345,7 +348,7 @@ def keep_windows(
         known = first < last
         numbers[first[keep & known]] += 1
         added = keep & ~known
-    # The places of the new entries among the old entries, found once for all columns.
+    # The positions of the new entries among the old entries are the same for all columns.
     new = last[added] + np.arange(np.count_nonzero(added))
     is_old = np.ones(numbers.size + new.size, np.bool_)
     is_old[new] = False
@@ -364,13 +367,13 @@ def keep_windows(
 def _places(
     among: NDArray[np.uint64], units: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns where the entries of each unit start and stop in a sorted list of entries."""
+    """Returns the start and the end of each unit's entries in a sorted list of entries."""
     first = np.searchsorted(among[0], units[0], side="left")
     last = np.searchsorted(among[0], units[0], side="right")
     some = np.flatnonzero(first < last)
     words = units[1][some]
     is_alone = (among[1][first[some]] == words) & (among[1][last[some] - 1] == words)
-    for place in some[~is_alone].tolist():  # units that share a first word: very rare
+    for place in some[~is_alone].tolist():  # units that share a first word are very rare
         start, stop = first[place], last[place]
         group = among[1][start:stop]
         first[place] = start + np.searchsorted(group, units[1][place], side="left")
@@ -410,14 +413,14 @@ def whole_promise(
 
 
 def window_promise(horizon: Horizon, unit: WindowUnit, epsilon: float, delta: float) -> Guarantee:
-    """Returns a guarantee for a single window; the whole guarantee is composed of these."""
+    """Returns the guarantee for a single window; the whole guarantee is a composition of these."""
     protected = _protected(horizon, unit, 1)
     relation = Neighboring.ADD_OR_REMOVE_ONE
     return Guarantee(epsilon, delta, relation, protected, unit.max_records_per_unit, True)
 
 
 def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
-    """Returns whether the guarantee covers the whole horizon, as it does for a record."""
+    """Returns whether the guarantee covers the whole horizon; always true for records."""
     return unit.privacy_unit == RECORD or unit.protected_windows == horizon.num_windows
 
 
@@ -463,7 +466,7 @@ def _protected(horizon: Horizon, unit: WindowUnit, num_windows: int) -> str:
     windows = f"window of {horizon.window_text}"
     if num_windows > 1:
         windows = f"{num_windows} consecutive windows of {horizon.window_text}"
-    # A window of a shifted grid overlaps two windows of this grid, so losses don't just add up.
+    # A window of a shifted grid overlaps two windows of this grid, so losses are not just sums.
     shift = horizon.start % horizon.window
     shifted = f", {shift} s after multiples of it since 1970" if shift else ""
     return f"{unit.privacy_unit} in any {windows}{shifted}"
