@@ -105,7 +105,7 @@ def test_accepts_bucket_without_active_versioning_and_leaves_it_unchanged(servic
 
 
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "x-amz-copy-source-if-match"])
-def test_rejects_service_that_ignores_conditions_before_drafting(service, header):
+def test_service_that_ignores_conditions_is_rejected_before_any_draft(service, header):
     service.unknown = {header}
     with pytest.raises(InputError, match=r"this service ignores the conditions of \w+$"):
         commit_release(release_of(), OUT)

@@ -74,7 +74,7 @@ def test_unjoined_attributes_may_have_any_number_of_cells():
     np.testing.assert_allclose(table, np.outer([0.25, 0.75], [0.25, 0.75]))
 
 
-def test_rejects_too_many_joined_cells_only_when_needed():
+def test_too_many_joined_cells_are_rejected_only_if_queried():
     shape = (2**15, 2**14, 2)
     potentials = [((0, 1), np.broadcast_to(np.float64(0), shape[:2])), ((2,), np.zeros(2))]
     (table,) = marginal_weights(shape, potentials, [(2,)])

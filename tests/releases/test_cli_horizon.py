@@ -69,7 +69,7 @@ def test_describe_works_before_any_window_is_released(tmp_path, capfd):
     assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
 
 
-def test_describe_json_is_the_card_and_the_released_numbers(week, capfd):
+def test_describe_json_contains_horizon_id_and_released_numbers(week, capfd):
     found = json.loads(said(capfd, "describe", week, "--json"))
     assert found["horizon_id"] == FIRST
     assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}

@@ -268,7 +268,7 @@ def test_predicted_error_of_a_pair_matches_manual_calculation():
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
 
 
-def test_independent_attributes_interact_by_chance():
+def test_predicted_error_of_independent_attributes_comes_from_chance():
     """Independent attributes: about one record more or less in each cell."""
     domain = DOMAIN.restrict(["sex", "in/out"])
     domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))

@@ -281,7 +281,7 @@ def test_error_for_a_draft_without_a_card_names_finish(tmp_path):
         read_release(tmp_path)
 
 
-def test_errors_without_a_draft_name_no_command(tmp_path):
+def test_errors_without_a_draft_do_not_mention_finish(tmp_path):
     """The command would not help: the missing file is lost."""
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()

@@ -102,7 +102,7 @@ def test_rejects_bins_without_whole_numbers_for_whole_number_attribute(edges):
         NumericAttribute("w", edges, whole=True)
 
 
-def test_release_states_drawn_values_and_reads_midpoints_by_default(tmp_path):
+def test_drawn_values_round_trip_and_old_releases_read_as_midpoints(tmp_path):
     domain = Domain(BINNED[:2])
     release = drawn(domain, num_records=30)
     write_release(release, tmp_path / "new")

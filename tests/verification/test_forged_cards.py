@@ -220,7 +220,7 @@ def test_unknown_strategy_with_an_unused_scale_fails_verification():
     assert not holds(release, card)
 
 
-def test_hypothesis_beyond_the_workload_fails_verification():
+def test_hypothesis_table_outside_the_workload_fails_verification():
     release: Any = RELEASES[f"mwem, {ADDED}"]()
     everything = (release.domain.names, np.zeros(release.domain.shape))
     more = dataclasses.replace(release, potentials=[*release.potentials, everything])

@@ -180,7 +180,7 @@ def test_verification_notes_noise_for_more_records_per_unit_than_promised(tmp_pa
     assert "either there is more noise than the promise needs" in found.notes[0]
 
 
-def test_card_without_its_noise_is_rejected_in_one_line(tmp_path):
+def test_card_without_the_number_of_units_is_rejected_in_one_line(tmp_path):
     write_release(RELEASES[f"rounds, {ADDED}"](), tmp_path / "out")
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is refused"):
@@ -239,7 +239,7 @@ def test_rejects_card_without_a_figure_of_its_noise(name, field, tmp_path):
     assert verified_after(release, lambda card: card[place].pop(key), tmp_path) is None
 
 
-def test_reports_the_true_epsilon_and_advice(tmp_path):
+def test_verification_reports_the_true_epsilon_and_advice(tmp_path):
     found = verified_after(RELEASES[f"laplace, {ADDED}"](), every_noise, tmp_path)
     assert found is not None
     assert found.faults[0] == (

@@ -172,7 +172,7 @@ def test_rejects_releases_outside_the_horizon(moved, tmp_path):
             read_windows(tmp_path)
 
 
-def test_rejects_level_releases_in_a_horizon_of_independent_windows(tmp_path):
+def test_rejects_blocks_in_a_horizon_of_independent_windows(tmp_path):
     released_horizon(str(tmp_path), leveled(), range(6), range(2))
 
     def independent(card: Any) -> None:

@@ -1,4 +1,4 @@
-"""Released answers to queries that were asked one at a time, or all at once."""
+"""Released answers to queries that were asked one at a time or together."""
 
 from __future__ import annotations
 

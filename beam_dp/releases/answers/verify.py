@@ -201,7 +201,7 @@ def _verify_top_queries(release: AnswersRelease) -> Verification:
 
 
 def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]:
-    """Returns two steps: the choice of queries, and the noise on the answers to these queries.
+    """Returns the step that chooses queries and the step that adds noise to their answers.
 
     A unit moves the answer to any query by at most the number of the unit's records. If the unit is
     added or removed, all answers move the same way; if it is replaced, they may move either way.

@@ -214,7 +214,8 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
 
     Unlike ``check_output``, this finds faults that permissions do not show: a filesystem that is
     read-only or has no hard links, a link that replaces an existing file, or files that can't be
-    removed. Call this before paying from a ledger. A probe can't foresee that space runs out later.
+    removed. Call this before paying from a ledger. A probe can't detect that the disk will be full
+    later.
 
     ``directory``: the directory of the release, which the probe does not create. A temporary folder
     ``.draft-trial-*`` is created there, or in the nearest existing directory above.

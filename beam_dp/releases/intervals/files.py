@@ -129,7 +129,7 @@ def _estimate(strategy: Strategy, values: NDArray[np.float64]) -> Prefixes | Nod
 def _tables(release: IntervalRelease) -> dict[str, NDArray[np.float64]]:
     estimate = release.estimate
     values = estimate.values if isinstance(estimate, Prefixes) else np.concatenate(estimate.levels)
-    # Integers below 2^53 are doubles without rounding.
+    # Doubles represent integers below 2^53 exactly.
     strategy = strategy_tables(release.strategy)
     return {_ESTIMATE: values, **{name: each.astype(float) for name, each in strategy.items()}}
 

@@ -247,8 +247,8 @@ class IntervalRelease(Release):
             shares: shares of the records, in [0, 1], any shape.
 
         Returns:
-            For each share the first cell c such that, by ``increasing_prefixes``, the cells 0..c
-            contain at least this share of the records.
+            Per share, the first cell c for which the cells 0..c contain at least this share of the
+            records, according to ``increasing_prefixes``.
 
         Raises:
             InputError: if a share is out of range.

@@ -151,12 +151,12 @@ def selected_noise_bound(
 ) -> float:
     """Returns a bound on the weighted noise of any selection of a query's elements.
 
-    Which elements a histogram keeps depends on their noise Z, so the noise of the kept elements is
-    biased upwards. For any selection, however, the weighted noise is at most the sum of w max(Z, 0)
-    over all elements of the query, and at least minus the sum of w max(-Z, 0). Both are sums of
-    independent terms that do not depend on the selection, so Cantelli's inequality bounds each sum;
-    a union bound limits the largest Z and the largest -Z. Each of these four bounds fails with a
-    quarter of the probability. If all four are true, so is the smaller of both results.
+    The noise Z of an element decides whether a histogram keeps it, so the noise of the kept
+    elements is biased upwards. For any selection, however, the weighted noise is at most the sum of
+    w max(Z, 0) over all elements of the query, and at least minus the sum of w max(-Z, 0). Both are
+    sums of independent terms that do not depend on the selection, so Cantelli's inequality bounds
+    each sum; a union bound limits the largest Z and the largest -Z. Each of these four bounds fails
+    with a quarter of the probability. If all four are true, so is the smaller of both results.
 
     ``scale``: b, the scale of the discrete Laplace noise; q = e^(-1 / b).
     ``weights``: the weights of all elements of the query, shape (m,), float64, at least 0.
@@ -184,12 +184,12 @@ class ProjectionBounds:
     ``sparsity``: m, the maximum number of keys of a query; values of a query are from 0 to 1.
     ``failure_probability``: beta, from 1e-100 to below 1.
 
-    Accuracy: an answer <Aq, Ax + Z> / R is wrong by the noise <Aq, Z> / R and by the distortion
-    <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part of any of
-    the k answers exceeds its bound. The distortion exceeds its bound with probability at most beta
-    / 2; the norm of Aq and, for Laplace noise, its largest entry with beta / 4; noise with such
-    weights with beta / 4. Queries must not depend on the hash key or on earlier answers, and
-    different texts must have different fingerprints.
+    Accuracy: the error of an answer <Aq, Ax + Z> / R is the sum of the noise <Aq, Z> / R and the
+    distortion <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part
+    of any of the k answers exceeds its bound. The distortion exceeds its bound with probability at
+    most beta / 2; the norm of Aq and, for Laplace noise, its largest entry with beta / 4; noise
+    with such weights with beta / 4. Queries must not depend on the hash key or on earlier answers,
+    and different texts must have different fingerprints.
 
     Reference: Blum and Roth (2011), Lemma 4.8 and Theorem 4.9, with moments of the hash and
     Chernoff's bound of the noise in place of theirs.

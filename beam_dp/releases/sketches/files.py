@@ -42,7 +42,7 @@ _SKETCH_CHOICES = {
     "distribution": ("discrete_laplace", "discrete_gaussian"),
     "estimator": ("mean", "median", "clipped_mean"),
 }
-# The number of cells per record, and of counts per block.
+# The number of cells per Avro record, and the number of counts per block.
 _SHARD_CELLS = 2**16
 
 # The schema of each file, by the purpose of the file.

@@ -76,7 +76,7 @@ class NoisySketch:
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection whose sums are in the cells; for blocks, before folding."""
+        """Returns the projection that gives the cells; for blocks, before folding."""
         return signs_of(self.family, key, len(self.cells), self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -98,7 +98,7 @@ class NoisySketch:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NoisyCounts:
-    """The elements, ascending, whose noisy counts reached a threshold, and these counts."""
+    """The noisy counts that reached a threshold, and the elements of these counts, ascending."""
 
     elements: NDArray[np.uint64]
     counts: NDArray[np.int64]
@@ -345,7 +345,7 @@ class SparseRelease(Release):
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
     def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Returns, per element, the weight of the sketch's estimate next to the histogram's count.
+        """Returns, per element, the weight of the estimate from the sketch, from 0 to 1.
 
         An element of the histogram has two estimates: its count, and its count plus the estimate
         from the remaining sketch. The weight of the second estimate minimises the variance.

@@ -98,7 +98,7 @@ def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
 
 
 def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
-    """Returns the steps of a sketch, of a histogram, or of both.
+    """Returns the steps to verify for a sketch, a histogram, or both.
 
     A unit has at most k records, so it moves the counts by at most w = k * ``max_weight`` in total,
     or by 2 w if the unit is replaced. An element is in one cell of every row.

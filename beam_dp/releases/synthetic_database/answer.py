@@ -261,7 +261,7 @@ def _names(release: SyntheticDatabase, text: str) -> list[str]:
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row with null for numbers that are not finite."""
+    """Returns a row in which null replaces numbers that are not finite."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()

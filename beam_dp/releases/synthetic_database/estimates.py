@@ -192,7 +192,7 @@ class Estimates:
         return self.fitted.domain
 
     def _parts(self, sets: Iterable[Axes]) -> Iterator[list[Axes]]:
-        """Yields the sets of attributes in parts whose tables fit into memory together."""
+        """Yields the sets of attributes in groups; the tables of one group fit into memory."""
         part: list[Axes] = []
         cells = 0
         for axes in sets:

@@ -2,7 +2,7 @@
 
 The error of an answer that measured tables cover is at most the sum of two numbers: the public
 distance of the answer from the unbiased answer, and the bound on the noise of the unbiased answer
-(``NoiseBounds``). So the bound is true for both answers, however the shown one was chosen.
+(``NoiseBounds``). So the bound is true for both answers, no matter how the shown answer was chosen.
 
 A pair that was scored and left out has a noisy distance S from a public table A of independent
 attributes. Except with a stated probability, the noise of every scored pair is at least -B. So, for

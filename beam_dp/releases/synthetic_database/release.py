@@ -191,7 +191,7 @@ class SyntheticDatabase(Release):
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
         """Returns the marginals of a workload, from the hypothesis or the records.
 
-        A marginal whose cells each have an error bar is ``query().group_by("age", "sex").count()``.
+        For error bars of single cells, use ``query().group_by("age", "sex").count()``.
 
         Args:
             workload: any marginals of the release's domain.

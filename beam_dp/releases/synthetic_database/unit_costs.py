@@ -37,7 +37,8 @@ def unit_costs(
     twice as much; equal units would cancel, but need not, so replacements are refused.)
     """
     supports = [domain.axes(each.names) for each in measurements]
-    # As in ``discrete_gaussian_mu``: the squared change divided by s^2 - 4, in grid units.
+    # As in ``discrete_gaussian_mu``: the squared change divided by s^2 - 4, for scale s in grid
+    # units.
     precisions = np.array([each.grid**2 / (each.scale**2 - 4) for each in measurements])
     used = sorted({axis for support in supports for axis in support})
     # The first bit of a pattern belongs to the first attribute, which must be the fastest axis.

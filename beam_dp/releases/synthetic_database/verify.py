@@ -163,7 +163,7 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
             name = f"standard_deviation of {','.join(table.names) or 'the total'}"
             figures.same(name, entry["standard_deviation"], math.sqrt(table.variance))
     if "strategy" not in parameters:
-        return  # for other mechanisms, it is unknown what follows from the tables
+        return  # for other mechanisms, the errors that follow from the tables are unknown
     supports = {domain.axes(names) for names in release.workload.closure()}
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
@@ -234,7 +234,7 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
         is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
         figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
     if not release.potentials:
-        return  # The records are the hypothesis: their tables are compared with the noisy ones.
+        return  # The records are the hypothesis: their tables are compared with the noisy tables.
     is_rounded = measured is not None or release.plan.get("strategy") == "textbook"
     if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
         _rounded_figures(release, noise, figures)

@@ -142,10 +142,10 @@ def textbook_steps(guarantee: Guarantee, parameters: Mapping[str, Any]) -> list[
 
 
 def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
-    """Compares the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
+    """Checks the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
 
-    N is the number of records. This bound is for all T rounds; see ``_stopped_bound`` if rounds may
-    end early.
+    T is the number of rounds, and N the number of records. This bound is for all T rounds; see
+    ``_stopped_bound`` if rounds may end early.
     """
     if "stop_below" in release.plan:
         _stopped_bound(release, figures)

@@ -104,7 +104,7 @@ class HorizonCard:
 
     @property
     def needs_same_records(self) -> bool:
-        """Whether a resumed job must find the same records as the job before it.
+        """Whether a resumed job must read the same records as the earlier job.
 
         The windows that are kept for a unit depend on all records of the unit since the start,
         unless the guarantee is for each window separately.
@@ -208,8 +208,8 @@ def block_directory(directory: Directory, size: int, number: int) -> str:
 def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
     """Creates the ``horizon.json`` of a directory, or reads the file of an earlier job.
 
-    Call this before paying from the ledger, whose entry names the id. If several jobs begin at
-    once, one job creates the file, and all jobs get the id in the file.
+    Call this before paying from the ledger, whose entry names the id. If several jobs begin at the
+    same time, one job creates the file, and all jobs get the id in the file.
 
     ``directory``: a directory that is missing, empty, or contains this horizon.
 
@@ -227,7 +227,7 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
             condition = f"must be a directory that can be written: {error.strerror}"
             raise InputError("output", os.fspath(directory), condition) from None
         except InputError:
-            if _read_begun(store, directory) is None:  # else another job just created it
+            if _read_begun(store, directory) is None:  # otherwise, another job just created it
                 raise
         begun = _read_begun(store, directory)
     if begun is None:
@@ -285,7 +285,7 @@ def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
 
 
 def read_windows(directory: Directory) -> HorizonRelease:
-    """Reads a horizon, including one whose windows are not all released yet.
+    """Reads a horizon, even if some windows have not been released yet.
 
     Damaged and hostile files are rejected, as in ``read_release``. A window is read on demand: a
     sum of 24 windows reads only these 24. Windows released after this call are not included.
@@ -391,7 +391,7 @@ def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Returns a JSON object, or an empty one for any other value."""
+    """Returns a JSON object, or an empty object for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 

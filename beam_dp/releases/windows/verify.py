@@ -304,7 +304,7 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
-    """Returns the loss of the same mechanism with the budget times a factor."""
+    """Returns the loss of a mechanism after its budget is multiplied by a factor."""
     if loss.epsilon is not None:
         return Loss.pure(loss.epsilon * factor)
     rho, mu_squared = loss.rho, loss.mu_squared
