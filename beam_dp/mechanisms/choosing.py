@@ -40,7 +40,7 @@ def exponential_mechanism(
     """Returns a candidate r with probability proportional to exp(epsilon score(r) / (2D)).
 
     ``scores``: shape (num_candidates,), int64, at least one; secret.
-    ``sensitivity``: D, the most that a score may move, an integer >= 1.
+    ``sensitivity``: D, the largest change of a score between neighbours, an integer >= 1.
 
     Privacy: epsilon, pure, for the relation and unit that the sensitivity D was computed for;
     epsilon^2 / 8 zero-concentrated. With ``monotone`` the probability has no factor 2.
@@ -71,8 +71,8 @@ def permute_and_flip(
     bounded, so the choice is no better than epsilon^2 / 2 zero-concentrated: for many rounds prefer
     the exponential mechanism.
 
-    Accuracy: the expected shortfall of the score is never more than the exponential mechanism's
-    and at best half of it; the exponential mechanism's bound is valid here too.
+    Accuracy: the expected shortfall of the score is at most that of the exponential mechanism, and
+    at best half of it; the exponential mechanism's bound is valid here, too.
 
     Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
     """
@@ -101,10 +101,11 @@ def geometric_noisy_max(
     Privacy: epsilon, pure, ties included, for the relation and unit of the sensitivity D: relative
     to the largest of its competitors a candidate moves by an integer of at most 2D, or D for
     ``monotone`` scores, which changes the tail of the geometric law by a factor of at most
-    exp(epsilon). No bounded range, as for ``permute_and_flip``.
+    exp(epsilon). The range is not bounded, as for ``permute_and_flip``.
 
     Accuracy: the score is at least the largest score minus (2D / epsilon) (ln R + ln(1 / beta)),
-    rounded up to an integer, with probability 1 - beta, for R candidates: no noise exceeds that.
+    rounded up to an integer, with probability 1 - beta, for R candidates: with this probability no
+    noise is larger than the subtracted term.
 
     Reference: Dwork and Roth (2014), Claim 3.9 and Section 3.3, with noise on integers.
     """
@@ -140,7 +141,7 @@ def checked_scores(scores: NDArray[np.int64]) -> NDArray[np.int64]:
 Method = Literal["geometric", "exponential", "permute_and_flip"]
 METHODS: tuple[Method, ...] = ("geometric", "exponential", "permute_and_flip")
 
-_OPERATIONS = 16  # exceeds the number of rounded operations on a budget
+_OPERATIONS = 16  # larger than the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +149,7 @@ class TopChoice:
     """The method and the noise for choosing the largest scores; public.
 
     ``number``: c, the number of scores that are chosen.
-    ``width``: W, the most that a difference of two scores moves, in units of the scores.
+    ``width``: W, the largest change of the difference of two scores, in units of the scores.
     ``scale``: the scale of the noise, in units of the scores.
     """
 
@@ -203,7 +204,8 @@ def top_choice(
     * ``exponential``: c rounds of the exponential mechanism among the remaining candidates, which
       is exactly one shot of Gumbel noise. Each round has range W / s: epsilon = c W / s, rho =
       c (W / s)^2 / 8.
-    * ``permute_and_flip``: c rounds of permute-and-flip. Pure, epsilon = c W / s; no bounded range.
+    * ``permute_and_flip``: c rounds of permute-and-flip. Pure, epsilon = c W / s; the range is not
+      bounded.
 
     With delta the exponential mechanism spends rho, the other methods epsilon. ``auto`` compares
     the first two methods by public numbers and takes the method with the smaller margin.
@@ -211,9 +213,9 @@ def top_choice(
     Args:
         guarantee: the guarantee of all choices together.
         number: c, >= 1.
-        sensitivity: D, the most that a score may move, an integer >= 1. For queries with values
-            from 0 to 1: the records of a privacy unit times the units of a score per record.
-        monotone: whether adding a unit moves all scores the same way; not under replace_one.
+        sensitivity: D, the largest change of a score, an integer >= 1. For queries with values from
+            0 to 1, D is the records of a privacy unit times the units of a score per record.
+        monotone: whether adding a unit moves all scores the same way; False under replace_one.
         method: see above.
         num_candidates: R, for the stated accuracy; privacy does not depend on R.
         failure_probability: the probability that the stated accuracy fails, in (0, 1).
@@ -253,11 +255,11 @@ def top_choices(
     method: Method | Literal["auto"],
     share: Fraction = Fraction(1),
 ) -> Iterator[TopChoice]:
-    """Yields the methods and noises that spend a share of a guarantee; see ``top_choice``."""
+    """Yields methods and noises that spend a share of a guarantee; see ``top_choice``."""
     methods: tuple[Method, ...] = METHODS[:2] if method == "auto" else (method,)
     for each in methods:
         if each == "exponential" and guarantee.delta > 0:
-            # For a small c the pure guarantee, yielded next, may need less noise.
+            # For a small c, the pure guarantee (yielded next) may need less noise.
             rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
             step = lowered(math.sqrt(8 * rho * float(share) / number), _OPERATIONS)
             yield TopChoice(each, number, width, up(Fraction(width) / Fraction(step)), True)
@@ -294,7 +296,7 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     if choice.method == "geometric":
         clipped = np.clip(scores, -MAX_SCORE, MAX_SCORE)
         noisy = clipped + noise.geometric(len(scores), choice.scale)
-        # Of equal sums, the one with the lower index comes first.
+        # If two sums are equal, the sum with the lower index comes first.
         order = np.argsort(-noisy, kind="stable")
         return [int(index) for index in order[: choice.number]]
     pick = noise.select if choice.method == "exponential" else noise.permute_and_flip

@@ -113,7 +113,7 @@ class Plan(ABC):
     @property
     @abstractmethod
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the exact summary; an order of magnitude."""
+        """The worker's memory for a draw, to an order of magnitude, without the exact summary."""
 
     @property
     def time_depends_on_data(self) -> bool:
@@ -178,8 +178,8 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
     if plan.guarantee != guarantee:
         condition = "must be the requested guarantee"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
-    # Plans build these steps from the JSON of the card with the functions that read cards: this
-    # check does not trust the arithmetic that planned the noise.
+    # Plans build these steps from the JSON of the card, with the functions that read cards, so
+    # this check does not depend on the arithmetic that planned the noise.
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (

@@ -1,4 +1,4 @@
-"""The draw of a synthetic database: from an exact summary to a release."""
+"""Draws a synthetic database: turns an exact summary into a release."""
 
 from __future__ import annotations
 

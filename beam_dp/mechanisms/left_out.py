@@ -34,7 +34,7 @@ ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
 
 @dataclasses.dataclass(frozen=True)
 class LeftOutPlan:
-    """The plan of counting the records outside the domain; public.
+    """The plan for counting the records outside the domain; public.
 
     Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record outside
     the domain is counted once, at the first attribute that the record fails, or as impossible. At
@@ -66,12 +66,12 @@ class LeftOutPlan:
 
     @property
     def domain(self) -> Domain:
-        """The values that are counted: the first attribute that fails, by number, or impossible."""
+        """The counted values: the number of the first attribute that fails, or impossible."""
         return Domain((IntegerAttribute("left out at", 0, self.num_counts - 1),))
 
     @property
     def sensitivity(self) -> int:
-        """The most that one unit changes the counts, in L1 norm."""
+        """The largest change of the counts by one unit, in L1 norm."""
         moved = self.guarantee.neighboring.num_moved if self.num_counts > 1 else 1
         return self.guarantee.max_records_per_unit * moved
 
@@ -88,7 +88,7 @@ class LeftOutPlan:
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> LeftOut:
         """Returns noisy counts; no other step sees the exact counts.
 
-        ``counts``: shape (num_counts,), int64, of at most k records per unit; secret.
+        ``counts``: exact counts of at most k records per unit, shape (num_counts,), int64; secret.
         """
         return self._stated(noise.laplace(counts, self.scale))
 
@@ -115,14 +115,14 @@ class LeftOutPlan:
 
 
 def share_guarantee(guarantee: Guarantee) -> Guarantee:
-    """Returns the guarantee of a release next to counts of records left out: 95 % of epsilon."""
+    """Returns the guarantee of a release that comes with left-out counts: 95 % of epsilon."""
     check_is("guarantee", guarantee, Guarantee)
     epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
     return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
 
 
 def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> LeftOutPlan:
-    """Returns the plan of counting the records that a domain leaves out of a release.
+    """Returns the plan for counting the records that a domain leaves out of a release.
 
     Privacy: the release, planned for ``share_guarantee``, and the counts keep the guarantee
     together, by basic composition: the release is (0.95 epsilon, delta)-private, the counts are
@@ -134,7 +134,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     release that spends the whole guarantee in the same way, so one payment of it covers both.
     """
     main = share_guarantee(guarantee)
-    # Exact: the numbers are within a factor of 2 of each other (Sterbenz).
+    # This difference is exact: the numbers are within a factor of 2 of each other (Sterbenz).
     rest = guarantee.epsilon - main.epsilon
     whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
     epsilon = _largest_within(whole, main_loss, rest)

@@ -63,7 +63,7 @@ SKETCHES: Mapping[str, type[SparseMechanism]] = Classes(
     stability_histogram="sketches.mechanisms.StabilityHistogram",
     hybrid="sketches.mechanisms.HybridSketch",
 )
-# Plans of mechanisms that answer queries; the fields of a plan are the mechanism's options.
+# The plans of mechanisms that answer queries; the fields of a plan are the mechanism's options.
 ANSWERS: Mapping[str, type[AnswersPlan]] = Classes(
     private_mw="online.private_mw_plan.PrivateMWPlan",
     sparse_mw="online.sparse_mw.SparseMWPlan",
@@ -109,7 +109,8 @@ def plan_release(
         raise InputError("workload", given, f"must consist of marginals for {mechanism.name}")
     own = share_guarantee(guarantee) if options.count_left_out else guarantee
     plan = mechanism.plan(domain, workload, own, options.num_records)
-    # Checked before the loss of the counts is added: the plan's own loss must cover the plan.
+    # This check comes before the loss of the counts is added: the plan's own loss must cover the
+    # plan's own steps.
     check_promise(plan, own)
     start = options.start_from
     records = None if start is None else StartingRecords.of(start, domain)

@@ -1,9 +1,9 @@
 """Rough estimates of the memory and time of a mechanism, from public sizes.
 
-Rates were measured on one core of a common x86-64 machine, per unit of the sizes that a mechanism's
-cost grows with. Estimates are good to an order of magnitude: the number of iterations of a fit or a
-search depends on the noise and on the data. Estimates cover the mechanism on one worker. Counting
-records takes about as long as reading their files: see ``benchmarks/results/distributed_pass.md``.
+Rates were measured on one core of a common x86-64 machine, per unit of a size that determines the
+cost. Estimates are correct to an order of magnitude: the number of iterations of a fit or a search
+depends on the noise and on the data. Estimates cover the mechanism on one worker. Counting records
+takes about as long as reading their files: see ``benchmarks/results/distributed_pass.md``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Protocol
 _BEAM_BYTES = 190e6
 # Per cell of the exact summary: the cell's shards, the array, and a table summed from the array.
 _SUMMARY_BYTES = 24
-# Memory requests are rounded up to this, so that similar jobs request the same amount.
+# Memory requests are rounded up to a multiple of this, so that similar jobs request equal amounts.
 _STEP_BYTES = 2**28
-# The interpreter with the libraries that a mechanism needs, without Beam.
+# The interpreter and the libraries that a mechanism needs, without Beam.
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
 # Per cell of the hypothesis of a maximum-entropy fit, which keeps about 20 arrays of this size.
@@ -35,17 +35,17 @@ _ROUND_SECONDS = 4e-3
 _QUESTION_SECONDS = 8e-5
 _QUESTION_CELL_SECONDS = 2e-10
 _HYPOTHESIS_BYTES = 40
-# Per multiset and query of an enumeration, per bit of a product of polynomials, and per value of a
-# query matrix.
+# Per pair of a multiset and a query in an enumeration, per bit of a product of polynomials, and per
+# value of a query matrix.
 _COMPARISON_SECONDS = 1.5e-9
 _PRODUCT_SECONDS = 3e-9
 _MATRIX_BYTES = 32
-# Per noisy answer, and per cell that an explicit query is summed over.
+# Per noisy answer, and per cell that an explicit query sums.
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
-# Per leaf of interval counts (planning, noise, least squares), and per block when the ``windows``
-# strategy is optimised, for up to 1,024 blocks.
+# Per leaf of interval counts, for planning, noise and least squares; and per block, for optimising
+# the ``windows`` strategy with up to 1,024 blocks.
 _LEAF_SECONDS = 1.2e-5
 _LEAF_BYTES = 700
 # Per cell of a projection: sums, noise, and the output file.
@@ -63,7 +63,7 @@ class Resources:
 
 
 def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
-    """Returns the resources to measure tables and fit a hypothesis to them."""
+    """Returns the resources for measuring tables and fitting a hypothesis to the tables."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * hypothesis_cells + _MEASURED_BYTES * measured_cells,
         _BASE_SECONDS + _FIT_SECONDS * hypothesis_cells + _MEASURED_SECONDS * measured_cells,
@@ -79,7 +79,7 @@ def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
 
 
 def online_resources(num_cells: float, num_questions: int, max_updates: int) -> Resources:
-    """Returns the resources to answer questions one at a time, if all updates are used."""
+    """Returns the resources for answering questions one at a time, if all updates are used."""
     updates = min(max_updates, num_questions)
     questions = num_questions * (_QUESTION_SECONDS + _QUESTION_CELL_SECONDS * num_cells)
     return Resources(
@@ -122,9 +122,9 @@ def intervals_resources(num_leaves: int) -> Resources:
 
 
 def choice_bytes(num_queries: int, num_cells: int, nested_size: int = 0) -> float:
-    """Returns the memory to choose a small database, at most, without the memory for planning.
+    """Returns the largest memory for choosing a small database, without the memory for planning.
 
-    ``nested_size``: the number of drawn records if the nested sampler draws them, else 0.
+    ``nested_size``: the number of records if the nested sampler draws the database, else 0.
     """
     # A product has at most its length times the number of bits of the number of multisets.
     matrix = _MATRIX_BYTES * num_queries * num_cells
@@ -139,7 +139,7 @@ def sketch_bytes(projection_width: int) -> float:
 
 
 class _Sized(Protocol):
-    """A plan that states its memory."""
+    """A plan that states how much memory it needs."""
 
     @property
     def memory_bytes(self) -> float: ...

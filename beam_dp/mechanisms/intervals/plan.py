@@ -35,7 +35,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
 from beam_dp.verification.steps import Step
 
-# Factors by which the size of the tree's highest level may differ from the geometric size.
+# The factors to try for the size of the tree's highest level, relative to the geometric size.
 _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 
 
@@ -48,11 +48,11 @@ def error_of(strategy: Hierarchy, power: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def best_tree(num_leaves: int, power: int) -> Hierarchy:
-    """Returns the rootless tree with the least error, with equal weights for all levels.
+    """Returns the tree without a root that has the least error, if all levels have equal weights.
 
     The sizes of levels are geometric except for the highest level. Deeper trees are tried as long
-    as the error falls. No padding is needed: node i of m contains the cells that round to i, so any
-    level size works for any number of cells.
+    as the error falls. Cells need no padding: if a level has m nodes, node i contains the cells
+    that round to i, so any level size works for any number of cells.
 
     ``power``: 1 for Laplace noise, 2 for Gaussian noise.
     """
@@ -77,7 +77,7 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
 
 
 def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:
-    """Returns the sizes of tree levels, which grow from ``top`` by a constant factor."""
+    """Returns the numbers of nodes per tree level, which grow from ``top`` by a constant factor."""
     first = min(max(round(top), 1), num_leaves)
     factor = (num_leaves / first) ** (1 / (depth - 1)) if depth > 1 else 1.0
     middle = [math.floor(first * factor**level + 0.5) for level in range(depth - 1)]
@@ -89,7 +89,7 @@ MAX_BLOCKS = 1024
 _MAX_UNMEASURED = 8
 # If blocks have more cells than this, the tree below a block has more than one level.
 _MAX_BRANCHING = 16
-# Doubling the number of windows lowers the error by less than 2 % and takes more time.
+# Twice as many windows would lower the error by less than 2 % and take more time.
 _BLOCKS_PER_WINDOW = 16
 _ITERATIONS = 150
 _GRID = 2**13
@@ -139,7 +139,7 @@ def _levels(num_leaves: int) -> tuple[int, ...]:
 
 
 def _tree_below(sizes: tuple[int, ...], measures_blocks: bool) -> tuple[float, float]:
-    """Returns the variances of a block, and of prefixes in it, for noise of variance 1."""
+    """Returns the variance of a block and of prefixes in the block, for noise of variance 1."""
     if len(sizes) == 1:
         return 1.0, 0.0
     below = tree(tuple(max(1, round(size / sizes[0])) for size in sizes[1:]))
@@ -175,7 +175,8 @@ def _objective(
     """Returns the mean squared error of intervals of blocks, and the gradient of this error.
 
     With weights W and norms s = 1 + (column sums of W), S = diag(s), the information matrix is
-    S^-1 (I / spread + W'W) S^-1. Inverting it takes one inverse of the size of the windows only.
+    S^-1 (I / spread + W'W) S^-1. Inverting this matrix needs only one inverse of a small matrix,
+    with one row per window.
     """
     weights = flat.reshape(shape)
     blocks = shape[1]
@@ -226,10 +227,12 @@ GAUSSIAN: tuple[Choice, ...] = (
     ("tree", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
-# With this many grid steps per deviation, discrete Gaussian noise is less than 1e-6 larger.
+# At this number of grid steps per deviation, discrete Gaussian noise is larger than continuous
+# noise by a factor below 1 + 1e-6.
 _GRID_DEVIATIONS = 4096
-# Above this many leaves, finding the best tree takes time and memory, and another strategy has a
-# smaller error: at 2^20 leaves by 7 % with Laplace noise and by 40 % with Gaussian noise.
+# Above this number of leaves, the search for the best tree needs much time and memory, and another
+# strategy has a smaller error: at 2^20 leaves, 7 % smaller with Laplace noise and 40 % smaller with
+# Gaussian noise.
 _MANY_LEAVES = 2**17
 
 
@@ -317,7 +320,7 @@ def plan_intervals(
     strategy: StrategyChoice = "best",
     distribution: Distribution | None = None,
 ) -> IntervalPlan:
-    """Returns the plan of measuring all intervals of one ordered attribute.
+    """Returns the plan for measuring all intervals of one ordered attribute.
 
     ``num_leaves``: the number d of cells, from 1 to 2^20.
     ``guarantee``: the guarantee of the release; with delta 0, only Laplace noise is possible.
@@ -373,8 +376,8 @@ def release_intervals(
 
     The shape of the release doesn't depend on the data. The counts are the exact numbers of records
     per cell, shape (d,), int64. Sums are exact modulo 2^64, so answers are right if all d cells
-    together contain fewer than 2^35 records. The default attribute is an integer named "cell". The
-    parameters are everything else that the release states. Noise is drawn by one call.
+    together contain fewer than 2^35 records. The default attribute is an integer named "cell". One
+    call draws all noise.
     """
     if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
         found = f"{counts.dtype} of shape {counts.shape}"
@@ -398,18 +401,18 @@ def release_intervals(
 
 
 def choices(guarantee: Guarantee) -> tuple[Choice, ...]:
-    """Returns the pairs of strategy and noise that can keep a guarantee."""
+    """Returns all combinations of a strategy and a noise that can keep a guarantee."""
     return PURE + GAUSSIAN if guarantee.delta > 0 else PURE
 
 
 def planned(num_leaves: int, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan of one strategy and noise, even if the noise doesn't fit 64 bits."""
+    """Returns the plan for one strategy and noise, even if the noise doesn't fit 64 bits."""
     strategy = build(num_leaves, guarantee.neighboring, choice)
     return calibrated(strategy, guarantee, choice)
 
 
 def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> IntervalPlan:
-    """Returns the plan of measuring a strategy with the noise that the guarantee needs.
+    """Returns the plan for measuring a strategy with the noise that the guarantee needs.
 
     Privacy: see ``plan_intervals``; the noise depends only on the strategy's sensitivities.
     """

@@ -36,9 +36,9 @@ DEFAULT_FAILURE_PROBABILITY = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearAnswersPlan(AnswersPlan):
-    """The plan of answering a workload at once, with noise on every released answer.
+    """The plan for answering a whole workload, with noise on every released answer.
 
-    ``num_records`` is stated on the card and not used otherwise.
+    ``num_records`` appears on the card and has no other use.
 
     ``grid``: the number of grid steps per record: 1 for noise on whole records, else 2^16.
     ``scale``: the scale of the noise, in grid steps.
@@ -60,7 +60,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the histogram."""
+        """The memory of the worker that draws, without the histogram."""
         return answers_resources(self.workload.domain.num_cells, len(self.workload)).memory_bytes
 
     @property
@@ -140,7 +140,7 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
         return linear_answer_steps(self.public, self.sensitivity)
 
     def bound(self, failure_probability: float | None = None) -> float:
-        """Returns a bound on all errors, in records, that fails with this probability.
+        """Returns a bound on all errors, in records, that fails with the given probability.
 
         ``failure_probability``: in (0, 1); by default the plan's failure probability.
 
@@ -186,7 +186,7 @@ def plan_workload_answers(
     distribution: Choice = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> WorkloadAnswersPlan:
-    """Returns the plan of answers to a workload, before any record is read.
+    """Returns the plan for answering a workload. Does not read any records.
 
     ``auto`` uses discrete Laplace noise if delta is 0, else the noise with the smaller error.
 
@@ -284,7 +284,7 @@ def draw_workload_answers(
 
 
 def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
-    """Returns the L1 sensitivity in grid steps, at least 1, over epsilon, rounded up."""
+    """Returns (L1 sensitivity in grid steps, at least 1) / epsilon, rounded up."""
     steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
     return up(Fraction(steps) / Fraction(guarantee.epsilon))  # the caller refuses large scales
 

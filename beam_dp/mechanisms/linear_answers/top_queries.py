@@ -26,12 +26,12 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.answers.verify import top_query_steps
 from beam_dp.verification.steps import Step
 
-_OPERATIONS = 16  # exceeds the number of rounded operations on a budget
+_OPERATIONS = 16  # larger than the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopQueriesPlan(LinearAnswersPlan):
-    """The plan of ``draw_top_queries``, from public numbers alone.
+    """The plan for ``draw_top_queries``, made from public numbers alone.
 
     ``top``: c, the number of queries that are chosen.
     ``choice``: the method; see ``top_choice``.
@@ -69,7 +69,7 @@ class TopQueriesPlan(LinearAnswersPlan):
         return TopChoice(self.choice, self.top, width, self.choice_scale)
 
     def margin(self) -> float:
-        """Returns a bound, in records, on how far the t-th choice is below the t-th largest answer.
+        """Returns a bound on the t-th largest answer minus the t-th chosen answer, in records.
 
         Accuracy: for every t, with probability 1 - beta / 2 for the plan's beta.
         """
@@ -123,7 +123,7 @@ def plan_top_queries(
     choice: Method | Literal["auto"] = "auto",
     failure_probability: float = DEFAULT_FAILURE_PROBABILITY,
 ) -> TopQueriesPlan:
-    """Returns the plan of choosing and releasing the c largest answers, before any record is read.
+    """Returns a plan for selecting and releasing the c largest answers. Does not read any records.
 
     Privacy: the guarantee. A unit of m records moves every answer by at most m, under either
     relation. Adding or removing a unit moves all answers the same way, which halves the noise of
@@ -231,5 +231,5 @@ def _answers(
 
 
 def _width(guarantee: Guarantee, grid: int) -> int:
-    """Returns the most that one unit moves the difference of two answers, in grid steps."""
+    """Returns the largest change of the difference of two answers by one unit, in grid steps."""
     return guarantee.neighboring.num_moved * guarantee.max_records_per_unit * grid

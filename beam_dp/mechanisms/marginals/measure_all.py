@@ -184,10 +184,10 @@ def unit_cost_plan(
     num_records: NumRecords,
     max_unit_cost: UnitCost,
 ) -> MeasureAllPlan:
-    """Returns the plan that measures all residuals of records within ``max_unit_cost``."""
+    """Returns the plan for measuring all residuals if units' records cost at most this limit."""
     check_unit_cost(workload, guarantee, num_records, max_unit_cost)
     if max_unit_cost == "planned":
-        # The residuals' shares of the budget do not depend on C.
+        # The residuals' shares of the budget do not depend on the limit C.
         any_scale = residual_strategy(workload, guarantee, False, 1.0)
         most = guarantee.max_records_per_unit
         max_unit_cost = chance_cost(workload.domain, any_scale, most)
@@ -335,14 +335,14 @@ class MWEM(plans.Mechanism):
 
     Args:
         num_rounds: the number of selection rounds, >= 1. With ``"annealed"``, the number depends on
-            the results of the rounds. None measures at once the tables that are predicted to be
-            best.
+            the results of the rounds. With None there are no rounds: the tables that are predicted
+            to be best are measured together.
         calibration: the method described above, ``tight`` or ``textbook``.
         max_unit_cost: the limit C: the records of a unit are kept up to the joint cost of C equal
             records, and up to ``max_records_per_unit``. A unit with different records keeps more
-            records than a unit with equal ones; the noise is calibrated for C records. Requires
-            Gaussian noise, add-or-remove-one, and measuring everything at once. ``"planned"`` sets
-            the cost of ``max_records_per_unit`` records that agree as often as random codes. See
+            records than a unit with equal records; the noise is calibrated for C records. Requires
+            Gaussian noise, add-or-remove-one, and ``num_rounds=None``. ``"planned"`` sets C to the
+            cost of ``max_records_per_unit`` records that agree as often as random codes. See
             ``unit_costs``.
         stop_below: for ``textbook`` only: the error below which the rounds end, as a share of the
             records, in (0, 1].

@@ -1,10 +1,10 @@
-"""Noisy measurements of tables: their choice, their precision, and the drawing of noise.
+"""Chooses noisy measurements of tables, computes their precision, and draws their noise.
 
 A *table* measurement adds independent noise to every cell of a marginal. A *residual* measurement
 adds noise to the part of a marginal that smaller marginals do not show: the marginal's projection
 on the functions that depend on all of its attributes. Residuals of different attribute sets are
-orthogonal, so information is never paid for twice (Xiao, He, Zhang and Kifer, 2023,
-ResidualPlanner).
+orthogonal, so the budget is never spent twice on the same information (Xiao, He, Zhang and Kifer,
+2023, ResidualPlanner).
 
 A strategy chooses the measurements from public numbers. Its objective is the mean squared error of
 a cell in the unbiased estimate, averaged over the workload's marginals with their weights. Fitting
@@ -54,7 +54,7 @@ class Measurement(MeasuredTable):
 def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     """Returns ``grid`` times the residual of a table, exactly, in integers modulo 2^64.
 
-    Noise is added modulo 2^64, too, so a sum that wraps is the true noisy sum modulo 2^64, and as
+    Noise is added modulo 2^64, too, so a sum that wraps is the true noisy sum modulo 2^64, and is
     private for any counts. This function does not clip tables. Residuals of several tables are
     measured together, and their joint change by a replacement depends on the attributes in which
     the two records agree. Clipping each table separately would break this dependence. Sums are
@@ -104,22 +104,23 @@ def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:
     )
 
 
-# On a grid this fine, discreteness enlarges Gaussian noise by a factor below 1 + 1e-6.
+# At this number of grid steps, discreteness enlarges Gaussian noise by a factor below 1 + 1e-6.
 _GRID_DEVIATIONS = 4096
 # Interactions of three and more attributes are weak in tables of people, and the fit recovers much
-# of them from lower orders, so higher orders get more noise. On eight tables of 5 to 16 attributes
-# and epsilon 0.1 and 1, this factor per order lowered the fitted error by 2 to 9 % if noise is
-# strong, and raised it by at most 1 % if noise is weak; 1.4 is about as good.
+# of these interactions from lower orders, so higher orders get more noise. On eight tables of 5 to
+# 16 attributes and epsilon 0.1 and 1, this factor per order lowered the fitted error by 2 to 9 % if
+# noise is strong, and raised the error by at most 1 % if noise is weak; 1.4 is about as good.
 _HIGH_ORDER_DEVIATION = 1.25
 # The number of records matters little to a single cell but scales all cells. A private number of
 # records gets at least this share of the budget.
 TOTAL_SHARE = 0.02
-# All records of a unit add the same to the total, however different the records are: the larger the
-# total's share, the fewer records are kept. For flights of planes, this share keeps a few percent
-# more records than 0.02 and lowers errors by a tenth; a smaller share gains no more.
+# Every record of a unit adds the same amount to the total, so a larger share for the total means
+# that fewer records are kept. For flights of planes, this share keeps a few percent more records
+# than 0.02 and lowers errors by a tenth; a smaller share is not better.
 _UNIT_COST_TOTAL_SHARE = 0.005
-# Noise for units of many records is strong: this factor per order was at least as good as the other
-# one for flights of planes, and for nltcs and seven columns of adult dealt out to units.
+# The factor per order for units of many records, which need strong noise: it was at least as good
+# as the factor above for flights of planes, and for nltcs and seven columns of adult dealt out to
+# units.
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
 # The search for shares of Laplace tables: the largest number of steps, and the change of the shares
 # that ends the search.
@@ -129,9 +130,9 @@ _SHARE_TOLERANCE = 1e-4
 _LEAST_SHARE = 2.0**-10
 # The largest number of attributes for which patterns of agreement are enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
-# The precisions on a card equal those of the plan up to rounding, which may slightly change the
-# result of the search for a bound. The margin keeps a verification of the card from finding too
-# little noise.
+# The precisions on a card equal the plan's precisions up to rounding, which may slightly change the
+# bound that a search finds. With this margin, a verification of the card does not find too little
+# noise.
 _SEARCH_MARGIN = 1e-7
 
 
@@ -162,8 +163,8 @@ def residual_strategy(
     Privacy: (epsilon, delta), delta > 0, calibrated exactly: the vector of all residuals is one
     Gaussian mechanism, whose mu^2 is the sum over residuals of (L2 sensitivity / standard
     deviation)^2. One record changes all residuals at once, k records change the residuals at most k
-    times as much, and records limited to C by ``unit_costs`` at most C times as much. The noise is
-    discrete, on a grid, by ``discrete_gaussian_mu``.
+    times as much, and records limited to C by ``unit_costs`` change them at most C times as much.
+    The noise is discrete, on a grid, by ``discrete_gaussian_mu``.
 
     Accuracy: variances proportional to sqrt(cost / benefit) minimise the objective over all
     Gaussian mechanisms that measure residuals independently. Residuals of three and more attributes
@@ -218,7 +219,7 @@ def residual_measurements(
     sensitivity = equal_records * residual_sensitivity(
         domain, chosen, 1 / shares, guarantee.neighboring
     )
-    # More than the rounding error of a sum of this many terms with a few operations per attribute.
+    # Larger than the rounding error of the sum: one term per support, a few operations per axis.
     ratio = sensitivity / mu
     factor = raised(ratio * ratio, 4 * len(chosen) + 64 * domain.num_attributes)
     return tuple(
@@ -233,15 +234,16 @@ def residual_sensitivity(
     precisions: NDArray[np.float64],
     neighboring: Neighboring,
 ) -> float:
-    """Returns the root of the largest sum of precision x (change of a residual)^2 by one record.
+    """Returns the largest change of all residuals by one record, in L2 norm and units of the noise.
 
     Under add-or-remove-one every record costs the same. Under replace-one the two records'
     residuals overlap where the records agree; all patterns of agreement are tried for up to 20
     attributes, and ``least_overlap`` gives a bound for more attributes. A replaced record may also
     leave the domain or come from outside; then only one of the two records counts.
 
-    ``precisions``: 1 / variance per support, shape (len(supports),). The result is then an L2
-    sensitivity in units of the noise.
+    The squared norm is the sum of precision x (change of a residual)^2.
+
+    ``precisions``: 1 / variance per support, shape (len(supports),).
     """
     norms = np.array([residual_norm(domain.shape[axis] for axis in s) for s in supports])
     one = float(precisions @ norms)
@@ -280,7 +282,7 @@ def table_strategy(
 
 
 def fine_grid(variance: Fraction) -> int:
-    """Returns the grid units per record that make Gaussian noise almost continuous."""
+    """Returns a number of grid units per record that makes Gaussian noise almost continuous."""
     return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
 
 
@@ -362,7 +364,7 @@ def _best_shares(
     Discrete noise has the variance of continuous noise if the variance is large; if it is small,
     equal shares may be better.
 
-    Returns: One share per table; None if no table is worth measuring.
+    Returns: One share per table; None if measuring the tables has no benefit.
 
     Reference: Hunter and Lange (2004) for minimisation with upper bounds.
     """

@@ -1,4 +1,4 @@
-"""Integer scores for distances between a distribution and exact tables; choices of pairs.
+"""Scores the distances between a distribution and exact tables, and chooses pairs by scores.
 
 Pairs are first chosen by sums over cells, in which the noise of a whole table can hide a strong
 dependence of a few codes. So a last check follows a quick fit to the measurements: the exponential
@@ -95,7 +95,7 @@ def score_grid(selection_scale: float) -> int:
 
 # A fit leaves about this fraction of the noise of a measured table.
 _REMAINING_NOISE = 0.6
-# The ratio of successive numbers of pairs that are compared.
+# The ratio between successive numbers of pairs that ``choose_pairs`` compares.
 _NUMBER_RATIO = 1.25
 
 
@@ -124,7 +124,7 @@ def choose_pairs(
     number = len(scores)
     by_score = sorted(scores, key=lambda axes: -scores[axes])
     while number >= 1:
-        # The deviations if the pairs with the highest scores are chosen.
+        # The standard deviations of the noise if the pairs with the highest scores are chosen.
         trial = planned(by_score[:number])
         deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
         largest = max(deviations.values(), default=0.0)
@@ -134,7 +134,7 @@ def choose_pairs(
             gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
             loose_gains[axes] = score - remaining(axes, deviation)
         by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
-        # No tree is needed if the pairs would not gain more even if all of them joined.
+        # Skip building the tree if this number of pairs is no better even if every pair joined it.
         if sum(gains[axes] for axes in by_gain[:number]) > best_gain:
             joined, loose = _joined_and_loose(domain, by_gain, loose_gains, number)
             gain = sum(gains[axes] for axes in joined) + sum(loose_gains[axes] for axes in loose)
@@ -150,7 +150,7 @@ def _joined_and_loose(
     loose_gains: Mapping[Support, float],
     number: int,
 ) -> tuple[list[Support], list[Support]]:
-    """Returns the first pairs that fit a tree, and other pairs that gain even outside the tree."""
+    """Returns the first pairs that fit a tree, and the pairs that lower the error outside it."""
     tree = plans.growing_tree(domain, plans.MAX_SELECTED_CELLS)
     joined: list[Support] = []
     loose: list[Support] = []
@@ -175,11 +175,13 @@ def _joined_and_loose(
 
 
 MOST_CHOICES = 5
-# A fraction of all records. The exponential mechanism misses the worst of m cells by about its
-# scale times ln(m). On four tables of people, such a miss was below 0.01 at epsilon 1, and checks
-# paid; at epsilon 0.1, a miss was seven times as large, and checks cost more than they found.
+# The largest acceptable miss of a choice, as a fraction of all records. The exponential mechanism
+# misses the worst of m cells by about its scale times ln(m). On four tables of people, such a miss
+# was below 0.01 at epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times
+# as large, and the budget for checks raised the error more than the added pairs lowered it.
 LARGEST_MISS = 0.02
-# Fractions of mu^2 for a choice and for the added pair, which gets as much as one of forty pairs.
+# Fractions of mu^2 for a choice and for measuring the added pair. The second fraction is about
+# the share of a pair if forty pairs are measured.
 CHOICE_SHARE = 0.01
 ADDED_SHARE = 0.016
 # A fit that only compares pairs can be coarser than the last fit.

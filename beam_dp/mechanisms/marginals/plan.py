@@ -171,7 +171,7 @@ class MarginalsPlan(Plan):
 
     @property
     def hypothesis_cells(self) -> int:
-        """The number of cells of the hypothesis; a maximum if only part of the workload joins."""
+        """The number of cells of the hypothesis; an upper bound if only some marginals join."""
         if fits_an_array(self.domain):
             return self.domain.num_cells
         if not joins_fit(self.workload):
@@ -181,13 +181,13 @@ class MarginalsPlan(Plan):
 
     @property
     def resources(self) -> Resources:
-        """The resources that measuring and fitting need."""
+        """The memory and time for measuring and fitting."""
         measured = num_noisy_cells(self.domain, self.measurements)
         return fit_resources(self.hypothesis_cells, measured)
 
     @property
     def memory_bytes(self) -> float:
-        """The memory of the worker that draws, without the exact tables."""
+        """The worker's memory for a draw, without the exact tables."""
         return self.resources.memory_bytes
 
     @property
@@ -308,7 +308,7 @@ def joins_fit(workload: Workload) -> bool:
 
 
 def holds_all(workload: Workload) -> bool:
-    """Returns whether an array or a small tree can join all marginals of a workload."""
+    """Returns whether an array, or else a small tree, can join all marginals of a workload."""
     domain = workload.domain
     sets = [domain.axes(names) for names in workload.maximal()]
     return fits_an_array(domain) or tree_fits(domain, sets, MAX_CANDIDATE_TREE)
@@ -401,7 +401,7 @@ def check_request(
 def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
     """Refuses a public number of records whose sums would not fit 64-bit integers.
 
-    Sums that overflow would be as private, but meaningless.
+    Sums that overflow would still be private, but would have no meaning.
     """
     most = MAX_SUM // max((each.grid for each in measurements), default=1)
     if num_records != "noisy" and num_records > most:
@@ -410,7 +410,7 @@ def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> 
 
 
 def _what_fits(domain: Domain) -> str:
-    """Returns advice that states how many attributes, in their order, would fit."""
+    """Returns advice for a refusal: how many attributes would fit, counted from the first."""
     cells, fitting = 1, 0
     for size in domain.shape:
         if cells * size > MAX_CELLS:

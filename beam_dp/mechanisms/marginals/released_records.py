@@ -24,8 +24,8 @@ from beam_dp.releases.synthetic_database.records import distinct_records
 
 Records = tuple[Sequence[NDArray[Any]], NDArray[np.int64]]
 
-# Each sweep lowers the error less than the sweep before. After three sweeps, answers no longer come
-# closer to the truth: only noise is left to fit.
+# Each sweep lowers the error less than the sweep before. After three sweeps, further sweeps would
+# only fit noise: answers no longer come closer to the truth.
 _NUM_SWEEPS = 3
 
 
@@ -90,7 +90,7 @@ def many_records(
     importance: NDArray[np.float64],
     max_error: float,
 ) -> Records:
-    """Returns more records than ``MAX_CANDIDATES``: many copies of each candidate.
+    """Returns records if there are more than ``MAX_CANDIDATES``: many copies of each candidate.
 
     ``moments``: the coefficients of the hypothesis, in records.
     ``max_error``: the root of the weighted squared error that rounding may leave, in records.

@@ -1,4 +1,4 @@
-"""MWEM in rounds: select a marginal, measure it whole, refit everything measured so far.
+"""MWEM in rounds: each round selects a marginal, measures all of its cells and fits again.
 
 The budget is cut into equal units. A fixed schedule spends one unit per round. An annealed schedule
 starts with one unit per round, and halves the noise whenever a measurement moves its table by less
@@ -49,7 +49,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
-# Selection is cheap: a marginal that is nearly the worst is nearly as good.
+# Selection gets little of the budget: measuring a nearly worst marginal is nearly as good.
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds per attribute.
 _UNITS_PER_ATTRIBUTE = 16
@@ -102,7 +102,7 @@ class RoundBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundsPlan(plans.MarginalsPlan):
-    """The plan of a fixed number of rounds, or of an annealed schedule.
+    """The plan for a fixed number of rounds, or for an annealed schedule.
 
     ``num_units``: the units of budget that all rounds together spend.
     ``unit``: the scales of a round that spends one unit.
@@ -159,7 +159,7 @@ class RoundsPlan(plans.MarginalsPlan):
             total = noisy_total(layout, combination.estimate())
         log_weights, units = np.zeros(layout.num_coefficients), 1
         if is_annealed and progress is not None:
-            # Not per round: the number of rounds depends on a draw that may never be released.
+            # Rounds are not reported: their number depends on a draw that may never be released.
             progress("rounds", 1, 1)
         while units_left:
             if units_left < 2 * units and is_annealed:
@@ -220,7 +220,8 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     unit = (budget - total) / num_units
     selection = Fraction(_SELECTION_SHARE) * unit
     if not pure:
-        # The share is of rho, epsilon^2 / 8 for a selection; mu^2 / 2 is pi / 2 times as much.
+        # ``_SELECTION_SHARE`` is a share of rho. The rho of a selection is epsilon^2 / 8; its
+        # mu^2 / 2 is pi / 2 times as large.
         selection *= 4 * accounting.range_mu(1) ** 2
     measurement = unit - selection
     if pure:
@@ -251,7 +252,7 @@ def plan_rounds(
     num_records: NumRecords,
     num_rounds: int | Literal["annealed"],
 ) -> RoundsPlan:
-    """Returns the plan of a fixed number of rounds, or of an annealed schedule."""
+    """Returns the plan for a fixed number of rounds, or for an annealed schedule."""
     if not plans.joins_fit(workload):
         plans.check_selects(workload.domain)
     num_units = num_rounds
@@ -284,7 +285,8 @@ def _loss(guarantee: Guarantee) -> Loss:
 def inner_candidates(workload: Workload) -> dict[Names, float]:
     """Returns all attribute sets inside the workload's marginals, with weights.
 
-    Only some marginals of a wide domain can be joined, so smaller marginals are worth a round.
+    A hypothesis over a wide domain can join only some of the marginals, so a round may usefully
+    measure a smaller marginal.
 
     Returns:
         For each set, the sum over marginals of the marginal's weight times the number of attributes
@@ -329,7 +331,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
 
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
-    """Returns about the expected L1 norm of a measured table's noise, in records."""
+    """Returns the approximate expected L1 norm of a measured table's noise, in records."""
     return num_cells * budget.measurement_scale / budget.grid * math.sqrt(2 / math.pi)
 
 

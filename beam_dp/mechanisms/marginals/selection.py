@@ -1,4 +1,4 @@
-"""Select, measure, fit: MWEM for workloads that do not fit one model.
+"""Selects pairs, measures them, fits a model: MWEM for workloads that do not fit one model.
 
 Four steps share the budget. The first step measures every attribute alone. The second step gives
 every pair of attributes in the workload a noisy score, the pair's distance from independence. The
@@ -38,9 +38,9 @@ from beam_dp.releases.synthetic_database.measured_tables import IndependentTable
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
-# Shares of mu^2. The scores need little: each score is one number of sensitivity 1. The share for
-# single attributes is not lost: attributes are measured again with the pairs, and both measurements
-# are combined.
+# Shares of mu^2. The scores need a small share: each score is one number of sensitivity 1. The
+# share for single attributes is not wasted: attributes are measured again with the pairs, and both
+# measurements are combined.
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
 _PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
@@ -93,7 +93,7 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(plans.MarginalsPlan):
-    """The plan of steps: score the pairs, measure selected pairs, and check the other pairs.
+    """The plan for scoring the pairs, measuring selected pairs, and checking the remaining pairs.
 
     ``pairs``: the pairs with a score, as ascending axes.
     """
@@ -106,9 +106,10 @@ class SelectionPlan(plans.MarginalsPlan):
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
-        """The measurements if every pair were chosen, which have the most noise per pair.
+        """The measurements for the case that every pair is chosen, with the most noise per pair.
 
-        With more pairs, each pair has more noise, and more choices leave less budget for the pairs.
+        If more pairs are chosen, or if the last check makes more choices, each pair gets less of
+        the budget and so more noise.
         """
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
         chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)
@@ -120,7 +121,7 @@ class SelectionPlan(plans.MarginalsPlan):
         return (*self.measurements, *noisier)
 
     def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
-        """Returns the last check's number of choices if these pairs are chosen by scores."""
+        """Returns the last check's number of choices, if scores chose the pairs in ``chosen``."""
         return pair_scores.num_choices(
             self.budget.check, len(self.pairs) - len(chosen), num_records
         )

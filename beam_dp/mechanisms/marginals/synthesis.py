@@ -35,10 +35,11 @@ from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
-_FAILURE_PROBABILITY = 0.05  # of the bounds of errors
+_FAILURE_PROBABILITY = 0.05  # the failure probability of the error bounds
 # Rounding to records may add this fraction of the fit's own error.
 _ROUNDING_SHARE = 0.1
-# Large domains have many coefficients: a third of the passes costs about 1 % of accuracy.
+# Large domains have many coefficients, so their fits stop at a larger tolerance: this takes a third
+# as many passes and loses about 1 % of accuracy.
 _ARRAY_TOLERANCE = 1e-6
 _TOLERANCE = 1e-5
 
@@ -46,7 +47,7 @@ _TOLERANCE = 1e-5
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
 ) -> ResidualBasis | TreeBasis:
-    """Returns the basis of a hypothesis: of an array or of a junction tree.
+    """Returns the basis of a hypothesis, over an array or over a junction tree.
 
     ``sets``: attribute sets to join, as ascending axes; by default all sets of the workload.
     """
@@ -172,14 +173,14 @@ def _are_many(total: int) -> bool:
 
 
 def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, total: int) -> bool:
-    """Returns whether to fit a tree: a small one, or any that was selected if records are few."""
+    """Returns whether to fit a tree: if the tree is small, or was selected for few records."""
     if not joins_all and not _are_many(total):
         return True
     return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
 
 
 def _layout(plan: MarginalsPlan, sets: Iterable[Support]) -> Coefficients:
-    """Returns the layout of the coefficients of sets: of the array, or of each set's marginal."""
+    """Returns the layout of coefficients for sets: for an array, or for each set's marginal."""
     domain = plan.domain
     if plans.fits_an_array(domain):
         return ResidualBasis(domain.shape, closure_of(sets))
@@ -199,7 +200,7 @@ def _over_array(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> _Hypothesis:
-    """Fits an array of the whole domain."""
+    """Fits a hypothesis that is one array over the whole domain."""
     importance = _importance(plan, basis)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
     most = _ROUNDING_SHARE * found.estimated_error
@@ -220,7 +221,7 @@ def _over_tree(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> _Hypothesis:
-    """Fits a junction tree to the joined sets, and the tree's records to the loose sets, too."""
+    """Fits a junction tree to the joined sets, and its records also to the tables of other sets."""
     domain = plan.domain
     basis = plan_basis(plan, joined)
     assert isinstance(basis, TreeBasis)
@@ -434,7 +435,8 @@ def marginal_errors(
     return errors
 
 
-# A coarse start is five times as fast, and the fit to noisy tables corrects it.
+# At this coarse tolerance the starting fit is five times as fast, and the fit to noisy tables
+# corrects the remaining error.
 _COARSER = 30
 
 
@@ -447,8 +449,8 @@ def start_log_weights(
 ) -> NDArray[np.float64]:
     """Returns the hypothesis that fits the given records alone, shape (num_coefficients,).
 
-    The records are a sample: coefficients are fitted as if each had the sampling variance of as
-    many records with independent attributes.
+    The records are treated as a sample: each coefficient is fitted as if it had the sampling
+    variance of the same number of records with independent attributes.
 
     ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
     ``signs``: shape (num_coefficients,), independent fair signs.
@@ -457,7 +459,7 @@ def start_log_weights(
     values = record_coefficients(basis, start.codes, start.counts)
     for support, where in basis.slices.items():
         values[where] /= np.sqrt(basis.cells_summed(support))
-    independent = np.zeros_like(values)  # first uniform, then as in the records
+    independent = np.zeros_like(values)  # starts uniform, then uses the attributes of the records
     for _ in range(2):
         variances = total * maximum_entropy.independent_variances(basis, independent)
         sample = maximum_entropy.NoisyCoefficients(values, variances)

@@ -1,4 +1,4 @@
-"""MWEM as published: each round selects a cell, measures it and updates by multiplication."""
+"""MWEM as published: each round selects a cell, measures the cell and multiplies the weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STOP_SHARE = 0.1  # the part of epsilon or rho for all comparisons together
 class RoundNoise:
     """The noise of all rounds, in records.
 
-    ``stop``: the noise of the comparison per round that may end the rounds; None without it.
+    ``stop``: the noise of the comparison that may end the rounds; None if no comparison is made.
     """
 
     num_rounds: int
@@ -56,7 +56,7 @@ class RoundNoise:
     def stopped_error(
         self, threshold: float, num_queries: int, failure_probability: float
     ) -> float:
-        """Returns a bound on any query's error if a comparison ends the rounds, in records.
+        """Returns a bound on the error of every query if a comparison ends the rounds, in records.
 
         ``threshold``: the error below which a comparison ends the rounds, in records.
 
@@ -93,9 +93,9 @@ class RoundNoise:
         return (gap + self._misjudged(failure_probability)) * (1 + 1e-12)
 
     def _misjudged(self, failure_probability: float) -> float:
-        """Returns a bound on the error with which a comparison judges the query, in records."""
+        """Returns a bound on the error of a comparison of the selected query, in records."""
         assert self.stop is not None
-        # The margin uses two thirds of the probability that it is given.
+        # ``margin`` uses two thirds of the probability that is passed.
         share = 3 * failure_probability / 4
         return self.stop.margin(self.num_rounds, share, self.grid) + 1 / self.grid
 
@@ -152,8 +152,8 @@ def published_error(
 ) -> float:
     """Returns the bound of the published theorem, 2N sqrt(ln|X| / T) + 10 T ln|Q| / epsilon.
 
-    Accuracy: in records, for the largest error of the average of all hypotheses under pure
-    privacy, with probability 1 - 2T / |Q|.
+    Accuracy: under pure privacy, with probability at least 1 - 2T / |Q|, no answer from the average
+    of all hypotheses is off by more than this number of records.
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
     """
@@ -164,9 +164,9 @@ def published_error(
     )
 
 
-# Scores clip counts at this value, so that no score wraps.
+# Counts in scores are clipped at this value, so that scores do not overflow.
 _MAX_COUNT = 2**45
-# Limits the change of a log-weight, which very large noise could make infinite.
+# The largest change of a log-weight; without a limit, very large noise could make it infinite.
 _MAX_STEP = 700.0
 
 

@@ -54,8 +54,8 @@ class OnlinePlan(AnswersPlan):
 
     ``num_questions``: K, the number of different queries for which error bounds are stated.
     ``failure_probability``: beta, the probability that some stated bound is wrong.
-    ``max_error``: alpha, a fraction of the records; None to use the alpha with the least bound.
-    ``max_updates``: the largest number of updates; None for the number that alpha needs.
+    ``max_error``: alpha, a fraction of the records; None for the alpha with the smallest bound.
+    ``max_updates``: the largest number of updates; None for the number that alpha requires.
     """
 
     rounds_up: ClassVar[bool]  # whether the published number of updates is rounded up
@@ -97,9 +97,9 @@ class OnlinePlan(AnswersPlan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """The noisy draws; for the largest number of records if the number is drawn later.
+        """The noisy draws; assumes the largest number of records if the number is drawn later.
 
-        Another number of records changes how the budget is split, but not the total loss.
+        The number of records changes how the budget is split, but not the total loss.
         """
         number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
         return online_steps(self.guarantee, self.public, self.settle(number).to_json())
@@ -109,7 +109,7 @@ class OnlinePlan(AnswersPlan):
         """Returns the largest relative entropy from any data to the first hypothesis."""
 
     def published_divergence(self, max_error: float) -> float:
-        """Returns (published number of updates) / (4 / alpha^2)."""
+        """Returns the published number of updates divided by 4 / alpha^2."""
         return self.divergence_at(max_error)
 
     def updates_at(self, max_error: float) -> int:
@@ -163,7 +163,7 @@ class OnlinePlan(AnswersPlan):
 
     @abstractmethod
     def _stated_more(self) -> dict[str, Any]:
-        """Returns further fields of the card."""
+        """Returns the fields of the card that are specific to the subclass."""
 
     def _stated_number(self, num_records: int | None) -> dict[str, int | None]:
         return {"noisy" if self.num_records == "noisy" else "public": num_records}
@@ -222,7 +222,7 @@ def ready(plan: PlanT) -> PlanT:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
     checks.check_num_records(plan.num_records, plan.guarantee)
-    # This refuses impossible settings before a run starts.
+    # Calculating the settings here refuses impossible settings before a run starts.
     settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
@@ -276,7 +276,7 @@ def _count_epsilon(guarantee: Guarantee) -> float:
     For a large epsilon, pure noise costs a larger rho than the same share of (epsilon, delta).
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
-    share = lowered(epsilon * _COUNT_SHARE, 64)  # leaves room for rounding of the rest
+    share = lowered(epsilon * _COUNT_SHARE, 64)  # the margin allows for rounding of the remainder
     if delta > 0:
         whole, rest = (
             Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
@@ -362,7 +362,7 @@ def _tight(
     for least, updates in _choices(plan):
         for noise, margin, answer_bound in _candidates(guarantee, updates, asked, beta):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
-                continue  # the loss is stated before the number of records is known
+                continue  # a plan states its loss before the number of records is known
             # The gap must exceed the noise, so that an update moves in the right direction.
             gap = max(least * most, answer_bound + 1 / GRID)
             threshold = gap + total_bound + margin
@@ -378,7 +378,7 @@ def _tight(
 def _candidates(
     guarantee: Guarantee, updates: int, asked: int, beta: float
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
-    """Returns noises with their question margins and answer bounds; cached for searches."""
+    """Returns the possible noises, each with its question margin and its answer bound; cached."""
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
         for noise in _noises(guarantee, updates)
@@ -387,14 +387,14 @@ def _candidates(
 
 @functools.lru_cache(maxsize=256)
 def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
-    """Returns the noises, which don't depend on the number of questions; cached for searches."""
+    """Returns the possible noises, which don't depend on the number of questions; cached."""
     return tuple(noise_candidates(guarantee, updates, answers=True))
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
-    """Yields pairs of alpha and updates: an update lowers the relative entropy by 2 alpha^2.
+    """Yields pairs (alpha, updates): each update lowers the relative entropy by 2 alpha^2.
 
-    An alpha of 0 stands for the alpha that the noise of answers implies.
+    An alpha of 0 means that the noise of answers determines alpha.
     """
     if plan.max_error is None and plan.max_updates is not None:
         # A larger alpha would need fewer updates, but the number of updates is fixed.

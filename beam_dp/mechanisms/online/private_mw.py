@@ -28,7 +28,7 @@ QueryT = TypeVar("QueryT")
 
 @dataclasses.dataclass(frozen=True)
 class PrivateAnswer:
-    """An answer to one linear query; public.
+    """The answer to one query. It is safe to publish.
 
     ``value``: an estimate of the sum of the query over the records.
     ``standard_error``: the standard error of the noise; None for an answer from the hypothesis.
@@ -46,14 +46,14 @@ class PrivateAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Payment:
-    """The entry that paid for a run; public. ``state_number``: the resumed state's, or 0."""
+    """The ledger entry that paid for a run; ``state_number``: the resumed state's number, or 0."""
 
     token: Token
     state_number: int = 0
 
 
 def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
-    """Returns the payment of a new run, and warns about a large epsilon."""
+    """Returns the payment for a new run, and warns about a large epsilon."""
     warn_of_epsilon(plan.promised.epsilon)
     if token is None:
         return None
@@ -91,7 +91,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
     from several threads are answered one after another.
     """
 
-    _hypothesis: Any  # the weights class of the subclass, with ``mean`` and ``update``
+    _hypothesis: Any  # the weights object of the subclass, with methods ``mean`` and ``update``
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @property
     def updates_left(self) -> int:
-        """The number of updates that are left; public."""
+        """The number of remaining updates; public."""
         return self._sparse.num_left
 
     @property
@@ -146,7 +146,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return tuple(self._answers.items())
 
     def answer(self, query: QueryT) -> PrivateAnswer:
-        """Returns an answer; a repeated query gets its earlier answer at no cost."""
+        """Returns the answer to a query; a repeated query gets its earlier answer at no cost."""
         self._check(query)
         with self._turn():
             return self._answer(query)
@@ -185,7 +185,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         return self._steps.get(query, 0.0)
 
     def _ask(self, query: QueryT, guess: int) -> tuple[int, int] | None:
-        """Returns None if the guess is close enough, else a noisy sum and the update's sign."""
+        """Returns None if the guess is close enough, or else a noisy sum and the update's sign."""
         exact = self._exact(query)
         if self.plan.calibration == "tight":
             noisy = self._sparse.ask(abs(exact - guess), exact)

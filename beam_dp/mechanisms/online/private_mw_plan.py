@@ -23,9 +23,8 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Start = SyntheticDatabase | ArrayLike
 
-# The share of the uniform distribution in a hypothesis that starts from a release. This share adds
-# to the error of the release's answers; a smaller share would only add minus its logarithm to the
-# relative entropy.
+# The share of the uniform distribution in a hypothesis that starts from a release. This share is
+# added to the error of the release's answers; minus its logarithm is added to the relative entropy.
 START_SHARE = 0.001
 
 
@@ -51,7 +50,7 @@ class PrivateMWPlan(OnlinePlan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that answers, without the histogram."""
+        """The worker's memory for a run, without the histogram."""
         return online_resources(self.domain.num_cells, self.num_questions, 1).memory_bytes
 
     def _stated_more(self) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def plan_private_mw(
         guarantee: the guarantee of all answers together.
         num_records: the number of records, or ``"noisy"``, which costs at most a twentieth of
             epsilon. Accuracy, not privacy, assumes that a given number is right.
-        num_questions: K; answers after the first K queries are as private but have no error bound.
+        num_questions: K; answers after the first K queries stay private but have no error bound.
         failure_probability: the probability that some stated bound is wrong, in (0, 1).
         calibration: ``tight`` or ``textbook``.
         max_error: alpha in (0, 1); by default the alpha with the least error bound.

@@ -1,8 +1,8 @@
-"""Saves and resumes runs of ``PrivateMW``: from a folder, or, in a stream, from a log.
+"""Saves and resumes runs of ``PrivateMW``, with a folder or, in a stream, with a log.
 
 A folder contains ``transcript.json`` (the plan, the payment, every query and answer) and
 ``hypothesis.npz``, both public, and ``secret.json`` with the noisy threshold, which must stay with
-the data. The files contain no pickles.
+the data. The files do not contain pickles.
 
 Two runs from one state would each spend the budget. So a run is handed over once, to one folder,
 and the folder is resumed once: resuming removes the secret. If a ledger paid for the run, copies of
@@ -63,7 +63,7 @@ def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
         path.rmdir()
         raise
     payment = None
-    if saved.payment is not None:  # the state in the folder is the next one
+    if saved.payment is not None:  # the state in the folder gets the next number
         token = saved.payment.token
         payment = {
             "dataset_id": token.dataset_id,
@@ -130,7 +130,7 @@ def resume_private_mw(
 
 
 def any_transcript(path: Path) -> dict[str, Any]:
-    """Returns a folder's transcript without comparing plans; raises InputError if it is missing."""
+    """Returns a folder's transcript without comparing plans; raises InputError without a file."""
     try:
         parsed = json.loads((path / _TRANSCRIPT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -207,8 +207,9 @@ def _use_secret(
 ) -> SparseState:
     """Marks a state as used in the ledger, removes the secret from the folder; returns the state.
 
-    Of several callers, only the caller that removes the secret succeeds. Without a ledger, a caller
-    killed before the removal has changed nothing, and a caller killed later loses the state.
+    If several callers use the same folder, only the caller that removes the secret succeeds.
+    Without a ledger, a crash before the removal changes nothing, and a crash after it loses the
+    state.
     """
     check_ledger(payment, ledger)
     if not os.access(path, os.W_OK | os.X_OK):

@@ -44,7 +44,7 @@ class SparseMWPlan(OnlinePlan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that answers, without the counts of keys."""
+        """The worker's memory for a run, without the counts of keys."""
         return sketch_bytes(0)
 
     def _stated_more(self) -> dict[str, Any]:
@@ -53,8 +53,8 @@ class SparseMWPlan(OnlinePlan):
     def num_slots(self, max_error: float) -> int:
         """Returns s, the number of slots of the hypothesis for an error alpha; see ``num_slots``.
 
-        s is the least number that leaves a slot free after one update more than ln s allows, and,
-        if given, after ``max_updates`` updates.
+        s is the least number for which a slot is free even after one more update than ln s allows
+        and, if given, after ``max_updates`` updates.
         """
         least = 2 if self.max_updates is None else self.max_sparsity * self.max_updates + 1
         return num_slots(self.max_sparsity, max_error, self.calibration, least)
@@ -232,7 +232,7 @@ class SparseMW(OnlineMW[SparseQuery]):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ReleasedConjunctions:
-    """Answers to a family of conjunctions; public."""
+    """The answers to a family of conjunctions; public."""
 
     family: RowConjunctions
     plan: SparseMWPlan

@@ -34,7 +34,7 @@ _LEAST_SHAPE, _MOST_SHAPE = 1e-9, 1e6
 
 @dataclasses.dataclass(frozen=True)
 class KeyProfile:
-    """A model of counts by key: the counts fall with the rank as in a generalised Pareto law.
+    """A model of the counts of keys: counts fall with the rank as in a generalised Pareto law.
 
     The key of rank r out of N has a (((N + 1) / r)^s - 1) / s records, but at least one. The three
     arguments determine a and the shape s. The shape is minus infinity for equal counts, -1 for
@@ -43,7 +43,7 @@ class KeyProfile:
     all counts are similar, the model has keys with few records, as real tables do; a power law with
     the same ends has no such keys.
 
-    Privacy does not depend on the profile. A wrong profile makes predictions wrong, so that the
+    Privacy does not depend on the profile. With a wrong profile, predictions are wrong, so the
     chosen plan may not be the best.
 
     Args:
@@ -52,8 +52,8 @@ class KeyProfile:
         largest_count: the largest count of one key; public, or a public guess.
 
     Raises:
-        InputError: if num_records exceeds num_keys * largest_count, or leaves less than one record
-            per key next to the largest count.
+        InputError: if num_records exceeds num_keys * largest_count, or if less than one record per
+            key remains for the keys other than the largest.
 
     Example:
         >>> counts, keys = KeyProfile(10**6, 10**6, 1).groups
@@ -87,7 +87,7 @@ class KeyProfile:
 
     @cached_property
     def groups(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Groups of adjacent ranks: the count of a key, and the number of keys, per group."""
+        """Groups of adjacent ranks: per group, the count of each key and the number of keys."""
         from scipy.optimize import brentq  # imported here because it loads slowly
 
         num_keys, largest = self.num_keys, self.largest_count
@@ -100,7 +100,7 @@ class KeyProfile:
         logs = np.log(ranks / (num_keys + 1))
 
         def counts(shape: float) -> NDArray[np.float64]:
-            # Written in terms of the largest count, so that powers don't overflow.
+            # This formula starts from the largest count, so that powers don't overflow.
             if abs(shape) < _LEAST_SHAPE:
                 falling = logs / logs[0]
             else:
@@ -109,7 +109,8 @@ class KeyProfile:
             # Every counted key has at least one record.
             return np.asarray(np.maximum(largest * falling, 1.0))
 
-        # The sum falls as the shape grows. Shapes are unbounded, so angles are searched instead.
+        # The sum falls as the shape grows. Shapes are unbounded, so the search is over angles; the
+        # tangent of an angle is a shape.
         def excess(turned: float) -> float:
             return float(keys @ counts(math.tan(turned))) - self.num_records
 
@@ -156,7 +157,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     """Returns the predicted errors of a plan's answers.
 
     Estimates of a sketch are unbiased over the signs, so the errors of two keys are correlated only
-    if the keys share a cell. The correlation matters for queries on a large part of all keys.
+    if the keys share a cell. The correlation matters for queries about a large part of all keys.
 
     * One mean over rows: noise of variance v, R rows and T cells give v / R + |x|^2 / T.
     * Medians and clipped means of rows: computed from the distribution of a cell.
@@ -305,7 +306,7 @@ def _moved_estimate(
     sketch: SketchNoise,
     counts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Returns the change of the mean estimate if one row grows by a count, times the rows."""
+    """Returns the number of rows times the estimate's mean change if a row grows by each count."""
     rows = _rows(law, sketch.num_blocks, _FEW_SAMPLES)
     still = estimate(rows)
     shifts = np.concatenate([[0.0], np.geomspace(sketch.scale / 4, len(law), _SHIFTS)])
@@ -330,7 +331,7 @@ def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.fl
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """The effect of a histogram's threshold on keys, per count.
+    """The effect of a histogram's threshold on a key, for each count.
 
     ``share``: the probability that a key is released.
     ``noise``: the mean of the noise if the key is released and 0 otherwise.
@@ -343,7 +344,7 @@ class _Held:
 
 
 def held_keys(histogram: HistogramNoise, counts: NDArray[np.float64]) -> _Held:
-    """Returns the effect of the threshold on keys, per count.
+    """Returns the effect of a histogram's threshold on a key, for each count.
 
     For a = exp(-1 / scale), noise is >= s > 0 with probability a^s / (1 + a). The noise is then s
     plus a geometric variable of mean a / (1 - a) and variance a / (1 - a)^2. Noise is symmetric.

@@ -75,7 +75,7 @@ class SparseProject(SparseMechanism):
         default="tight", metadata=CALIBRATION
     )
     name: ClassVar[str] = "sparse_project"
-    # About 2 log2(k T / (2 beta)) for a million queries.
+    # About 2 log2(k T / (2 beta)), for a million queries.
     independence: ClassVar[int] = 48
 
     def __post_init__(self) -> None:
@@ -220,7 +220,7 @@ class CountSketch(SparseMechanism):
         return SparseNoise(loss, sketch, options=(("noise", self.noise),))
 
 
-# The largest relative rounding error in the probability of reaching a threshold.
+# The largest relative rounding error of the probability that a count reaches the threshold.
 _MARGIN = 1e-9
 
 
@@ -256,7 +256,7 @@ class StabilityHistogram(SparseMechanism):
 
 
 def histogram_noise(guarantee: Guarantee, max_weight: int, epsilon: float) -> HistogramNoise:
-    """Returns the noise and the threshold for a part of epsilon and all of delta."""
+    """Returns the noise and the threshold, which spend the given epsilon and all of delta."""
     if guarantee.delta == 0:
         condition = (
             "must be > 0 for a stability histogram, which reveals which elements have records"
@@ -285,8 +285,8 @@ def stability_threshold(
         >>> stability_threshold(2.0, 1e-6, 2), release_probability(2.0, 30, 2) <= 1e-6
         (30, True)
     """
-    # At a threshold <= k w, an element may be released with probability above 1/2, more than any
-    # delta. At ``most``, the union bound over k elements of weight k w is at most delta.
+    # At a threshold <= k w, an element may be released with probability above 1/2, which is more
+    # than any delta. At ``most``, the union bound over k elements of weight k w is at most delta.
     least = max_records_per_unit * max_weight + 1
     most = least + math.ceil(scale * math.log(max_records_per_unit / delta))
 
@@ -299,7 +299,7 @@ def stability_threshold(
 def release_probability(
     scale: float, threshold: int, max_records_per_unit: int, max_weight: int = 1
 ) -> float:
-    """Returns the largest probability that any element of one unit alone is released."""
+    """Returns the largest probability of releasing any element whose records are all one unit's."""
     elements = np.arange(1, max_records_per_unit + 1)
     largest = (max_records_per_unit - elements + 1) * max_weight
     none = (elements - 1) * np.log1p(-_tail(scale, np.float64(threshold - max_weight)))

@@ -75,8 +75,8 @@ class SketchNoise:
     ``num_blocks``: the number of blocks; T for the dense family.
     ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
     records of the unit are left out (``summaries.projection``). None if there is no limit.
-    ``grid``: the number of steps of a cell per weight of one, an integer >= 1. The grid is finer
-    than 1 if Gaussian noise is so small that rounding it to whole numbers would cost privacy.
+    ``grid``: the number of grid steps per unit of weight, an integer >= 1. The number is above 1 if
+    Gaussian noise is so small that rounding the noise to whole numbers would cost privacy.
     """
 
     family: Family
@@ -89,7 +89,7 @@ class SketchNoise:
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection to sum the records by; ``fold`` turns the sums into cells."""
+        """Returns the projection for summing the records; ``fold`` turns the sums into cells."""
         return signs_of(self.family, key, self.projection_width, self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,7 +152,7 @@ class SparsePlan(Plan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the exact sums and counts."""
+        """The worker's memory for a draw, without the exact sums and counts."""
         return sketch_bytes(self.num_cells)
 
     def _stated(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class SparsePlan(Plan):
         return public
 
     def identity(self) -> dict[str, Any]:
-        """Returns the card and the hash key, which is different in every job."""
+        """Returns the card and the hash key; every job draws another hash key."""
         return {**self.card(), "hash_key": self.hash_key.to_bytes().hex()}
 
     def card(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class SparsePlan(Plan):
 
 @dataclasses.dataclass(frozen=True)
 class SparseNoise:
-    """The measurements of a mechanism, with the noise for each."""
+    """The measurements of a mechanism, with the noise of each measurement."""
 
     loss: Loss
     sketch: SketchNoise | None = None
@@ -247,7 +247,7 @@ class SparseMechanism(ABC):
 
 
 def unit_weight(guarantee: Guarantee, max_weight: int) -> int:
-    """Returns the L1 sensitivity: the most that one unit moves all counts together.
+    """Returns the L1 sensitivity: the largest change of all counts together by one unit.
 
     A unit has at most k records of weight at most w, so adding a unit adds a vector of L1 norm k w
     or less. Replacing a unit subtracts one such vector and adds another such vector.

@@ -24,13 +24,15 @@ from beam_dp.noise.source import NoiseSource
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 
 MAX_SIZE = 10**4
-# Limits on public sizes, each about 10 to 30 s of work: multisets times queries, where a multiset
-# itself costs as much as 16 queries; products of polynomials; products times bits of a factor.
+# Limits on public sizes; work up to a limit takes about 10 to 30 s. The sizes are: multisets times
+# queries, counting a multiset itself as 16 queries; products of polynomials; and products times
+# bits of a factor.
 MAX_COMPARISONS = 10**10
 _MULTISET_COST = 16
 MAX_PRODUCTS = 4 * 10**6
 _MAX_PRODUCT_BITS = 10**10
-# The largest exponent of the search, N epsilon / (2 k); with larger ones its bounds are useless.
+# The largest exponent N epsilon / (2 k) for the search; for larger exponents the bounds of the
+# search are too loose to be useful.
 _MAX_EXPONENT = 5 * 10**4
 # The largest number of answers kept in memory.
 _MAX_ANSWERS = 4 * 10**6
@@ -136,7 +138,7 @@ class MultisetChoice:
 
     @cached_property
     def _types(self) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-        """The distinct columns, and per distinct column the cells with this column."""
+        """The distinct columns of the query matrix, and for each of them the cells that have it."""
         columns, kinds = np.unique(self._distinct, axis=1, return_inverse=True)
         order = np.argsort(np.ravel(kinds), kind="stable")
         ends = np.cumsum(np.bincount(np.ravel(kinds)))[:-1]
@@ -176,7 +178,7 @@ class MultisetChoice:
 
     def law(self, counts: NDArray[np.int64]) -> MultisetLaw:
         """Returns the probability distribution of a draw for these counts; secret."""
-        # Python integers can't overflow. Clipping an answer never increases how far it moves.
+        # Python integers can't overflow. Clipping answers never increases their sensitivity.
         exact = self._distinct.astype(object) @ counts.astype(object)
         return MultisetLaw(
             targets=tuple(min(self.size * int(each), MAX_TARGET) for each in exact),

@@ -15,14 +15,14 @@ from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
 from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
-# The most entries in the table of tails, and in a part of the table that is processed at once. A
-# part fits in the processor's cache.
+# The largest numbers of entries in the table of tails, and in a part of the table that is processed
+# in one step. A part fits in the processor's cache.
 _TABLE_ENTRIES = 2**22
 _CHUNK_ENTRIES = 2**15
 # Weights in a block are integers in units of 2^-32 of the heaviest weight, rounded up by 1 or 2.
 _BITS = 32
 _BLOCK_BITS = 80
-# Exceeds the rounding error of a sum of 10^4 logarithms that add up to at most 2 10^5.
+# Larger than the rounding error of a sum of 10^4 logarithms, if the sum is at most 2 x 10^5.
 _MARGIN = 1 + 1e-6
 
 
@@ -99,9 +99,10 @@ class EnumerationSampler:
         return combinations_with_replacement(range(self._law.num_types), length)
 
     def _build_tails(self) -> None:
-        """Tabulates all sequences of the longest length that fits, with first types ascending.
+        """Tabulates all sequences of the largest length for which the table is small enough.
 
-        The rows from ``_starts[t]`` on are then the sequences in which every type is >= t.
+        First types are ascending, so the rows from ``_starts[t]`` on are the sequences in which
+        every type is >= t.
         """
         law = self._law
         kinds, num_queries = law.num_types, max(len(law.targets), 1)
@@ -178,7 +179,7 @@ class EnumerationSampler:
         return losses, weights, (least, top)
 
     def _sum_blocks(self) -> None:
-        """Adds up the weights of every block and brings all sums to a common scale."""
+        """Adds up the weights in every block and converts all sums to a common scale."""
         totals: list[int] = []
         leasts: list[int] = []
         tops: list[float] = []

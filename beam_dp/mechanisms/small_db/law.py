@@ -77,7 +77,7 @@ def draw_cells(cells: NDArray[np.int64], size: int, noise: NoiseSource) -> list[
 
 # Weights of cells are integers in units of 2^-64.
 TILT_BITS = 64
-# The weight of the excesses in the average; the rest of the weight is the least known loss.
+# The weight of the excesses in the average; the least known loss gets the rest of the weight.
 _MASSES = (1.0, 0.75, 0.5, 0.25)
 _NUM_STEPS = 150
 _MARGIN = 1e-9
@@ -97,7 +97,7 @@ class Tilt:
 
 
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
-    """Returns several upper bounds on weights, nearly optimal in sum over all multisets.
+    """Returns several upper bounds on weights; their sums over all multisets are nearly minimal.
 
     In the first bound, the plain tilt, all cells have weight 1. The law and everything
     derived from the law are secret.
@@ -137,7 +137,7 @@ def _best_shares(excess: NDArray[np.float64], law: MultisetLaw, mass: float) -> 
         value, numbers = _log_sum(-(shares @ excess), ways, law.size)
         if value < least:
             best, least = shares, value
-        slopes = excess @ numbers  # derivatives of minus the logarithm
+        slopes = excess @ numbers  # the derivatives of minus the logarithm
         spread = float(np.ptp(slopes))
         if spread <= 0:
             break

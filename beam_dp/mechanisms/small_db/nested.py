@@ -1,7 +1,7 @@
 """The sampler for nested queries, such as prefixes and hierarchies.
 
 The sampler never enumerates multisets. exp(-loss / s) is the sum of exp(-L / s) - exp(-L' / s) over
-all possible losses L from the loss on, where L' is the next possible loss after L. So the sampler
+all possible losses L >= loss, where L' is the next possible loss after L. So the sampler
 draws L with probability proportional to this difference times the number of multisets whose loss is
 at most L, and then one of these multisets uniformly. This draws y with probability proportional to
 exp(-loss(y) / s). A multiset has a loss of at most L if its number of cells in each query is in
@@ -26,7 +26,7 @@ from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
 from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.noise.source import NoiseSource
 
-# The number of losses whose intervals are computed at once.
+# The number of losses whose intervals are computed in one step.
 _LEVELS_AT_ONCE = 256
 
 
@@ -40,7 +40,7 @@ class _Node:
 
 
 def is_nested(answers: NDArray[np.int64]) -> bool:
-    """Whether each query has one value besides 0, and any two queries are disjoint or nested.
+    """Returns whether every query has a single value > 0, and any two are disjoint or nested.
 
     ``answers``: shape (num_queries, num_types), >= 0.
 
@@ -103,7 +103,7 @@ class NestedSampler:
         while pending:
             number, size = pending.pop()
             node = self._nodes[number]
-            # factors[number]: products of the node's own polynomial and of its first children.
+            # factors[number]: the products of the node's own polynomial and its first children's.
             for position in range(len(node.children), 0, -1):
                 child = node.children[position - 1]
                 taken = self._split(factors[number][position - 1], factors[child][-1], size, noise)
@@ -139,7 +139,7 @@ class NestedSampler:
         return sorted(max(each, least) for each in [*found, least])
 
     def _weigh(self) -> None:
-        """Counts the multisets with at most each loss, and bounds the weights of the losses."""
+        """Counts, per loss, the multisets with no larger loss; bounds the weights from above."""
         levels = self._levels
         counts: list[int] = []
         for start in range(0, len(levels), _LEVELS_AT_ONCE):
@@ -160,7 +160,7 @@ class NestedSampler:
         )
 
     def _share(self, level: int, bits: int) -> tuple[int, int]:
-        """Returns bounds on (weight of a loss) / (its upper bound), in units of 2^-bits."""
+        """Returns bounds on (weight of a loss) / (upper bound on it), in units of 2^-bits."""
         bound = self._bounds[level]
         low, high = exp_bounds(self._exponents[level], bits + self._bits)
         if level + 1 < len(self._exponents):
@@ -222,7 +222,7 @@ def _forest(law: MultisetLaw) -> list[_Node]:
     found.setdefault(everything.tobytes(), [])
     rows = sorted((np.frombuffer(key, bool) for key in found), key=np.count_nonzero)
     nodes: list[_Node] = []
-    owner = np.full(law.num_types, -1)  # per type, the largest node so far that contains the type
+    owner = np.full(law.num_types, -1)  # per type, the last created node that contains the type
     for number, row in enumerate(rows):
         inside = owner[row]
         children = sorted({int(each) for each in inside} - {-1})

@@ -1,4 +1,4 @@
-"""The sampler that searches: it handles any queries, in a time that depends on the data."""
+"""The sampler that searches: it works for any queries, but its time depends on the data."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _State:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Division:
-    """The parts of a state, one per number of cells of a group that are in its first half.
+    """The parts of a state: one part for each number of cells in the first half of a group.
 
     ``totals``: an upper bound on the weight of each part; the search lowers these bounds.
     """
@@ -67,8 +67,8 @@ class _Division:
 class SearchSampler:
     """Draws exactly from a ``MultisetLaw`` by top-down search with bounds and rejection.
 
-    A set of multisets is divided by the number of cells of a group of types that are in the first
-    half of the group. A set's weight is at most the sum, over its multisets, of products of
+    A set of multisets is divided by the number of cells in the first half of a group of types. A
+    set's weight is at most the sum, over its multisets, of products of
     weights of cells, times a power of the weight of the set's least possible loss. ``find_tilts``
     gives several such bounds, one with equal weights for all cells; the smallest is used.
 
@@ -83,7 +83,7 @@ class SearchSampler:
     their rounding. Sums of bounds over sets are exact, so parts never outweigh the whole. The last
     step, weight(y) over its upper bound, is tossed exactly.
 
-    Privacy: time and memory depend on the data: they reveal how well the data can be answered. Use
+    Privacy: time and memory depend on the data, and reveal how well the data can be answered. Use
     this sampler only if no one else can see how long a draw takes. ``auto`` never selects it.
 
     Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
@@ -223,9 +223,9 @@ class SearchSampler:
         return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
-        """Returns the least excesses of answers over targets, then of targets over answers.
+        """Returns the least excess per query of answers over targets, then of targets over answers.
 
-        The excesses may be negative; the largest excess is a lower bound on the loss.
+        An excess may be negative; the largest excess is a lower bound on the loss.
         """
         groups = self._ends[[group.number for group, _ in state.held]]
         counts = np.array([count for _, count in state.held])

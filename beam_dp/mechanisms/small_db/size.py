@@ -30,8 +30,9 @@ def small_db_size(
     """Returns a size m at which some sample of the data answers all |Q| queries.
 
     A sample misses one query by more than a with probability at most 2 exp(-2 m a^2) (Hoeffding);
-    the sum of this over all queries must be below 1. ``textbook`` takes m = ceil(ln|Q| / a^2) and
-    needs three queries; ``tight`` takes the least integer m, floor(ln(2|Q|) / (2 a^2)) + 1.
+    the sum of these probabilities over all queries must be below 1. ``textbook`` uses
+    m = ceil(ln|Q| / a^2), which needs at least three queries; ``tight`` uses the smallest such m,
+    floor(ln(2|Q|) / (2 a^2)) + 1.
 
     ``num_queries``: |Q|, the number of distinct queries, with values in [0, 1].
     ``max_error_fraction``: a, in (0, 1].
@@ -144,7 +145,7 @@ def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> floa
         >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
         0.0625
     """
-    low, high = 0.0, 1.0  # size is enough for high, or high is the trivial fraction 1
+    low, high = 0.0, 1.0  # ``size`` is enough for the fraction ``high``, or ``high`` is 1
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (low, middle) if size_for(middle) <= size else (middle, high)

@@ -1,4 +1,4 @@
-"""SmallDB: the parameters, the plan, and the release drawn from the plan."""
+"""SmallDB: its parameters, its plan, and the release that is drawn from the plan."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class SmallDBPlan(MarginalsPlan):
     def _stated(self) -> dict[str, Any]:
         choice = dataclasses.asdict(self.choice)
         del choice["num_records"]
-        # The integer may be too long for a card.
+        # The number of multisets may have too many digits for a card.
         choice["num_multisets"] = magnitude(self.choice.num_multisets)
         stated: dict[str, Any] = {
             "calibration": self.calibration,
@@ -174,7 +174,7 @@ class SmallDBPlan(MarginalsPlan):
         each = epsilon / self.guarantee.max_records_per_unit
         bound = small_db_error(num_cells, self.size, each, total, self.error_fraction, beta)
         if self.total_scale is not None:
-            # The largest error of the noisy number; a is a fraction of the true number.
+            # ``away`` is a bound on the error of the noisy number.
             away = math.ceil(self.total_scale * math.log(1 / beta))
             bound += (1 + self.error_fraction) * away
         return bound
@@ -425,7 +425,7 @@ def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Na
     sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
     axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
     largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
-    # A query without attributes asks for the number of records, which any table contains.
+    # A query without attributes asks for the number of records, which any table gives.
     return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
 
 

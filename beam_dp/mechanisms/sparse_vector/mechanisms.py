@@ -50,7 +50,8 @@ class Live:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Lets one thread at a time make a call."""
-        # Checked before locking: a thread that the child lacks may have held the lock at the fork.
+        # This check comes before locking: at the fork, a thread that does not exist in the child
+        # may have held the lock.
         if self._made_in != _this_process():
             raise HaltedError("this is a copy in a forked process: use the original")
         with self._lock:
@@ -63,8 +64,8 @@ class Live:
 
 
 # A process is identified by an object and its id. The id alone is not enough, since a later child
-# may get the id of its dead parent. The object alone is not enough either, since a fork made by C
-# code does not run ``_renew``.
+# may get the id of its dead parent. The object alone is not enough either: a fork by C code does
+# not run ``_renew``.
 _process = object()
 
 
@@ -151,7 +152,7 @@ class NumericSparse(Live):
 
     @property
     def has_halted(self) -> bool:
-        """Whether all paid answers were given, so that no question can be asked; public."""
+        """Whether all paid answers were given, so no more questions can be asked; public."""
         return self.num_left <= 0
 
     def ask(self, question: int, value: int | None = None) -> int | None:
@@ -269,7 +270,7 @@ class AboveThreshold(Sparse):
 
 
 class _Supply:
-    """A supply of noise drawn in advance, as drawing vectors is faster than drawing single values.
+    """Noise that is drawn in advance: drawing a vector is faster than drawing single values.
 
     Each value is used once. The vector size depends only on the public number of questions.
     """
@@ -293,7 +294,7 @@ def _on_grid(scale: float, grid: int) -> float:
 
 
 def _clipped(value: int, name: str = "question") -> int:
-    """Returns a clipped integer; clipping, unlike rounding, never raises the sensitivity."""
+    """Returns a clipped integer; unlike rounding, clipping never raises the sensitivity."""
     try:
         integer = operator.index(value)
     except TypeError:

@@ -23,7 +23,7 @@ from beam_dp.privacy.rounding import lowered, raised
 Method = Literal["textbook", "pure", "zcdp"]
 
 MAX_ABOVE = 2**31
-_OPERATIONS = 64  # exceeds the number of rounded operations on a budget
+_OPERATIONS = 64  # larger than the number of rounded operations on a budget
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SparseVectorNoise:
         share = failure_probability / 3
         if num_questions <= MAX_ABOVE:
             log_questions = math.log(num_questions / share)
-        else:  # the number may exceed the range of a double
+        else:  # the number may be too large for a double
             log_questions = math.log(num_questions) - math.log(share)
         return (
             math.ceil(self.threshold_scale * grid * math.log(thresholds / share))

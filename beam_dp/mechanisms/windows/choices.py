@@ -33,7 +33,7 @@ from beam_dp.windows.horizon import (
     protects_horizon,
 )
 
-# The time of a question: as soon as the sum's last window is released, or after the horizon ends.
+# When a question is asked: once the sum's last window is released, or after the horizon ends.
 Moment = Literal["now", "end"]
 Ends = NDArray[np.int64]
 
@@ -111,17 +111,17 @@ def mean_squared_error(
 def _means(
     question: Question, num_windows: int, size: int, moment: Moment
 ) -> tuple[float, float, float]:
-    """Returns three means over the sums of a question, for blocks of a size.
+    """Returns three means over the sums of a question, for blocks of the given size.
 
     Returns:
         The mean number of windows in a sum; the mean of the sum, over released full blocks, of the
-        squared number of windows that the sum includes; and the same for a shorter last block.
+        squared number of windows that the sum includes; and this mean for a shorter last block.
     """
     first, stop = question.ends(num_windows)
     last = (num_windows - 1) // size
     seen = stop if moment == "now" else np.full_like(stop, num_windows)
     left, right = first // size, (stop - 1) // size
-    # Blocks strictly between the first and the last block are inside the sum and released.
+    # Blocks strictly between a sum's first and last block are inside the sum and released.
     whole = np.maximum(right - left - 1, 0) * size**2
     shorter = np.zeros_like(stop)
     pieces = (
@@ -137,7 +137,8 @@ def _means(
     return float((stop - first).mean()), float(whole.mean()), float(shorter.mean())
 
 
-# Noise takes about 1e-5 s per cell and window, so small tables are not merged beyond this size.
+# Small tables are merged only up to this number of cells, because drawing noise takes about 1e-5 s
+# per cell and window.
 _MAX_UNITED_CELLS = 2**20
 
 
@@ -212,7 +213,7 @@ DistributionChoice = Distribution | Literal["auto"]
 
 DEFAULT_BLOCK = 24
 
-# The budget shares for blocks that are tried, in percent; a finer search gains almost nothing.
+# The budget shares to try for blocks, in percent; a finer search would gain almost nothing.
 _PERCENTS = range(1, 100)
 _WHOLE = Fraction(1)
 
@@ -276,7 +277,7 @@ class Noise:
     def of(
         cls, distribution: Distribution, workload: Workload, promise: Guarantee, unit: WindowUnit
     ) -> Noise:
-        """Returns the noise of the best measurements with a distribution under a guarantee."""
+        """Returns the noise of the best measurements for a distribution and a guarantee."""
         most = unit.max_windows_per_unit
         if distribution == "discrete_laplace":
             measured = laplace_tables(workload, promise)
@@ -370,7 +371,7 @@ def _with_blocks(
     share: Fraction | None,
     questions: Sequence[Question],
 ) -> Choice:
-    """Returns the choice for one block size, with the given or else the best budget share."""
+    """Returns the choice for one block size, with the given budget share or else the best one."""
     tried = [
         Choice(
             noise.distribution,

@@ -1,4 +1,4 @@
-"""Plans of tables, or of synthetic databases, per window, decided before any record is read."""
+"""Plans that release tables or a synthetic database per window, made before reading records."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from beam_dp.windows.horizon import (
     window_promise,
 )
 
-# If a unit moves at most this many coordinates, discrete noise is as private as continuous noise:
-# see ``privacy.ledger.filters``.
+# The largest number of coordinates that a unit may move for discrete noise to be as private as
+# continuous noise: see ``privacy.ledger.filters``.
 _MAX_GAUSSIAN_CELLS = 2**28
 
 
@@ -161,7 +161,7 @@ class WindowTablesPlan(Plan):
     def draw_block(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> WindowTables:
-        """Returns the release of one block, with independent noise, from the block's tables."""
+        """Returns the release of one block, with independent noise on the block's tables."""
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")
         checked_integer("number", number, 0, len(self.blocks) - 1)
@@ -218,7 +218,7 @@ def plan_window_tables(
     questions: Sequence[str] | None = None,
     allow_large_delta: bool = False,
 ) -> WindowTablesPlan:
-    """Returns the plan of measuring the tables of all windows of a horizon.
+    """Returns the plan for measuring the tables of all windows of a horizon.
 
     Privacy: (epsilon, delta) for all that any P = ``protected_windows`` consecutive windows reveal
     together about one unit, which is added or removed, if at most c = ``max_windows_per_unit`` of
@@ -289,9 +289,9 @@ def plan_window_tables(
 def _planned(
     choice: Choice, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> WindowTablesPlan:
-    """Returns the plan of a choice; the variances of the choice are not used."""
+    """Returns the plan for a choice; does not use the variances of the choice."""
     most = unit.max_windows_per_unit
-    # Pairs of a part of the budget and the largest sum of squares of a unit's windows.
+    # Pairs (part of the budget, largest sum of squared numbers of a unit's windows).
     parts = [(1 - choice.share, most_squares(most))]
     if choice.block is not None:
         parts.append((choice.share, most_squares(most, choice.block)))
@@ -406,7 +406,7 @@ def plan_window_databases(
     *,
     allow_large_delta: bool = False,
 ) -> WindowDatabasesPlan:
-    """Returns the plan of releasing one synthetic database per window.
+    """Returns the plan for releasing one synthetic database per window.
 
     Privacy: see ``window_mechanism_plan``; epsilon and delta are for all protected windows.
 
