@@ -21,7 +21,7 @@ from beam_dp.domain.universe import Domain
 
 Support = tuple[int, ...]
 
-# Above this number of codes, a product with a dense matrix costs more than subtracting a mean.
+# Above this number of codes, multiplying by a dense matrix is slower than subtracting a mean.
 DENSE_AXIS_SIZE = 64
 
 
@@ -79,8 +79,8 @@ def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
         larger domain.
     """
     for size in table.shape:
-        # Each step consumes the leading axis and appends its contrasts, so the axes rotate into
-        # place.
+        # Each step replaces the leading axis by an axis of contrasts at the end, so after all steps
+        # the axes are in their original order.
         table = table.reshape(size, -1).T @ contrast_matrix(size).T
     return table.ravel()
 
@@ -134,7 +134,7 @@ class Basis(Coefficients, Protocol):
 
 
 class MarginalCoefficients:
-    """Coefficients per marginal: those of a whole domain of over 10^300 cells overflow a float.
+    """The coefficients of each marginal; those of a domain of 10^300 cells would overflow a float.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
     """
@@ -151,7 +151,11 @@ class MarginalCoefficients:
 
 
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
-    """Returns the squared ratio of a support's coefficients over ``axes`` to those in a basis."""
+    """Returns the square of the factor that converts a support's coefficients in a basis.
+
+    The factor times these coefficients gives the support's coefficients in the marginal on
+    ``axes``.
+    """
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 
@@ -159,7 +163,7 @@ def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float
 def marginal_of(
     basis: Coefficients, coefficients: NDArray[np.float64], axes: Support
 ) -> NDArray[np.float64]:
-    """Returns the marginal from coefficients; the basis must contain all supports inside it."""
+    """Returns the marginal from coefficients; the basis must contain all subsets of its axes."""
     return _table(basis, coefficients, axes, is_sum=True)
 
 
@@ -173,7 +177,7 @@ def log_table(
 def log_potentials(
     basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
 ) -> list[NDArray[np.float64]]:
-    """Returns one table of log-weights per set; a coefficient goes into the first set it fits.
+    """Returns one table of log-weights per set; the first set with a support gets its coefficients.
 
     ``sets``: ascending axes; the sets must contain every support that has a weight.
     """
@@ -197,7 +201,7 @@ def carry_over(
     new: Coefficients,
     start: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Returns the coefficients rearranged for other supports, in the same scale."""
+    """Returns the coefficients in the order of another basis; the scale must be equal."""
     result = np.full(new.num_coefficients, start)
     for support, where in new.slices.items():
         if support in old:
@@ -272,7 +276,7 @@ Result = TypeVar("Result")
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Returns a controller of the loaded linear algebra libraries; searching takes milliseconds."""
+    """Finds the loaded linear algebra libraries, which takes milliseconds; returns a controller."""
     return ThreadpoolController()
 
 

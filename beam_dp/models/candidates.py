@@ -32,9 +32,11 @@ from beam_dp.models.maximum_entropy import (
 )
 from beam_dp.models.tree_basis import FactoredBasis, TreeBasis
 
-# A table of this many cells fits in the cache, and several small tables can be summed from it.
+# The largest number of cells of a common table, which fits in the cache; several small tables can
+# be summed from a common table.
 _GROUP_CELLS = 2**15
-# Limits the tree that candidates are drawn from: fitting it should cost much less than the fit.
+# The largest number of cells of the tree from which candidates are drawn: fitting the tree should
+# take much less time than fitting the candidates.
 _TREE_CELLS = 2**13
 _TREE_TOLERANCE = 1e-4
 
@@ -188,7 +190,7 @@ def _distinct(
 
 
 def _keys(shape: Sequence[int], codes: NDArray[np.int32]) -> list[NDArray[np.int64]]:
-    """Returns sort keys for records, as few as possible: whole numbers in the order of codes."""
+    """Returns sort keys for records: as few arrays of integers as possible, in order of codes."""
     keys: list[NDArray[np.int64]] = []
     axes: list[int] = []
     for axis in range(len(shape)):
@@ -240,7 +242,8 @@ def _mutual_information(table: NDArray[np.float64]) -> float:
 def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, list[int]]]:
     """Returns groups of axes, as masks, each with the numbers of the sets that it contains.
 
-    Greedy: a group grows, up to ``_GROUP_CELLS``, by the axis that completes the most sets.
+    Greedy: repeatedly adds the axis that completes the most sets for its size, as long as the group
+    has at most ``_GROUP_CELLS`` cells.
     """
 
     def num_cells(mask: int) -> int:
@@ -302,11 +305,11 @@ def record_table(
 def less_noise(
     table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
 ) -> NDArray[np.float64]:
-    """Returns how far to move the cells of a table towards noisy cells.
+    """Returns the distances to move the cells of a table towards noisy cells.
 
     Each cell moves by the part of its difference that is not expected to be noise, assuming that
-    the total excess over noise is distributed in proportion to the squares of the counts. A cell
-    that differs by more than noise can explain moves by its whole difference.
+    the total excess over noise is distributed in proportion to the squares of the counts. If noise
+    cannot explain the difference of a cell, the cell moves by its whole difference.
 
     ``table``: the table of the hypothesis, in records.
     ``difference``: coefficients of the noisy table less those of ``table``, in records.
@@ -321,7 +324,7 @@ def less_noise(
 
 
 def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
-    """Returns which cells are larger than the largest cell that noise alone would produce.
+    """Returns a mask of the cells that are larger than any cell that noise alone would produce.
 
     Reference: Donoho and Johnstone (1994), the universal threshold.
     """

@@ -1,8 +1,9 @@
 """Sums one large table into many small tables in few passes, and the reverse.
 
-A cascade is a tree of ever smaller tables. Its root has all axes; each child drops a large axis
-that the wanted tables below the child do not need. Summing the root down the cascade gives all
-wanted marginals. The transpose adds tables up the cascade to their sum over all axes.
+A cascade is a tree of tables in which every child is smaller than its parent. The root has all
+axes; each child drops a large axis that the wanted tables below the child do not need. Summing the
+root down the cascade gives all wanted marginals. The transpose adds tables up the cascade and gives
+their sum over all axes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _runs(sizes: Sequence[int], is_kept: Sequence[bool]) -> list[tuple[int, bool
 
 @functools.lru_cache(maxsize=4096)
 def _summing_steps(sizes: Axes, is_kept: tuple[bool, ...]) -> tuple[tuple[int, int, int], ...]:
-    """Returns one shape (before, summed, after) for the sum over each run of axes."""
+    """Returns, for the sum over each run of axes, a shape (before, summed, after)."""
     runs = _runs(sizes, is_kept)
     steps = []
     while not all(kept for _, kept in runs):

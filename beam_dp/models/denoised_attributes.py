@@ -34,14 +34,15 @@ _MIN_CODES, _MAX_CODES = 8, 4096
 # Counts are sorted into bins of equal width on the scale of asinh(count / noise deviation), which
 # is linear for counts below the noise and logarithmic above it. Within a bin, counts are uniform.
 _BINS = 64
-_ZERO_SHARE = 0.25  # prior probability of a count of 0
+_ZERO_SHARE = 0.25  # the prior probability of a count of 0
 # The weight of the prior on the shared distribution, as a number of codes.
 _SUPPOSED_CODES = 20.0
-# The blur of the shared distribution, on the scale of the bins: a few codes show no finer detail.
+# The blur of the shared distribution, on the scale of the bins: a few codes cannot determine finer
+# detail.
 _BLUR = 0.3
 _INDEPENDENT_PASSES, _CHAIN_PASSES = 8, 3
-# The compared chains: the probability that a count resembles the preceding count, and the width of
-# the resemblance on the scale of the bins. Results are averaged, weighted by likelihood.
+# The parameters of the chains: the probability that a count resembles the preceding count, and the
+# width of the resemblance on the scale of the bins. Results are averaged, weighted by likelihood.
 _CHAINS = ((0.6, 0.2), (0.6, 0.5), (0.95, 0.1), (0.95, 0.2), (0.95, 0.4), (0.95, 0.8))
 # The variance of an estimate is at least this share of the noise's variance.
 _LEAST_VARIANCE = 0.05
@@ -75,7 +76,7 @@ def denoised(
         )
         values[where] = table_coefficients(counts.means) / scale
         left = contrast_matrix(attribute.size) ** 2 @ counts.variances / scale**2
-        # A posterior with two modes can have more variance than the noise; cap it.
+        # A posterior with two modes can have more variance than the noise: limit the variance.
         variances[where] = np.clip(left, _LEAST_VARIANCE * variances[where], variances[where])
     return NoisyCoefficients(values, variances)
 
@@ -149,12 +150,12 @@ class _Bins:
         edges = np.linspace(0, math.asinh(max(total / deviation, scaled.max() + _FAR)), _BINS + 1)
         low, high = np.sinh(edges[:-1]), np.sinh(edges[1:])
         left, right = low - scaled, high - scaled
-        # Use the tail in which the distribution function is small, and so exact.
+        # Use the tail in which the distribution function is small and therefore precise.
         side = np.where(left > 0, -1.0, 1.0)
         chances = np.abs(ndtr(side * right) - ndtr(side * left))
         is_possible = chances > np.finfo(float).tiny
         divisor = np.where(is_possible, chances, 1.0)
-        # The normal distribution truncated to the bin.
+        # The mean of the normal distribution truncated to the bin.
         shift = (_density(left) - _density(right)) / divisor
         spread = 1 + (left * _density(left) - right * _density(right)) / divisor - shift**2
         means = np.where(is_possible, np.clip(scaled + shift, low, high), (low + high) / 2)
@@ -170,7 +171,7 @@ class _Bins:
         )
 
     def alike(self, closeness: float) -> NDArray[np.float64]:
-        """Returns, as one row per bin of a count, the distribution of a similar count's bin."""
+        """Returns, for each bin of a count (a row), the distribution of a similar count's bin."""
         distances = (self.middles[:, None] - self.middles) / closeness
         return _normalised(np.exp(-0.5 * distances**2) * self.supposed)
 
@@ -206,10 +207,10 @@ def _passes(
     alike: NDArray[np.float64],
     likelihoods: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the log-likelihood, the posterior, and the posterior of codes that start afresh.
+    """Returns the log-likelihood, the posterior, and the posterior of codes that start a new run.
 
     ``chances``: the probability that a code resembles the preceding code, shape (num_codes,).
-    ``shared``: the distribution of a code that starts afresh (does not resemble the preceding
+    ``shared``: the distribution of a code that starts a new run (does not resemble the preceding
     code), shape (num_codes, num_bins), like both posteriors.
     """
     posterior, sums = np.empty_like(likelihoods), np.empty(len(likelihoods))
@@ -235,7 +236,7 @@ def _shared(codes: NDArray[np.float64], bins: _Bins) -> NDArray[np.float64]:
 
     A code's own noisy count is left out, because it would otherwise keep more of its noise.
 
-    ``codes``: per code, the probability of each bin together with starting afresh, shape
+    ``codes``: per code, the joint probability of each bin and of starting a new run, shape
     (num_codes, num_bins).
     """
     others = codes.sum(axis=0) - codes

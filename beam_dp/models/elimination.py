@@ -1,7 +1,7 @@
-"""Elimination orders: the cliques of a junction tree, the tree's edges, and its growth.
+"""Finds elimination orders: a junction tree's cliques and edges, and the growth of the tree.
 
 Attribute sets are bit masks here, with bit ``axis`` for each attribute in the set. All functions
-need only sizes, so a selection can compare thousands of models before it builds one. Adding a pair
+need only sizes, so a selection can compare thousands of models before building one. Adding a pair
 changes only the path between its two attributes in the tree (Ibarra, 2008), so candidate pairs need
 no new triangulation.
 """
@@ -67,7 +67,7 @@ def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
 
 
 def cliques_fit(shape: Sequence[int], sets: Iterable[Axes], max_cells: int) -> bool:
-    """Returns whether ``num_clique_cells`` is at most a limit, faster than by counting."""
+    """Returns whether ``num_clique_cells`` is at most a limit; faster than counting all cells."""
     neighbours, logs = _joined(shape, map(mask_of, sets))
     return any(
         _eliminate(shape, logs, neighbours, order, max_cells).num_cells <= max_cells
@@ -85,7 +85,7 @@ def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
 
 
 def _joined(shape: Sequence[int], masks: Iterable[int]) -> tuple[list[int], list[float]]:
-    """Returns, per attribute, the attributes in a common set (including itself); and log sizes."""
+    """Returns, per attribute, the mask of all attributes in a common set, and the log size."""
     neighbours = [1 << axis for axis in range(len(shape))]
     for mask in masks:
         for axis in axes_of(mask):
@@ -122,7 +122,7 @@ def _fill(axis: int, neighbours: list[int], logs: list[float]) -> float:
             bit = missing & -missing
             missing ^= bit
             total += weight * logs[bit.bit_length() - 1]
-    # Without new edges, small cliques come first.
+    # If no new edges are needed, attributes with small cliques come first.
     return total if total else 1e-9 * _clique_size(axis, neighbours, logs)
 
 
@@ -133,9 +133,9 @@ def _eliminate(
     order: _Order,
     max_cells: float = math.inf,
 ) -> Triangulation:
-    """Returns the triangulation of a greedy order; an attribute is its own neighbour, too.
+    """Returns the triangulation of a greedy order; the neighbours of an attribute include itself.
 
-    Stops with an incomplete triangulation as soon as it has more cells than the limit.
+    If the triangulation exceeds the limit of cells, stops and returns it incomplete.
     """
     neighbours = list(initial)
     costs = {axis: order(axis, neighbours, logs) for axis in range(len(shape))}
@@ -197,9 +197,9 @@ def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int
 
 @dataclasses.dataclass(frozen=True)
 class _Path:
-    """The path between two attributes: only its first and last cliques contain an end.
+    """The path between two attributes, which are only in its first and in its last clique.
 
-    ``cliques``: the cliques left after shortcuts, so that no separator contains the next one.
+    ``cliques``: the cliques after shortcuts, so that no separator contains the next separator.
     """
 
     walked: list[int]
@@ -306,8 +306,8 @@ class GrowingTree:
         """Returns the path between two attributes that are not in a common clique."""
         left, right = [self._top[first]], [self._top[second]]
         while left[-1] != right[-1]:
-            # The deeper of the two cliques cannot be an ancestor of the other clique: walk up from
-            # it.
+            # The deeper of the two cliques cannot be an ancestor of the other clique, so the walk
+            # goes up from the deeper clique.
             if self._above[right[-1]][0] >= self._above[left[-1]][0]:
                 right.append(self._above[right[-1]][1])
                 if right[-1] >> first & 1:
@@ -336,7 +336,7 @@ class GrowingTree:
         """Returns the cheapest way to add a pair that is not in a clique."""
         path = self._path(first, second)
         one, other = 1 << first, 1 << second
-        # The union of the two separators of each inner clique.
+        # For each inner clique, the union of its two separators.
         parts = [before | after for before, after in pairwise(path.separators)]
         cells = [self._cells(part) for part in parts]
         from_first = accumulate((each * self.shape[first] for each in cells), initial=0)

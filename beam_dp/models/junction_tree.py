@@ -5,8 +5,8 @@ junction tree has one table per clique of connected attributes. Two passes of me
 tree turn log-potentials into marginals (Lauritzen and Spiegelhalter, 1988).
 
 Sums add probabilities, not logarithms: each clique's table is exponentiated once, shifted by a
-bound on its largest value. If the values span so wide a range that small ones would underflow, the
-maximum is instead found separately for each message cell.
+bound on its largest value. If the range of values is so wide that small values would underflow, the
+shift is instead the exact maximum, found separately for each message cell.
 
 A marginal over any attributes, even of different cliques, is collected at one clique. Every
 neighbour with wanted attributes on its side of the tree sends their distribution given the
@@ -86,7 +86,7 @@ class JunctionTree:
         self._assign(masks)
 
     def _clique(self, mask: int, parent: int, separator: int) -> Clique:
-        # All cliques use the same order, with long rows, which are fast.
+        # All cliques use one order of axes, with the largest axes last: long rows are fast.
         axes = tuple(sorted(elimination.axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
         return Clique(
             axes=axes,
@@ -136,7 +136,7 @@ class JunctionTree:
     def _collect(
         self, potentials: Sequence[NDArray[np.float64]]
     ) -> tuple[float, list[NDArray[np.float64]]]:
-        """Passes messages to the root; leaves scaled beliefs, with their sums over separators."""
+        """Passes messages to the root; stores scaled beliefs and their sums over separators."""
         messages: list[NDArray[np.float64]] = [np.zeros(())] * len(self.cliques)
         sums = list(messages)
         log_sum = 0.0
@@ -150,7 +150,7 @@ class JunctionTree:
             if not highest - lowest < _SAFE_RANGE:
                 summed = tuple(i for i, kept in enumerate(is_kept) if not kept)
                 shift = clique.belief.max(axis=summed, keepdims=True)
-                # If all cells are impossible, there is nothing to shift.
+                # If all cells are impossible, no finite value can be shifted.
                 shift[np.isneginf(shift)] = 0.0
             clique.belief -= shift
             np.exp(clique.belief, out=clique.belief)
@@ -158,7 +158,7 @@ class JunctionTree:
             own = shift.reshape(sums[number].shape if shift.size > 1 else ())
             message = np.log(sums[number]) + own
             if clique.parent >= 0:
-                # Shift messages to near 0, to keep the bounds on a clique's values narrow.
+                # Shift messages close to 0, so that the bounds on a clique's values stay narrow.
                 largest = float(message.max())
                 if largest == -math.inf:
                     raise ValueError("every cell of the domain is impossible")
@@ -272,7 +272,7 @@ class _Marginals:
         results = []
         for mask in self._wanted:
             axes, table = done[mask]
-            # The cascades own (and reuse) the tables: return copies.
+            # Return copies, because the cascades reuse the tables.
             results.append(table.transpose([axes.index(axis) for axis in axes_of(mask)]).copy())
         return results
 
@@ -313,12 +313,12 @@ class _Marginals:
         needed = kept & self._masks[clique]
         for other, _, _ in messages:
             needed |= self._neighbours[clique][other]
-        # Multiply small messages first.
+        # Small messages are multiplied first.
         messages.sort(key=lambda each: self._num_cells(each[2]))
         return kept, needed, messages
 
     def _cost(self, clique: int, receiver: int, wanted: int) -> float:
-        """Returns the number of operations of a message (or, without a receiver, of a marginal)."""
+        """Returns the number of operations for a message, or for a marginal without a receiver."""
         key = clique, receiver, wanted
         if key not in self._costs:
             kept, needed, messages = self._steps(clique, receiver, wanted)
@@ -423,7 +423,8 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
     order = np.arange(num_records)
     for clique in tree.cliques:
         decided = list(clique.separator)
-        # Large attributes first: fewer records then end in groups too small to balance.
+        # Large attributes come first: fewer records then end in groups that are too small to
+        # balance.
         for axis in reversed(clique.axes):
             if axis in decided:
                 continue
@@ -468,7 +469,7 @@ def _codes(
     """
     used, ranks = np.unique(groups, return_inverse=True)
     ends = np.cumsum(rows[used], axis=1)
-    # A group that lost its mass to underflow takes any code.
+    # A group whose weights all underflowed may take any code.
     lost = ends[:, -1] <= 0
     ends[lost] = np.arange(1, rows.shape[1] + 1)
     ends /= ends[:, -1:]

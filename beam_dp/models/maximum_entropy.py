@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from beam_dp.models.basis import Basis, Coefficients, carry_over, contrast_matrix, on_one_thread
 from beam_dp.models.residual_basis import ResidualBasis
 
-# The largest and smallest number of steps to remember, and the most numbers to store for them.
+# The largest and smallest number of remembered steps, and the largest number of stored values.
 _MOST_STEPS = 200
 _LEAST_STEPS = 13
 _REMEMBERED_NUMBERS = 2**25
@@ -47,7 +47,7 @@ _FLATNESS = 0.9
 _ROUNDING = 1e-14
 
 
-# A step and the change of the gradient along it, both of shape (num_unknowns,).
+# A step and the change of the gradient along the step, both of shape (num_unknowns,).
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -176,15 +176,16 @@ _FINE_RATIO = 1.2
 # The error estimate is noisy: the path ends only after this number of rises. If errors differ by
 # less than this share, the smoothest step wins.
 _PATIENCE = 3
-# Far from its end, above this multiple of the squared error of the noise alone, it may rise longer.
+# While the squared error is above this multiple of the squared error of the noise alone, the path
+# is far from its end and does not stop at rises.
 _FAR = 100.0
 _TIE = 0.01
-# One-way tables have few cells and much data: fit the observations almost exactly.
+# One-way tables have few cells and many records per cell: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
-# The shift of the observations, in standard deviations, that probes the freedom of the fit.
+# The shift of the observations, in standard deviations, for measuring the freedom of the fit.
 _PROBE = 0.1
-# Numbers of passes in fits of NLTCS and Adult, 2 to 15 columns, epsilon 0.1 to 10. The passes of
-# one fit depend on its noise; these constants do not.
+# The range of passes in fits of NLTCS and Adult with 2 to 15 columns and epsilon 0.1 to 10. The
+# number of passes of one fit depends on its noise; these constants do not.
 _USUAL_PASSES = (300, 1000)
 _ANNOUNCED_SECONDS = 10  # longer fits are announced with their usual duration
 _TOLERANCE = 1e-6
@@ -209,7 +210,7 @@ class NoisyCoefficients:
         return np.flatnonzero(is_observed)
 
     def restricted(self, layout: Coefficients, to: Coefficients) -> NoisyCoefficients:
-        """Returns the observations of other supports, in the same scale; new supports have none."""
+        """Returns the observations for other supports; a new support has infinite variances."""
         values = carry_over(layout.slices, self.values, to)
         variances = carry_over(layout.slices, self.variances, to, start=np.inf)
         return NoisyCoefficients(values, variances)
@@ -254,8 +255,8 @@ def fit_maximum_entropy(
     ``signs``: independent fair signs, shape (num_coefficients,).
     ``progress``: called once, with the step's name and, for a long step, its usual duration.
     ``start``: log-weights of another hypothesis from which a second path starts, shape
-    (num_coefficients,). The fit returns the better result of both paths: a misleading start costs
-    only time, except for errors in the error estimates.
+    (num_coefficients,). The fit returns the better result of both paths, by their estimated errors:
+    if the estimates are right, a misleading start only takes time.
 
     Accuracy: the error estimate is Stein's unbiased estimate of the weighted squared error of the
     coefficients. The fit measures the estimate's divergence term by following the path again with
@@ -328,10 +329,10 @@ def _follow(
     """Returns the smoothest hypothesis on a path among those with the smallest estimated error.
 
     ``points``: the start of the path for the observations, and for the shifted observations.
-    ``estimate``: a function from both paths' coefficients to the estimated squared error.
-    ``far``: the path does not end while the least estimated squared error is above this.
+    ``estimate``: returns the estimated squared error for the coefficients on both paths.
+    ``far``: the path does not end while the least estimated squared error is above this value.
     """
-    # Candidates are the steps that tie with the best step so far, smoothest first.
+    # Candidates are all steps whose error equals the least error up to ``_TIE``, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
     candidates = [_Place(error, 0, math.inf, points[0])]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
@@ -457,7 +458,7 @@ class _Problem:
         """Returns the log of the sum of weights and the coefficients, both in records."""
         self._full[self._chosen] = path
         log_sum, coefficients = self._basis.log_moments(self._full, self._shift)
-        # The next call is for a similar hypothesis, with nearly the same sum.
+        # The next call is for a similar hypothesis, whose sum is almost equal.
         self._shift = log_sum
         return self._total * log_sum, coefficients[self._chosen] * self._total
 

@@ -1,9 +1,9 @@
 """Local search on records: changes codes until the records' tables are close to targets.
 
-Cells with too many records send some records to cells with too few. For every record and every code
+Records move from cells with too many records to cells with too few. For every record and every code
 of one attribute, the change of the weighted squared error is a sum over the tables that contain the
-attribute. Many records choose at once and would overshoot, so only a share of the records that
-choose the same cells moves.
+attribute. Many records choose in the same step and would overshoot, so only a share of the records
+that choose the same cells moves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 from beam_dp.models.elimination import Axes
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# The number of records times codes per part: small, so that moves rarely conflict, but large enough
-# for fast array operations.
+# The number of records times codes per part: small enough that moves rarely conflict, and large
+# enough for fast array operations.
 _PART_CELLS = 2**15
 _MAX_SWEEPS = 20
 _MAX_HALVINGS = 10
@@ -160,7 +160,7 @@ class _Moves:
         Helpful codes are chosen with probability proportional to the gain: if every record took the
         best code, all records would crowd into the same few cells.
         """
-        # One row per code: sums and comparisons then run along the records.
+        # The array has one row per code, so sums and comparisons run along the records.
         slopes = tables.slopes(rows)
         numbers = np.arange(slopes.shape[1])
         # The quadratic terms of leaving and entering a cell, which do not depend on the surplus.

@@ -30,7 +30,7 @@ _SMALLEST_SUM = 1e-200
 class ResidualBasis:
     """The coefficients of dense tables whose supports are in a given collection.
 
-    Axes are consumed from the smallest to the largest, several at a time: see ``residual_levels``.
+    Axes are processed from the smallest to the largest, several at a time: see ``residual_levels``.
 
     ``supports``: ascending axes; () is the constant. At least one must have coefficients.
     ``slices``: the positions of each support's coefficients, row-major over ascending axes.
@@ -41,7 +41,7 @@ class ResidualBasis:
         self.supports = tuple(dict.fromkeys(supports))
         self.slices, self.num_coefficients = support_slices(self.shape, self.supports)
         self.num_cells = math.prod(self.shape)
-        # With small axes first, a piece of the table is a product with few functions of later axes.
+        # If small axes come first, a piece of the table needs few functions of the later axes.
         self._axes = tuple(sorted(range(len(self.shape)), key=lambda axis: self.shape[axis]))
         self._sizes = tuple(self.shape[axis] for axis in self._axes)
         places = {axis: place for place, axis in enumerate(self._axes)}

@@ -1,4 +1,4 @@
-"""Products of a table with basis vectors, a few axes at a time.
+"""Multiplies a table by basis vectors, a few axes at a time.
 
 Merged axes are consumed from the first to the last. Partial supports with the same possible
 continuations share one block, so all k-way marginals need k blocks for any number of attributes,
@@ -204,7 +204,7 @@ def _axis_rows(
         else:
             rows = np.full((1, size), size**-0.5)
             steps = np.zeros(1, dtype=np.int64)
-        # The Kronecker product; numpy.kron takes four times as long on small matrices.
+        # This is the Kronecker product; numpy.kron takes four times as long on small matrices.
         products = matrix[:, None, :, None] * rows[None, :, None, :]
         matrix = products.reshape(len(matrix) * len(rows), matrix.shape[1] * size)
         labels = (labels[:, None] + steps).ravel()

@@ -1,4 +1,4 @@
-"""Rounding of a distribution to records that answer the workload almost as well."""
+"""Rounds a distribution to records that answer the workload almost as well."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def round_to_records(
     ``max_error``: root of the weighted squared error, in records, at which to stop.
     ``wanted``: the coefficients to approximate, in records; by default those of ``weights``.
 
-    Accuracy: independent draws err by about the root of a cell's count, this by about one record.
+    Accuracy: the error of independent draws is about the root of a cell's count; the error of this
+    rounding is about one record.
 
     Returns:
         shape (num_cells,), int64, >= 0, sums to ``num_records``.
@@ -103,7 +104,7 @@ def round_to_records(
     return counts
 
 
-# The cells that records leave, and the cells that records enter, most helpful moves first.
+# The cells that records leave and the cells that records enter; the most helpful moves come first.
 _Moves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -177,5 +178,5 @@ def _corrected(
     fullest = np.argsort(-(counts + whole), kind="stable")[: abs(surplus)]
     whole[fullest] -= np.sign(surplus)
     if whole.sum() != 0 or (counts + whole).min() < 0:
-        return counts  # Too few cells to absorb the surplus: no correction.
+        return counts  # the filled cells cannot absorb the surplus
     return counts + whole

@@ -1,4 +1,4 @@
-"""Multiplicative weights over all cells of a domain, or over updated elements of any universe."""
+"""Multiplicative weights over the cells of a domain, or over updated elements of any universe."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class DenseWeights:
         self.weights /= self.weights.sum()
 
 
-# If the running total leaves these limits, it is summed again, long before it is imprecise.
+# If the running total is outside these limits, the weights are summed again, long before the total
+# becomes imprecise.
 _LEAST, _MOST = 2.0**-20, 2.0**200
 
 
