@@ -40,7 +40,8 @@ class PlanningJob:
         guarantee: the privacy guarantee.
         num_records: N >= 1; a guess if the number is private. Never compute this guess from the
             records, because the plan reveals the guess.
-        num_records_is_public: must be true under replace-one; if false, a noisy number is paid for.
+        num_records_is_public: must be true under replace-one; if false, some of the budget pays for
+            a noisy number.
         failure_probability: beta, the probability that a bound is wrong, in (0, 1).
         max_error_fraction: in (0, 1]; if given, the plan also states the number of records for
             which the error of every answer is at most this fraction of the records.
@@ -67,7 +68,7 @@ class PlanningJob:
 
     @property
     def num_queries(self) -> int:
-        """The number of answers: cells of marginals, or linear queries."""
+        """The number of answers: the number of cells of the marginals, or of linear queries."""
         if isinstance(self.workload, Workload):
             return self.workload.num_cells()
         return len(self.workload)
@@ -102,13 +103,13 @@ class SparsePlanningJob:
 
     Args:
         guarantee: the privacy guarantee.
-        profile: the numbers of records and distinct keys, and the largest count of a key; guesses
-            if these numbers are private: then never compute them from the records.
+        profile: the numbers of records and distinct keys, and the largest count of a key. If these
+            numbers are private, give guesses, and never compute the guesses from the records.
         max_sparsity: m, the largest number of keys in a query.
-        max_size: the largest number of numbers in an artifact.
-        num_questions: K, the number of different queries for which one bound is valid at once. With
-            None, bounds are for one query, and mechanisms that answer queries one at a time are not
-            planned.
+        max_size: the largest number of stored numbers in a release.
+        num_questions: K, the number of different queries for which one bound is valid together.
+            With None, a bound is for one query, and mechanisms that answer queries one at a time
+            are not planned.
         num_records_is_public: must be true under replace-one.
         failure_probability: beta, the probability that a bound is wrong, in (0, 1).
     """
@@ -133,7 +134,7 @@ class SparsePlanningJob:
 
     @property
     def num_bounded(self) -> int:
-        """The number of queries for which a bound is valid at once; 1 by default."""
+        """The number of queries for which a bound is valid together; 1 by default."""
         return self.num_questions or 1
 
     def to_json(self) -> dict[str, Any]:
@@ -153,13 +154,14 @@ class SparsePlanningJob:
 class Option:
     """The plan of one mechanism for a job: predicted errors and resources.
 
-    ``mechanism``: the name of the mechanism for programs, unless ``parameters`` has another name.
+    ``mechanism``: the mechanism's name for programs, unless ``parameters`` contain another name.
     ``program``: the pipeline program that runs the mechanism; None if there is no such program.
     ``refusal``: the reason why the mechanism cannot do the job; None if it can.
     ``expected_error``: the root mean squared error of an answer, averaged over the workload by the
     workload's weights, in records; None if the error depends on the data. For a synthetic database
-    this is the error of the unbiased noisy tables; if many cells are empty, the fit lowers it.
-    ``bound``: a bound on the errors of all answers at once; None if no bound is proved.
+    this is the error of the unbiased noisy tables; if many cells are empty, the fit's error is
+    smaller.
+    ``bound``: a bound on the errors of all answers together; None if no bound is proved.
     ``records_needed``: the number of records that, by the bound, the job's ``max_error_fraction``
     needs; None if the job has no such fraction or if no number is enough.
     ``resources``: memory and time; None if the mechanism cannot do the job.
@@ -191,8 +193,8 @@ class Option:
     def rank(self) -> tuple[bool, float, float, bool]:
         """The sort key: feasible options first, then by expected error, then by bound.
 
-        An unknown expected error is replaced by the bound, which is never smaller. Of two equal
-        options, the one that a program can run comes first.
+        An unknown expected error is replaced by the bound, which is never smaller. If two options
+        are equal, an option that a program can run comes first.
         """
         bound = math.inf if self.bound is None or self.bound.vacuous else self.bound.max_error
         expected = bound if self.expected_error is None else self.expected_error

@@ -29,7 +29,7 @@ from beam_dp.theorems.noise import intervals_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 _Ends = NDArray[np.int64]
-# The largest query matrix (queries times cells) for which small databases are planned.
+# The largest query matrix, in queries times cells, for which small databases are planned.
 MAX_MATRIX_VALUES = 2**22
 
 
@@ -104,7 +104,7 @@ def small_db_option(job: PlanningJob) -> Option:
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
     if plan.bound is not None:
-        # For intervals, a small database needs fewer records than the theorem says.
+        # For intervals, a small database needs fewer records than the theorem states.
         bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
     note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
@@ -157,7 +157,7 @@ def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
         refusal = "answers linear queries; this job asks for marginals"
         return dataclasses.replace(option, refusal=refusal)
     try:
-        # The program answers a repeated query only once.
+        # The program answers repeated queries only once.
         workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
         plan = plan_workload_answers(
             workload, job.guarantee, job.given_num_records, distribution, job.failure_probability

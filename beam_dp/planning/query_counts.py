@@ -100,8 +100,8 @@ class QueryCount:
 def count_queries(job: QueryCountJob) -> list[QueryCount]:
     """Returns the number of queries that each mechanism can answer, the largest number first.
 
-    A mechanism may answer more queries than its theorem guarantees. A number may also be out of
-    reach for a machine: drawing a small database is slow.
+    A mechanism may answer more queries than its theorem guarantees. For a small database the number
+    may be larger than a machine can handle, because the draw is slow.
     """
     found = [
         _counted(job, name, calibration, count)

@@ -50,12 +50,12 @@ class Ranking:
 def rank_mechanisms(job: PlanningJob) -> Ranking:
     """Returns an option per mechanism and calibration for a job, best first.
 
-    Reads no data and spends nothing: everything follows from the job, which must be public. Options
-    are sorted by expected error. If the expected error depends on the data, it is replaced by the
-    bound on the largest error, so the mechanism may do better than its rank.
+    Reads no data and spends no budget: the ranking follows from the job, which must be public.
+    Options are sorted by expected error. If the expected error depends on the data, the bound on
+    the largest error is used instead, so the mechanism may do better than its rank.
 
-    Cost: seconds; grows with the marginals of a workload, or with cells times queries, up to the
-    limit of 2^22 for small databases.
+    Cost: seconds; the time grows with the number of marginals in the workload, or with cells times
+    queries, up to the limit of 2^22 for small databases.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -74,8 +74,8 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
 def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
     """Returns an option per mechanism for sparse queries, best first.
 
-    Reads no data and spends nothing: everything follows from the job, which must be public. Errors
-    of releases come from ``plan_sparse_release``. Without a ledger,
+    Reads no data and spends no budget: the ranking follows from the job, which must be public. The
+    errors of releases come from ``plan_sparse_release``. Without a ledger,
     ``release_projection --mechanism auto`` chooses the best option of this ranking.
 
     Example:
@@ -122,8 +122,8 @@ class WindowsOption:
     """One way to measure the windows of a horizon, with the resulting errors.
 
     ``block``: the number of windows in a block; None if no blocks are measured.
-    ``errors``: per question, asked as early as possible: the root mean squared error of a cell,
-    averaged over the workload and the horizon, in records.
+    ``errors``: for each question, the root mean squared error of a cell, in records, averaged over
+    the workload and the horizon, if the question is asked as early as possible.
     """
 
     strategy: choices.Strategy
@@ -151,7 +151,7 @@ def rank_window_strategies(
     block: int = choices.DEFAULT_BLOCK,
     allow_large_delta: bool = False,
 ) -> list[WindowsOption]:
-    """Returns all ways to measure windows, the best for the questions first; reads no data.
+    """Returns all ways to measure windows, best for the questions first. Reads no data.
 
     Arguments and errors: see ``plan_window_tables``. ``auto`` compares both distributions, and
     the divisors of the horizon are compared in addition to ``block``.

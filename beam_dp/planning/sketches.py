@@ -34,7 +34,7 @@ _NAMES = (
     "hybrid",
 )
 _ROWS = (1, 3, 5, 7)
-# Even the smallest shares suffice to remove the few heaviest keys from a sketch.
+# Even the smallest share is enough to remove the few heaviest keys from a sketch.
 _HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _LEAST_WIDTH = 64
 _NUMBERS_A_KEY = 2  # a histogram stores an element and a count per key
@@ -67,13 +67,13 @@ def plan_sparse_release(
     sparsity: int | None = None,
     is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
 ) -> list[SparseChoice]:
-    """Returns the mechanisms that fit ``max_size``, best first.
+    """Returns the mechanisms whose releases fit ``max_size``, best first.
 
     Compare the error of the first mechanism with ``error_of_nothing``: for queries about few
-    elements with few records, the answer 0 can be the best.
+    elements with few records, always answering 0 may be more accurate than any mechanism.
 
-    ``profile``: public assumptions about the keys, in weight.
-    ``max_size``: the largest number of numbers in an artifact, at least 64.
+    ``profile``: public assumptions about the keys; counts are weights.
+    ``max_size``: the largest number of stored numbers in a release, at least 64.
     ``sparsity``: the sparsity of queries for which errors are minimised; default ``max_sparsity``.
     """
     check_is("guarantee", guarantee, Guarantee)
@@ -119,7 +119,7 @@ def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
 def _candidates(
     guarantee: Guarantee, profile: errors.KeyProfile, max_size: int, max_weight: int
 ) -> Iterator[tuple[SparseMechanism, int]]:
-    """Yields mechanisms that fit the size, with the expected size of the histogram."""
+    """Yields mechanisms whose releases fit the size, with the expected size of the histogram."""
     for rows in _ROWS:
         yield mechanisms.CountSketch(max_size // rows * rows, rows), 0
     if guarantee.delta == 0:

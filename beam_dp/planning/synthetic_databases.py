@@ -31,7 +31,7 @@ from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
-# A longer workload string is replaced by a placeholder in command lines.
+# In command lines, a placeholder replaces a workload string longer than this.
 _MAX_SPECIFICATION = 2000
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
@@ -106,8 +106,8 @@ def selected_tables_theorem(plan: SelectionPlan, failure_probability: float) -> 
 
     Accuracy: with probability 1 - beta no cell of any measured pair or of any attribute is off by
     more than the bound, whichever pairs the data and noise select: ``chosen_noise_bound``, with the
-    noise for the case that all pairs are selected. In advance no bound is known for the remaining
-    pairs; their noisy scores bound their errors.
+    noise for the case that all pairs are selected. For the remaining pairs no bound is known in
+    advance; the noisy score of such a pair bounds its error.
 
     Reference: Scheffe (1959), section 3.5; Chernoff's bound.
     """
@@ -138,7 +138,7 @@ def _union_bound(
 
 
 def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
-    """Completes an option from the plan of a mechanism that selects marginals to measure."""
+    """Completes an option with the plan of a mechanism that selects the marginals to measure."""
     if isinstance(job.workload, LinearWorkload):
         return dataclasses.replace(option, refusal="selects marginals; answers no linear queries")
     return dataclasses.replace(
@@ -233,7 +233,7 @@ def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
 
 
 def covering_marginals(queries: LinearWorkload) -> Workload:
-    """Returns the marginals that the queries sum cells of, weighted by their number of queries."""
+    """Returns marginals whose cells sum to the queries, each weighted by its number of queries."""
     if queries.explicit:
         condition = "must not have explicit values: a release answers only sums of marginal cells"
         raise InputError("workload", "explicit values", condition)

@@ -18,7 +18,7 @@ from beam_dp.privacy.guarantee import MAX_EPSILON
 _STEPS = 9000
 _FIRST_DECADE = -6
 _LAST = 12 * _STEPS  # the step of epsilon 1e6
-# The first steps guess from an error that decays like 1 / epsilon; later steps use bisection.
+# The number of steps that assume an error proportional to 1 / epsilon; later steps use bisection.
 _GUESSES = 8
 
 OptionT = TypeVar("OptionT")
@@ -29,7 +29,7 @@ class Least(Generic[OptionT]):
     """The least epsilon with which a mechanism meets an error target.
 
     ``epsilon``: a number with four significant digits; None if even 1e6 is not enough.
-    ``option``: the option at this epsilon; if it is None, the option with the least error.
+    ``option``: the option at this epsilon; if ``epsilon`` is None, the option with the least error.
     """
 
     epsilon: float | None
@@ -47,10 +47,10 @@ def least_epsilon(
 ) -> Least[OptionT]:
     """Returns the least epsilon with four significant digits that meets an error target.
 
-    The returned option was planned with exactly this epsilon and meets the target; an option with
-    the next smaller epsilon was planned too, and misses the target. If the error never grows with
-    epsilon, this epsilon is the least of all. ``error_of`` returns infinity for an option that is
-    refused or whose error is unknown.
+    The returned option was planned with exactly this epsilon and meets the target; the option with
+    the next smaller epsilon was planned, too, and misses the target. If the error never grows with
+    epsilon, no smaller epsilon meets the target. ``error_of`` returns infinity for an option that
+    is refused or whose error is unknown.
     """
     planned = functools.cache(lambda step: plan(_epsilon(step)))
 
@@ -98,8 +98,9 @@ def _guess(step: int, ratio: float) -> int:
 class Target:
     """The largest acceptable error, in records, finite and > 0.
 
-    With ``of_bound`` the target is for the bound on all answers at once, which fails with the job's
-    failure probability; otherwise for the root mean squared error of an answer over the workload.
+    With ``of_bound`` the target limits the bound on the errors of all answers together, which fails
+    with the job's failure probability. Otherwise the target limits the root mean squared error of
+    an answer, averaged over the workload.
     """
 
     error: float
@@ -123,7 +124,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class TargetRanking:
-    """Mechanisms that meet an error target, least epsilon first; ``beyond`` miss the target."""
+    """Mechanisms that meet an error target, least epsilon first; those in ``beyond`` miss it."""
 
     job: PlanningJob | SparsePlanningJob
     target: Target
@@ -152,7 +153,7 @@ class TargetRanking:
 
 
 def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> TargetRanking:
-    """Returns, per mechanism, the least epsilon that meets an error target; reads no data.
+    """Returns, per mechanism, the least epsilon that meets an error target. Reads no data.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -190,9 +191,11 @@ def rank_windows_for_target(
 ) -> list[Least[WindowsOption]]:
     """Returns, per strategy to measure windows, the least epsilon that meets an error target.
 
-    The error is the largest error of the questions, each asked as early as possible, with the noise
-    and blocks that are best for all questions together, as in a release with the strategy. ``rank``
-    returns the options of ``rank_window_strategies`` at an epsilon; the least epsilon is first.
+    The error is the largest error of the questions, if every question is asked as early as
+    possible. Noise and blocks are the best for all questions together, as in a release with the
+    strategy. Strategies are sorted by epsilon, smallest first.
+
+    ``rank``: returns the options of ``rank_window_strategies`` at an epsilon.
     """
 
     @functools.cache
@@ -202,7 +205,7 @@ def rank_windows_for_target(
         except InputError:
             if epsilon == 1:
                 raise
-            return {}  # noise for this epsilon cannot be drawn
+            return {}  # the noise for this epsilon cannot be drawn
         return {option.strategy: option for option in reversed(options)}
 
     found: list[Least[WindowsOption | None]] = [

@@ -1,6 +1,6 @@
 """Audits of differential privacy, for the mechanisms of this package and for your own mechanisms.
 
-There are three audits, and each audit finds faults that the other two cannot find:
+There are three audits, and each audit finds faults that the other two audits cannot find:
 
 * ``audit_law`` compares exact output distributions on all neighbours over a tiny universe. It
   refutes a wrong calibration, but doesn't test the code that draws.
@@ -8,8 +8,8 @@ There are three audits, and each audit finds faults that the other two cannot fi
 * ``audit_black_box`` runs a mechanism on two neighbouring data sets. It bounds epsilon from below
   for any code, and also fails if the lower bound is smaller than expected.
 
-An audit can refute a guarantee but never proves a guarantee. Break your mechanism on purpose, for
-example halve its noise, and check that the audits fail.
+An audit can refute a guarantee but can never prove a guarantee. Break your mechanism on purpose
+(for example, halve its noise) and check that the audits fail.
 
 Example: a histogram over a declared universe, and a histogram that leaves out empty cells.
     >>> from beam_dp import Guarantee
@@ -101,9 +101,9 @@ def neighbouring_units(
 ) -> Iterator[tuple[tuple[R, ...], tuple[R, ...]]]:
     """Yields all unordered pairs of one unit's records in two neighbouring data sets.
 
-    Under add-or-remove-one the unit is in exactly one of both data sets. Under replace-one the unit
-    has different records in both data sets. As records may be missing or outside the domain, either
-    side may be empty.
+    Under add-or-remove-one, the unit is in exactly one of the two data sets. Under replace-one, the
+    unit has different records in the two data sets; records may be missing or outside the domain,
+    so the unit's records in either data set may be empty.
 
     ``most``: the largest number of records of a unit, >= 1.
 
@@ -159,7 +159,8 @@ def audit_law(
         for one, other in neighbouring_units(records, guarantee.neighboring, most):
             first, second = of(others + one), of(others + other)
             ratio = largest_log_ratio(first, second)
-            # If the ratio is exactly epsilon, rounding would report a delta of about 1e-16.
+            # Without this, rounding would give a delta of about 1e-16 if the ratio is exactly
+            # epsilon.
             within = ratio <= guarantee.epsilon * (1 + _RELATIVE)
             excess = 0.0 if within else hockey_stick(first, second, guarantee.epsilon)
             epsilon, delta = max(epsilon, ratio), max(delta, excess)
@@ -171,7 +172,7 @@ def audit_law(
     return ExactAudit(guarantee, epsilon, delta, pair, num_pairs)
 
 
-# Outcomes with a smaller expected count share one cell of the test: with small cells, Pearson's
+# Outcomes with a smaller expected count share one cell of the test: if cells are small, Pearson's
 # statistic has a longer tail than the chi-square distribution. The worst law has two outcomes. By
 # the exact binomial distribution, a test at 1e-6 rejects this law with 2.1 times this probability
 # if all cells have an expected count >= 200, 5.2 times for >= 50, and 29 times for >= 10.
@@ -219,7 +220,7 @@ def audit_sampler(
     if enough < len(known):
         rest = max(enough, 1)
         if expected[rest:].sum() < least:
-            rest -= 1  # the shared cell is still too small: add the rarest remaining outcome
+            rest -= 1  # the shared cell is still too small: add the next rarest outcome
         expected = np.append(expected[:rest], expected[rest:].sum())
         observed = np.append(observed[:rest], observed[rest:].sum())
     if len(expected) < 2 and not impossible:
@@ -229,9 +230,9 @@ def audit_sampler(
     return SamplerAudit(statistic, float(stats.chi2.isf(false_alarm, freedoms)), freedoms)
 
 
-# Noise beyond this many scales has a probability below 1e-20 and is ignored.
+# Noise beyond this number of scales has a probability below 1e-20 and is ignored.
 _REACH = 48.0
-_LARGEST_EXPONENT = 700.0  # exp of this is a finite double
+_LARGEST_EXPONENT = 700.0  # exp of this number is a finite double
 
 
 def largest_log_ratio(first: Law, second: Law) -> float:
@@ -255,9 +256,10 @@ def largest_log_ratio(first: Law, second: Law) -> float:
 
 
 def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
-    """Returns the least delta for two output laws and an epsilon, the larger of both directions.
+    """Returns the least delta of (epsilon, delta)-privacy for two output laws, in both directions.
 
-    The result is the maximum over events of P(event) - exp(epsilon) Q(event), in [0, 1].
+    The result is the maximum over events and over both orders of the laws P and Q of
+    P(event) - exp(epsilon) Q(event), in [0, 1].
 
     Example:
         >>> hockey_stick({0: 0.75, 1: 0.25}, {0: 0.25, 1: 0.75}, 0.0)
@@ -342,7 +344,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
 def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
     """Returns the law of the argmax of integer scores with one-sided geometric noise.
 
-    Of equal sums the first wins.
+    If two sums are equal, the first sum wins.
 
     ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
@@ -390,7 +392,7 @@ def geometric_noisy_top(
     """Returns the law of the top integer scores with one-sided geometric noise, largest first.
 
     ``scores``: the exact integer scores, at most a handful.
-    ``number``: the number of scores in the result, >= 1; of equal sums the first comes first.
+    ``number``: the number of scores in the result, >= 1; equal sums keep their order.
     ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
 
     Example:
@@ -403,7 +405,7 @@ def geometric_noisy_top(
     mass = np.where(gaps >= 0, -np.expm1(-1 / scale) * np.exp(-np.maximum(gaps, 0) / scale), 0.0)
 
     def up_to(weights: NDArray[np.float64], includes: bool) -> NDArray[np.float64]:
-        """Returns, per value, the total weight of smaller values, or of values up to this one."""
+        """Returns the total weight up to each value, with or without the value itself."""
         sums = np.cumsum(weights)
         return sums if includes else sums - weights
 

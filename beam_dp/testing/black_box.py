@@ -15,7 +15,7 @@ from scipy import stats
 FALSE_ALARM = 1e-6
 # An audit is blind if its bound is below this fraction of the predicted bound.
 POWER = 0.8
-# With this level, a pilot with a quarter of the runs ranks events about as an audit at 1e-6 does.
+# At this level, a pilot with a quarter of the runs ranks events about as well as an audit at 1e-6.
 _PILOT_ALARM = 0.02
 
 # The probability of each outcome; the probabilities sum to 1, up to rounding.
@@ -26,7 +26,7 @@ Score = Callable[[Any], float]
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A set of outcomes that is likelier on the first data set, or on the second if reversed."""
+    """A set of outcomes that is likelier on the first data set, or if reversed, on the second."""
 
     is_in: Callable[[Any], bool]
     is_reversed: bool
@@ -42,8 +42,8 @@ class ForeseenEvent:
 
     ``likelier``: the event's probability on the data set that makes the event likelier.
     ``other``: the event's probability on the other data set.
-    ``predicted``: the expected bound if the probabilities are only estimates, allowing for their
-    errors; None to compute the expected bound from the probabilities.
+    ``predicted``: the expected bound, with an allowance for errors if the probabilities are only
+    estimates; None to compute the expected bound from the probabilities.
     """
 
     event: Event
@@ -58,7 +58,7 @@ class BlackBoxAudit:
 
     ``lower_bound``: epsilon is at least this, except with the probability of a false alarm.
     ``predicted``: the lower bound expected from the exact law for this number of runs; None without
-    a prediction, in which case the power of the audit is unknown.
+    a prediction: the power of the audit is then unknown.
     ``limit``: the largest bound that the exact law allows for the used event; None without a law.
     ``blind_by_chance``: an upper bound on the probability that ``is_blind`` is true for a mechanism
     that follows its law; None without a prediction.
@@ -86,7 +86,7 @@ class BlackBoxAudit:
 
     @property
     def is_off_its_law(self) -> bool:
-        """Whether the mechanism leaks more than its law allows, even if less than claimed."""
+        """Whether the mechanism leaks more than its law allows, even if less than it claims."""
         return self.limit is not None and self.lower_bound > self.limit
 
     @property
@@ -102,7 +102,7 @@ def epsilon_lower_bound(
     delta: float = 0.0,
     false_alarm: float = FALSE_ALARM,
 ) -> NDArray[np.float64]:
-    """Returns a lower bound on epsilon, from the number of times an event occurred on each side.
+    """Returns a lower bound on epsilon from the counts of an event on two neighbouring data sets.
 
     The bound is true with probability at least ``1 - false_alarm``: the event's probability on each
     data set gets a Clopper-Pearson bound at half of ``false_alarm``. The result is
@@ -169,16 +169,16 @@ def audit_black_box(
     One event is chosen from separate pilot runs. If the laws are known, a second event is chosen
     from the laws, so that its bound does not depend on the luck of a pilot. The result is the
     larger of both bounds; each event gets half of ``false_alarm``. A correct mechanism is refuted
-    with probability at most ``false_alarm``. An audit without findings proves nothing unless it
-    could have found something: give the exact laws, or an event and its probabilities, and
-    ``is_blind`` shows whether the bound is at most 0.8 of the predicted bound.
+    with probability at most ``false_alarm``. An audit that finds no leak proves nothing unless the
+    audit could have found a leak. To check this, give the exact laws, or an event and its
+    probabilities: ``is_blind`` then shows whether the bound is at most 0.8 of the predicted bound.
 
     ``first``: runs the mechanism a number of times on the first data set and returns the outcomes.
     Outcomes must be hashable unless there is a score.
     ``second``: runs the mechanism on a neighbouring data set.
     ``epsilon``: the epsilon of the guarantee, > 0.
     ``delta``: the delta of the guarantee, in [0, 1).
-    ``pilot_runs``: the number of runs for choosing the event; by default a quarter of ``runs``.
+    ``pilot_runs``: the number of runs for choosing an event; by default a quarter of ``runs``.
     ``score``: a function of an outcome; events are then thresholds of the score. The best score is
     the log-likelihood ratio of the two exact laws.
     ``laws``: the exact laws of the outcome on both data sets.
@@ -233,7 +233,7 @@ def _bound_by(
 def _foresee(
     laws: tuple[Law, Law], runs: int, delta: float, score: Score | None, false_alarm: float
 ) -> ForeseenEvent:
-    """Returns the event with the largest bound if outcomes are as frequent as the laws say."""
+    """Returns the event with the largest bound if outcomes occur as often as the laws predict."""
     first, second = ({x: runs * p for x, p in law.items()} for law in laws)
     event = _best(first, second, runs, delta, score, false_alarm)
     return ForeseenEvent(event, *_probabilities(laws, event))
@@ -242,10 +242,11 @@ def _foresee(
 def _probability_of_at_most(
     bound: float, foreseen: ForeseenEvent, runs: int, delta: float, false_alarm: float
 ) -> float:
-    """Returns the probability that the bound from a foreseen event is at most ``bound``, to 1e-20.
+    """Returns the probability, to 1e-20, that a foreseen event gives a bound of at most ``bound``.
 
-    Both numbers of hits are binomial. For each number of hits on the other side, the bound grows
-    with the hits on the likelier side, so exceeding ``bound`` needs some least number of hits.
+    The numbers of hits on both data sets are binomial. For a fixed number of hits on the other data
+    set, the lower bound grows with the hits on the likelier data set, so the lower bound exceeds
+    ``bound`` from some number of hits on.
     """
     first, second = (_likely_hits(runs, p) for p in (foreseen.likelier, foreseen.other))
     low, high = _enclosed(first, second, runs, false_alarm / 2)
@@ -297,7 +298,8 @@ def _best(
         ranks = np.array([score(outcome) for outcome in outcomes], np.float64)
     found: list[tuple[float, bool, float]] = []
     for is_reversed in (False, True):
-        # Ranked from likely on the first data set to likely on the second, or in reverse.
+        # Outcomes are ranked from likely on the first data set to likely on the second data set, or
+        # in reverse order.
         by_rank, last = _cumulated(ranks if is_reversed else -ranks, weights)
         likelier, other = by_rank[::-1] if is_reversed else by_rank
         bounds = epsilon_lower_bound(
@@ -318,7 +320,7 @@ def _best(
 def _cumulated(
     ranks: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the cumulative frequency of outcomes up to each rank on each side, and the ranks."""
+    """Returns the cumulative frequencies up to each rank, on each data set, and the ranks."""
     order = np.argsort(ranks, kind="stable")
     summed = np.cumsum(weights[:, order], axis=1)
     ordered = ranks[order]
