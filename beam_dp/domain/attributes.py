@@ -371,7 +371,7 @@ class BooleanAttribute(ListedAttribute):
 
     @property
     def num_levels(self) -> int:
-        """Two: false, true."""
+        """Two levels: false and true."""
         return 2
 
     @property

@@ -36,7 +36,7 @@ class TimeAttribute(BinnedAttribute):
 
     @property
     def has_zone(self) -> bool:
-        """Whether the edges, and so the values read, are times with a zone; else local times."""
+        """Whether the edges and the values read are times with a zone, rather than local times."""
         return getattr(self.edges[0], "tzinfo", None) is not None
 
     @abstractmethod

@@ -215,7 +215,7 @@ def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
 
 
 def _at(source: str, error: InputError) -> InputError:
-    """Returns an error with the same message that names the domain file."""
+    """Returns the same error, with the domain file as the refused argument."""
     return InputError("domain", source, f"{error.name} = {shown(error.value)}: {error.condition}")
 
 

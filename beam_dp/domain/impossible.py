@@ -210,7 +210,7 @@ def _union(ranges: Sequence[Range]) -> tuple[Range, ...]:
 
 
 class LevelReader:
-    """Reads the levels of one attribute, written by a user as for ``read_combinations``."""
+    """Reads levels of one attribute in the form that ``read_combinations`` accepts."""
 
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute

@@ -40,7 +40,7 @@ def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
 
 
 def integer_of(text: bytes) -> int | float | None:
-    """Returns the integer in a string such as ``5.0``; infinity if too large; else None."""
+    """Returns the integer in a string such as ``5.0``, or infinity if too large; None otherwise."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None

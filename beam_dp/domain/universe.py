@@ -115,7 +115,7 @@ class Domain:
 
     @cached_property
     def groups(self) -> tuple[Domain, ...]:
-        """Consecutive attributes split into domains of at most 2^62 cells each."""
+        """Domains of consecutive attributes, each domain with at most 2^62 cells."""
         runs: list[list[Attribute]] = []
         num_cells = MAX_INDEXED_CELLS + 1
         for attribute in self.attributes:
@@ -200,7 +200,7 @@ class Domain:
     def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
         """Yields, for each of ``groups``, the cells of records, given as for ``cell_index``.
 
-        A record of a domain of any size becomes a few integers, in lexicographic order.
+        A record of a domain of any size becomes a few integers, which sort in the order of cells.
         """
         if len(codes) != self.num_attributes:
             raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")

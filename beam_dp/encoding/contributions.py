@@ -272,7 +272,7 @@ def _lowest_of_each(
         number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
         more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
         if kinds.size == most:
-            # On equal hashes, the records found so far rank first, because their kinds are earlier.
+            # On equal hashes, records found before rank first, because their kinds are earlier.
             lower = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
             more, more_ranks = more[lower], more_ranks[lower]
         kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))

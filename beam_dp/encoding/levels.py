@@ -71,7 +71,7 @@ class Levels(ABC):
         return self.integers(values.view(np.uint8))
 
     def nothing(self, length: int) -> Coded:
-        """Returns the result for values that never have a level: all are outside."""
+        """Returns the result for values that never have a level: all values are outside."""
         return Coded(np.zeros(length, self.dtype), np.ones(length, np.bool_))
 
     def _narrow(self, codes: NDArray[Any]) -> Coded:
@@ -142,7 +142,7 @@ class IntegerLevels(Levels):
         coded = self._whole_floats(values)
         if not self._clips:
             return coded
-        # A float of this size is whole or infinite.
+        # A float whose magnitude is at least 2^63 is whole or infinite.
         finite = np.isfinite(values)
         return self._to_ends(coded, finite & (values < -(2.0**63)), finite & (values >= 2.0**63))
 

@@ -96,7 +96,7 @@ class WindowBatch:
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:
-    """Returns the records outside the domain; the cell is the first attribute without a level.
+    """Returns the records outside the domain, with the first attribute without a level as the cell.
 
     If all attributes have levels but the record matches an impossible combination, the cell is the
     number of attributes.
@@ -164,7 +164,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
 
 
 def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
-    """Returns the first column with this name, or nulls if there is none."""
+    """Returns the first column with this name, or nulls if the column is missing."""
     import pyarrow as pa
 
     places = batch.schema.get_all_field_indices(name)

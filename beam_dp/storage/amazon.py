@@ -78,7 +78,7 @@ class AmazonBucket:
             raise OSError(errno.EOPNOTSUPP, "this service ignores the conditions of writes")
 
     def create(self, name: str) -> str | None:
-        """Creates an object without a file; returns its version, or None if the object exists."""
+        """Creates an object without a file's content; returns its version, or None if it exists."""
         # Two objects of one name must have different contents. The first object is deleted before
         # the second is created, so the second is from a different process or has a later time.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
@@ -92,7 +92,7 @@ class AmazonBucket:
         self._put(name, data)
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Overwrites an object if it has this version; returns the new version, or else None."""
+        """Overwrites an object only if it has ``version``; returns the new version or None."""
         return self._put(name, data, IfMatch=version)
 
     def copy(self, source: str, target: str) -> None:

@@ -27,7 +27,7 @@ from beam_dp.errors import InputError
 from beam_dp.storage.store import DRAFT_PREFIX, FREE, TRIAL, PayloadFile, Store, check_size
 
 _COMMIT = "commit"
-# Names of drafts and files are appended; the services allow object names of 1,024 bytes.
+# Object names have at most 1,024 bytes, including the names of drafts and files.
 _MAX_FOLDER_BYTES = 800
 
 
@@ -48,7 +48,7 @@ class FoundObject(NamedTuple):
 
 
 class Bucket(Protocol):
-    """Objects by name; an object exists completely or not at all.
+    """A set of named objects; an object exists completely or not at all.
 
     Every call sees the effects of all earlier calls, in any process. A version is a string that is
     unique to one content of an object name. Failures raise OSError, or FileNotFoundError if an
@@ -62,13 +62,13 @@ class Bucket(Protocol):
         """
 
     def create(self, name: str) -> str | None:
-        """Creates an object without a file; returns its version, or None if the object exists."""
+        """Creates an object without a file's content; returns its version, or None if it exists."""
 
     def write(self, name: str, data: bytes) -> None:
         """Writes an object, whether it exists or not."""
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Overwrites an object if it has this version; returns the new version, or else None."""
+        """Overwrites an object only if it has ``version``; returns the new version or None."""
 
     def copy(self, source: str, target: str) -> None:
         """Copies an object, whether the target exists or not."""

@@ -81,7 +81,7 @@ class GoogleBucket:
             _upload(self._bucket().blob(name), data)
 
     def replace(self, name: str, version: str, data: bytes) -> str | None:
-        """Overwrites an object if it has this version; returns the new version, or else None."""
+        """Overwrites an object only if it has ``version``; returns the new version or None."""
         try:
             with _errors():
                 blob = self._bucket().blob(name)

@@ -112,7 +112,8 @@ def check_size(num_bytes: int, promised: int | None) -> None:
 
 
 _WITHDRAWN = "~"  # a character that tempfile never uses in names
-# Binary mode, no symbolic links, no waiting for a writer; some systems lack some of these flags.
+# Open in binary mode, without following symbolic links or waiting for a writer, and close in child
+# processes. Some systems lack some of these flags.
 _READING = os.O_RDONLY
 for _flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
     _READING |= getattr(os, _flag, 0)

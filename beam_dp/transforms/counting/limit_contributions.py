@@ -245,7 +245,7 @@ class LimitKeys(beam.PTransform):
 
 
 class _ClippedKeyWords(KeyWords):
-    """Weighted elements, limited by the norm of each unit's sketch."""
+    """Weighted elements; limits the norm of each unit's sketch when it reads elements back."""
 
     def __init__(self, signs: BlockSigns, row_width: int, max_squared_norm: int) -> None:
         self.signs = signs

@@ -218,7 +218,7 @@ class ReleaseIntervals(ReleasePlannedIntervals):
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
-    the same shape as any other.
+    the same shape as any other input.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class ReleaseProjection(beam.PTransform):
     Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
 
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
-    the same shape as any other.
+    the same shape as any other input.
     """
 
     def __init__(

@@ -239,10 +239,10 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def _all_plain(block: bytes) -> bool:
-    """Returns whether quotes only surround fields in all lines, as in most blocks."""
+    """Returns whether quotes in all lines only surround whole fields; true for most blocks."""
     start = 0
     while start < len(block):
-        # Pieces are small, so that the masks, which are several times larger, stay in the cache.
+        # Short parts, so that the masks, which are several times larger, stay in the cache.
         stop = block.find(b"\n", start + _PIECE_BYTES) + 1 or len(block)
         if not _only_surrounds(np.frombuffer(block, np.uint8, stop - start, start)):
             return False

@@ -47,7 +47,7 @@ class ReadArrivals(read.ReadRecords):
         horizon: the horizon; reading ends when its last window has closed.
         file_format: as for ``ReadRecords``; required if there is no file yet and the pattern has
             no extension.
-        poll: the interval between looks for new files, as seconds or a string such as ``30s``.
+        poll: the interval between listings of the folder, as seconds or a string such as ``30s``.
         settle: the longest time between a file's modification and its appearance, as seconds or
             a string; >= 0.
         replay: whether to read the files present now, as a bounded collection with the same tables.

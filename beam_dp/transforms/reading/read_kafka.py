@@ -185,7 +185,7 @@ def _checked_partitions(source: _Topic) -> int:
 
 
 class _WholeTracker(OffsetRestrictionTracker):
-    """Returns the whole remainder to the runner; never splits it, because it has no end."""
+    """Returns the whole remainder to the runner, unsplit, because a partition has no end."""
 
     def try_split(self, fraction_of_remainder: float) -> Any:
         return super().try_split(0) if fraction_of_remainder == 0 else None
@@ -278,7 +278,7 @@ class _ReadPartition(beam.DoFn):
         )
 
     def _is_over(self, seconds: float) -> bool:
-        """Returns whether all messages that count arrived before this time of the brokers."""
+        """Returns whether messages that arrive after this time come too late to count."""
         return seconds - self.source.settle >= self.source.ends
 
     def _first_offset(self, consumer: Consumer, partition: int) -> int:
