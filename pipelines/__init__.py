@@ -3,8 +3,8 @@
 `beam-dp NAME` runs a program, also in a checkout. The wheel installs this folder as
 `beam_dp.pipelines`, so the modules of this folder import each other relatively.
 
-The first import of Beam logs a warning about optional Google libraries, which installs a handler on
-the root logger. Neither is useful here, so Beam is imported without the warning and the handler.
+The first import of Beam logs a warning about optional Google libraries, and so installs a handler
+on the root logger. This module imports Beam without the warning and the handler.
 """
 
 import logging

@@ -51,10 +51,10 @@ class Job(program.Job):
     plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
     columns: transforms.KeyColumns | None
-    state: Path | None = None  # the folder to save the run to, if any
+    state: Path | None = None  # the folder for the saved run, if there is one
     save_in: Path | None = None  # private folder for the states of all attempts
     resume: Path | None = None
-    payment: Payment | None = None  # the payment for the resumed run, if any
+    payment: Payment | None = None  # the payment for the resumed run, if there is one
     ledger_url: str | None = field(default=None, repr=False)
 
     def add(
@@ -121,7 +121,7 @@ class Job(program.Job):
         return {"resumes": {"ledger_release": token.release_id, "ledger_state": number}}
 
     def run(self, progress: Progress) -> int:
-        """Runs the job; if the run is to be saved, its states go to a private folder first."""
+        """Runs the job. If the run must be saved, a private folder first receives its states."""
         if self.state is None:
             return super().run(progress)
         with private_folder(self.state) as folder:
@@ -137,7 +137,7 @@ class Job(program.Job):
         """Returns the lines of the preview."""
         plan = self.plan
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
-        if isinstance(plan, LinearAnswersPlan):  # its error does not depend on num_records
+        if isinstance(plan, LinearAnswersPlan):  # its error is the same for all num_records
             deviation = f"{short(plan.standard_error)} records"
             facts["error"] = f"{deviation} expected of an answer, root mean squared"
             facts["bound"] = program.bound_text(plan.bound(), plan.failure_probability)
@@ -163,7 +163,7 @@ class Job(program.Job):
         return f"{asked}, from state {number} of {token.release_id}, which was paid for"
 
     def warnings(self) -> list[str]:
-        """Returns warnings about refused queries, and about a useless bound."""
+        """Returns warnings about refused queries and about a useless bound."""
         warnings = [f"--queries: {refusal}" for refusal in self.refusals[:_SHOWN_REFUSALS]]
         if len(self.refusals) > _SHOWN_REFUSALS:
             warnings.append(f"--queries: {len(self.refusals)} lines are refused")
@@ -183,13 +183,13 @@ class Job(program.Job):
 
 
 def _choice_text(plan: TopQueriesPlan) -> str:
-    """Returns how many queries are answered, and a bound on the answers of missed queries."""
+    """Returns the number of answered queries, and a bound on the answers to missed queries."""
     missed = f"nothing larger is missed by more than {short(plan.margin())} records"
     return f"the {plan.top:,} largest of {len(plan.workload):,}, by {plan.choice}: {missed}"
 
 
 def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the bound on the errors of answers, and the number of answers without a bound."""
+    """Returns the error bound of the answers, and the number of answers without a bound."""
     plan, settings = card["plan"], card.get("settings")
     but = f"except with probability {plan['failure_probability']:g}"
     if "margin" in plan:
@@ -244,7 +244,7 @@ def read_payment(
     path: Path, plan: object, ledger: Ledger | None, given: Mapping[str, str]
 ) -> Payment | None:
     """Returns the payment for a saved run, if the run can be resumed; changes nothing."""
-    assert isinstance(plan, PrivateMWPlan)  # --resume applies to no other mechanism
+    assert isinstance(plan, PrivateMWPlan)  # --resume applies only to this mechanism
     try:
         payment = saved_runs.check_private_mw(path, plan)
     except InputError as error:
@@ -280,7 +280,7 @@ def private_folder(state: Path) -> Iterator[Path]:
 
 
 def keep_state(save_in: Path, draw_id: str, state: Path) -> bool:
-    """Moves the state of the released draw to its final place; returns whether this worked."""
+    """Moves the state of the released draw to its final place; returns whether the move worked."""
     try:
         os.rename(save_in / draw_id, state)
     except OSError as error:

@@ -49,7 +49,7 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns the typed values of our flags, and Beam's flags; ``parsed`` if already parsed."""
+    """Returns our flags as typed, and Beam's flags; returns ``parsed`` if it is given."""
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
@@ -59,7 +59,7 @@ def parse(
 def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
     """Refuses flags that Beam does not know, and values that Beam cannot read."""
     beam = _beam_parser()
-    # For argparse a lone "--" ends the flags, so it would hide all arguments after it.
+    # For argparse a lone "--" ends the flags, so "--" would hide all later arguments.
     _, unknown = (None, ["--"]) if "--" in rest else beam.parse_known_args(rest)
     if not unknown:
         return
@@ -79,7 +79,7 @@ def _beam_parser() -> Parser:
     # A method of Beam's own parser, for options that a job template fills in later.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
     for options in pipeline_options.PipelineOptions.__subclasses__():
-        # Further flags exist only after certain modules of Beam were imported.
+        # Some flags exist only after certain modules of Beam are imported.
         if options.__module__ == pipeline_options.__name__:
             options._add_argparse_args(parser)
     return parser
@@ -136,7 +136,7 @@ def read_text(name: str, path: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
     except Exception as error:
-        # Each Beam filesystem raises its own exceptions; for the user all mean the same thing.
+        # Beam's filesystems raise different exceptions, which mean the same thing for the user.
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
 
@@ -172,7 +172,7 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
 
 
 def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
-    """Returns the records to start from, from a release or public files; None if not given."""
+    """Returns the records to start from, of a release or public files; None without such flags."""
     path = given.get("start_from")
     if path is None or format_of(path) is None:
         release = start_release(given, domain)

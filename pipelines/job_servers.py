@@ -52,7 +52,7 @@ JAR_SERVERS = {
 def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> None:
     """Checks the Java and jar for a runner of ``JAR_SERVERS``; fills in Java from JAVA_HOME."""
     if options.view_as(beam_options.PortableOptions).job_endpoint:
-        return  # the job server is already running
+        return  # a job server is already running
     server, given = JAR_SERVERS[runner], options.view_as(beam_options.JobServerOptions)
     spark = options.view_as(beam_options.SparkRunnerOptions)
     if runner == "SparkRunner" and spark.spark_submit_uber_jar:
@@ -70,7 +70,7 @@ def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> No
 
 
 def find_java(launcher: str, runner: str, least: int) -> str:
-    """Returns the program that starts Java; unlike Beam's default, it respects ``JAVA_HOME``."""
+    """Returns the program that starts Java; uses ``JAVA_HOME``, unlike Beam's default."""
     home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
     if home and not is_given:
         launcher = os.path.join(home, "bin", "java")
@@ -82,7 +82,7 @@ def find_java(launcher: str, runner: str, least: int) -> str:
 
 
 def _no_java(launcher: str, least: int) -> str | None:
-    """Returns the reason if a program does not start a new enough Java; None if it does."""
+    """Returns the reason if a program does not start a recent enough Java, otherwise None."""
     if shutil.which(launcher) is None:
         return "is not a program"
     told = ask_program(launcher, "-version")
@@ -95,7 +95,7 @@ def _no_java(launcher: str, least: int) -> str | None:
 
 
 def ask_program(path: str, flag: str) -> tuple[int, str] | None:
-    """Returns the exit code and output of a program; None if it does not start or does not end."""
+    """Returns the exit code and output of a program; None if the program does not start or end."""
     try:
         said = subprocess.run(
             [path, flag],
@@ -110,7 +110,7 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
 
 
 def check_jar(flag: str, jar: str, cache: str | None) -> None:
-    """Refuses a jar that can't be read; fetches a remote one into Beam's cache."""
+    """Refuses a jar that can't be read; fetches a remote jar into Beam's cache."""
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
         raise refused(flag, jar, "must be a file, or an URL")
     try:
@@ -131,7 +131,7 @@ _LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
 def prepare_prism(options: beam_options.PipelineOptions) -> None:
     """Checks that Prism can be started, fills in its path, and silences its log."""
     for name in _LOGGERS:
-        logging.getLogger(name).disabled = True  # Beam sets the level itself
+        logging.getLogger(name).disabled = True  # Beam sets the level of the log itself
     if options.view_as(beam_options.PortableOptions).job_endpoint:
         return  # Prism is already running
     prism = options.view_as(beam_options.PrismRunnerOptions)
@@ -145,7 +145,7 @@ def prepare_prism(options: beam_options.PipelineOptions) -> None:
 
 
 def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
-    """Returns the path of Prism; fetches and unpacks a remote one into Beam's cache."""
+    """Returns the path of Prism; fetches and unpacks a remote file into Beam's cache."""
     condition = f"--prism_location: {location!r} is refused; must be"
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
@@ -221,8 +221,8 @@ def _check_jar_name(jar: str, name: str, given_version: str | None) -> str | Non
 def cancel_job(master: str, job_id: str) -> None:
     """Cancels a job on a cluster, which Beam's job server would leave running.
 
-    ``job_id``: Beam's id: the name of the job on the cluster plus random digits. If several jobs
-    with this name run on the cluster, no job is canceled.
+    ``job_id``: Beam's id, which is the name of the job on the cluster plus random digits. If
+    several jobs with this name run on the cluster, no job is canceled.
     """
     if master.strip() in _EMBEDDED:
         return

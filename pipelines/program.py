@@ -1,8 +1,8 @@
-"""The steps of every program: parse, plan once, build, pay, run, report the end.
+"""The steps of every program: parse, plan once, build, pay, run, and report the result.
 
 A program parses flags into a ``Job``, which defines the release. All checks come before the budget
-is spent, and noise is drawn only afterwards. A failed job has spent its budget all the same,
-because someone may have seen its noise.
+is spent, and noise is drawn only afterwards. A failed job has also spent its budget, because
+someone may have seen the job's noise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .running import is_launched, mark_released, run_main, run_pipeline, stage_p
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """The checked flags of a program, and the plan that is made from the flags once.
+    """The checked flags of a program, and the plan, which is made from the flags only once.
 
     ``input`` is a glob of files, or empty if the records come from another transform.
     ``as_json``: whether ``validate_only`` prints JSON.
@@ -180,7 +180,7 @@ class Job(ABC):
         if not run_pipeline(pipeline, progress, [self.output]):
             return flags.EXIT_JOB_FAILED
         try:
-            # If workers do not share this directory, the message below explains it.
+            # If workers do not share this directory, the message below explains the problem.
             release = read_release(self.output)
         except InputError as error:
             print(f"error: {error}; every worker must see --output", file=sys.stderr)
@@ -202,13 +202,13 @@ class Job(ABC):
         return 0 if is_kept else flags.EXIT_JOB_FAILED
 
     def keep(self, release: Release) -> bool:
-        """Saves results of the job besides its release; returns whether all are saved."""
+        """Saves the job's results other than the release; returns whether this succeeded."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseJob(Job):
-    """A job whose single transform creates the release; used for everything but answers."""
+    """A job whose single transform creates the release; used for all jobs except answers."""
 
     expect_records: int | None = None
 
@@ -298,16 +298,17 @@ def build(job: Job, pipeline: beam.Pipeline, token: Token | None = None) -> None
 
 
 def other_than(release: Release, identity: Mapping[str, Any], token: Token | None) -> str | None:
-    """Returns why the output must contain the release of another job; None if it is this job's.
+    """Returns the reason if the output must contain another job's release, otherwise None.
 
-    Another job may have written to the output first: a late worker of an earlier job, or a job
-    started at the same time. Then the draw of that job was committed, and the draw of this job was
+    A late worker of an earlier job, or a job started at the same time, may have written to the
+    output first. Then the draw of the other job was committed, and the draw of this job was
     discarded. With a ledger, the card names the entry that paid, which belongs to a single job.
     Without a ledger, the guarantees on cards are compared. Two runs of an identical job can't be
     distinguished, except for ``release_projection``, where every run draws a new hash key.
     """
     card = {**(release.read_from or release.card), **release.public_keys()}
-    # A card of answers names the entry next to the plan, other cards among the parameters.
+    # A card of answers names the entry next to the plan; other cards name the entry among the
+    # parameters.
     paid_by = {**card, **card.get("parameters", {})}.get("ledger_release")
     if paid_by != (None if token is None else token.release_id):
         return f"{paid_by or 'no ledger'} paid for it"
@@ -334,12 +335,12 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
 
 
 _SHOWN_WARNINGS = 3
-# Chance hardly explains a larger deviation, in standard errors.
+# Chance hardly explains a deviation of more standard errors.
 _STANDARD_ERRORS = 3
 
 
 def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
-    """Returns the number of records that the user expects; None if not given."""
+    """Returns the number of records that the user expects; None without this flag."""
     text = given.get(EXPECT_RECORDS.name)
     if text is None:
         return None
@@ -351,13 +352,13 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
 
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:
-    """Returns a warning if the noisy number of records is not as expected, otherwise None."""
+    """Returns a warning if the noisy number of records is unexpected, otherwise None."""
     found = release.noisy_number()
     if found is None:
         return None
     number, error = found
     wrong = []
-    # A noisy number that was not above 0 is released as 1.
+    # A noisy number of 0 or less is released as 1.
     if number <= max(_STANDARD_ERRORS * error, 1):
         wrong.append(f"within {_STANDARD_ERRORS} standard errors of 0")
     if expected is not None and not abs(number - expected) <= _STANDARD_ERRORS * error:

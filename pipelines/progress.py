@@ -30,7 +30,7 @@ NUM_LINES = 10
 SECONDS_BETWEEN_TICKS = 30.0
 # Our exceptions, whose messages contain only public parameters and file names.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
-# The estimated times and the counts in progress lines of long steps.
+# The patterns of estimated times and of counts in progress lines of long steps.
 _USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
 _COUNTS = re.compile(r": (\d+) of (\d+)$")
 # The last line of a Python traceback that an engine quotes in its own error.
@@ -40,7 +40,7 @@ _SENT_BACK = re.compile(
 
 
 def is_working() -> str:
-    """Returns the progress line of a running job that reports no counts."""
+    """Returns the progress line of a running job that does not report counts."""
     return "working"
 
 
@@ -66,10 +66,10 @@ class Step:
         return cls(said[1], start, spent, (int(said[2]), int(said[3])))
 
     def at(self, now: float, spent: float) -> str:
-        """Returns how long the step has run, and how much longer it may take at the same pace.
+        """Returns how long the step has run, and the time that it may still take at this speed.
 
-        The remaining time is the usual time minus the time spent. It does not show the progress of
-        the step, which may depend on a draw that is never released.
+        The remaining time is the usual time minus the time spent. The remaining time does not show
+        the progress of the step, which may depend on a draw that is never released.
 
         Example:
             >>> Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(90.0, 90.0)
@@ -92,7 +92,8 @@ class Step:
 class WorkerPrints:
     """Silences Beam's workers in this process, which print tracebacks that quote records.
 
-    The workers bypass logging with `print`. Jobs may overlap, so the last job to end restores it.
+    The workers bypass logging with `print`. Jobs may overlap, so the last job to end restores the
+    workers' output.
     """
 
     def __init__(self) -> None:
@@ -125,11 +126,11 @@ class Progress:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._step: Step | None = None
-        self._heard: dict[str, bool] = {}  # each of our warnings, and whether it was printed
+        self._heard: dict[str, bool] = {}  # our warnings, each with whether it was printed
 
     @contextmanager
     def hearing_warnings(self) -> Iterator[None]:
-        """Keeps our warnings until ``tell_warnings``: a refused job prints only its error."""
+        """Keeps our warnings until ``tell_warnings``, so a refused job prints only its error."""
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if issubclass(category, PrivacyWarning):
@@ -174,7 +175,7 @@ class Progress:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        # Flags that Beam can't parse were refused before, or belong to a job server.
+        # Flags that Beam can't parse were refused earlier, or belong to a job server.
         options_logger.addFilter(nothing)
         if silence_beam:
             beam_logger.setLevel(logging.CRITICAL + 1)
@@ -207,12 +208,12 @@ class Progress:
 
 
 def nothing(_: logging.LogRecord) -> bool:
-    """Filters out every line of a logger."""
+    """Removes every line of a logger."""
     return False
 
 
 class _Handler(logging.Handler):
-    """Shows about ten lines per step, chosen by public counts and not by time."""
+    """Shows about ten lines per step. Public counts, not times, decide which lines are shown."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -232,8 +233,8 @@ class _Handler(logging.Handler):
 def failure(error: Exception) -> str:
     """Returns one line about a failed job, without text that may quote a record.
 
-    Our own errors are shown in full, even if an engine quotes the error. For other errors, only the
-    type and the place in our code are shown, which is enough for a bug report.
+    Our own errors are shown in full, even if an engine quotes them. For other errors, only the type
+    and the place in our code are shown, which is enough for a bug report.
     """
     sent_back = _SENT_BACK.search(str(error))
     if sent_back or isinstance(error, PUBLIC_ERRORS):

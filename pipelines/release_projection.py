@@ -158,7 +158,7 @@ def choose(
     *,
     account: Account | None,
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
-    """Returns the mechanism; with ``auto`` also all mechanisms that are affordable, best first."""
+    """Returns the mechanism; with ``auto``, also all affordable mechanisms, best first."""
     name = given["mechanism"]
     check_applies(given, name, _OPTIONS)
     try:

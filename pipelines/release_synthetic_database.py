@@ -109,7 +109,7 @@ class Job(program.ReleaseJob):
         ]
 
     def tell(self, release: Release) -> None:
-        """Prints the location of the release; warns if it holds midpoints of bins unexpectedly."""
+        """Prints the location of the release; warns about unexpected midpoints of bins."""
         assert isinstance(release, SyntheticDatabase)
         if (told := middles_warning(release, self.plan.within_bins)) is not None:
             print(f"warning: {told}", file=sys.stderr)

@@ -99,7 +99,7 @@ CHECKPOINTING_INTERVAL = Flag(
 _SECONDS_TO_END = 20
 _UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION, shared.INPUT)
 FLAGS = (
-    dataclasses.replace(shared.INPUT, form="text"),  # a stream may start without files
+    dataclasses.replace(shared.INPUT, form="text"),  # a stream may begin without files
     *(flag for flag in shared.COMMON if flag not in _UNUSED),
     *window_flags.TIMES,
     *window_flags.HORIZON,
@@ -119,8 +119,9 @@ class WindowsJob(Job):
     """A job that releases the windows of a horizon, each once it closes.
 
     ``horizon_id`` is used if this job begins the horizon. ``read`` creates the source of records.
-    ``is_replay``: whether the job reads the present files and ends. ``times``: the columns of event
-    times and arrival times. ``private_folder``: the folder for the list of files read, if named.
+    ``is_replay``: whether the job reads the existing files and ends. ``times``: the columns of
+    event times and arrival times. ``private_folder``: the folder for the list of files read, if
+    named.
     """
 
     plan: WindowTablesPlan | WindowDatabasesPlan
@@ -229,7 +230,7 @@ class WindowsJob(Job):
             print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
 
     def _pay_once(self, horizon_id: str, progress: Progress) -> Any:
-        """Returns the token of the ledger's entry for the horizon; the first job pays it."""
+        """Returns the token of the ledger's entry for the horizon, which the first job pays."""
         if self.ledger is None:
             return None
         plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
@@ -241,7 +242,7 @@ class WindowsJob(Job):
         return token
 
     def _fault(self) -> str | None:
-        """Returns a message about missing releases or files after a job; None if it is complete."""
+        """Returns a message about missing releases or files after a job, otherwise None."""
         missing = released(self.output, self.horizon).num_missing
         if missing:
             return (
@@ -309,7 +310,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
 
 
 def _source(given: dict[str, str]) -> dict[str, str | None]:
-    """Returns the settings of the input that must be equal when a job is resumed."""
+    """Returns the settings of the input that must not change when a job is resumed."""
     pattern = plain_path("input", given["input"])
     return {
         "input": pattern if "://" in pattern else os.path.abspath(pattern),
@@ -333,8 +334,8 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
         return streaming
     interval = integer("checkpointing_interval", given["checkpointing_interval"])
     checked_integer("checkpointing_interval", interval, 1, 2**31 - 1, note=" milliseconds")
-    # Otherwise a checkpoint lacks the records that a bundle has read but not yet emitted: jobs
-    # succeeded although records were missing.
+    # Without this flag, a checkpoint lacks the records that a bundle has read but not yet emitted:
+    # jobs succeeded although records were missing.
     return [
         *streaming,
         f"--checkpointing_interval={interval}",

@@ -87,7 +87,7 @@ def _check_variables(given: dict[str, str]) -> None:
 def _read(
     given: dict[str, str], beam_flags: Sequence[str]
 ) -> tuple[PipelineOptions, Callable[[beam.Pipeline], None]]:
-    """Returns the options of a pipeline, and a function that adds its transforms to one."""
+    """Returns the options of a pipeline, and a function that adds the transforms to a pipeline."""
     from apache_beam.yaml.main import build_pipeline_components_from_argv
 
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
@@ -118,7 +118,7 @@ def _told(error: BaseException, path: str = "") -> str:
         text = f"the pipeline can't be built: {fault}"
     else:
         is_shown = not any(reader in place for reader in _READ_RECORDS for place in places)
-        # For a file that does not match Beam's schema, the message goes on with the long schema.
+        # For a file that does not match Beam's schema, the message continues with the long schema.
         text = " ".join(str(error).partition(_SCHEMA_FOLLOWS)[0].split()) or type(error).__name__
     if is_shown:
         return text
@@ -130,7 +130,7 @@ def _told(error: BaseException, path: str = "") -> str:
 
 
 def _is_named(error: BaseException, path: str) -> bool:
-    """Returns whether the YAML names the missing module, so the name is not from a record."""
+    """Returns whether the YAML names the missing module: then the name is not from a record."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     try:
         return bool(name) and str(name) in pathlib.Path(path).read_text("utf-8")

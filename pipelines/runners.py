@@ -36,8 +36,8 @@ _EMBEDDED = "embed"
 def runner_name(text: str) -> str:
     """Returns the class name of the runner that Beam uses for a typed name.
 
-    Beam accepts its own runners in upper or lower case, and without "Runner"; other runners need
-    their full names.
+    Beam accepts the names of its own runners in upper or lower case, and without "Runner"; other
+    runners need their full names.
 
     Example:
         >>> runner_name("flink"), runner_name("a.module.OwnRunner")
@@ -56,7 +56,7 @@ def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None
     named = ", named setup.py or pyproject.toml"
     _check_file("setup_file", setup.setup_file, r"setup\.py|pyproject\.toml", named)
     for package in setup.extra_packages or ():
-        if "://" not in package:  # Beam fetches a remote package
+        if "://" not in package:  # Beam itself fetches a remote package
             named = ", named .tar, .tar.gz, .whl or .zip"
             _check_file("extra_package", package, r".*\.(tar|tar\.gz|whl|zip)", named)
     direct = options.view_as(beam_options.DirectOptions)
@@ -109,7 +109,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
             raise refused("job_endpoint", endpoint, condition) from None
 
 
-# Not DirectRunner, which first tries to download another runner.
+# DirectRunner would first try to download another runner.
 LOCAL_RUNNER = "FnApiRunner"
 _PROCESSES = "multi_processing"
 
@@ -117,7 +117,7 @@ _PROCESSES = "multi_processing"
 def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
     """Returns an empty pipeline on the runner that the options name."""
     pipeline = beam.Pipeline(runner=_silent_processes(options), options=options)
-    # Beam's folder for cross-language transforms, not used here; only a run would remove it.
+    # Beam's folder for cross-language transforms is not used here, and only a run would remove it.
     os.rmdir(pipeline.local_tempdir)
     return pipeline
 
@@ -125,7 +125,7 @@ def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
 def _silent_processes(options: beam_options.PipelineOptions) -> FnApiRunner | None:
     """Returns Beam's local runner with silent processes, if the options ask for processes.
 
-    Otherwise the processes print Beam's messages, and tracebacks that may quote records.
+    Beam's own processes print messages, and tracebacks that may quote records.
     """
     direct = options.view_as(beam_options.DirectOptions)
     runner = runner_name(options.view_as(beam_options.StandardOptions).runner)
@@ -186,7 +186,7 @@ def pipeline_of(options: beam_options.PipelineOptions) -> beam.Pipeline:
     except ImportError as error:
         raise refused("runner", standard.runner, f"must be installed: {error}") from None
     except Exception as error:
-        # No record was read yet, so the message may be shown.
+        # No record has been read yet, so the message may be shown.
         condition = f"must be one that Beam can load: {type(error).__name__}: {error}"
         raise refused("runner", standard.runner, condition) from None
 

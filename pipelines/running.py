@@ -62,7 +62,7 @@ def run_main(
         print(flags.one_line(error, own_flags), file=sys.stderr)
         return flags.EXIT_BAD_INPUT
     except (ImportError, OSError) as error:
-        # Only errors of the program itself arrive here; ``run_pipeline`` handles errors of a job.
+        # ``run_pipeline`` handles the errors of a job, so only errors of the program arrive here.
         fault = early_failure(error, flags.typed(given))
         if fault is None:
             raise
@@ -85,8 +85,8 @@ def run_pipeline(
     Always removes the drafts that killed workers left in the outputs, because drafts are private.
 
     ``alive``: returns the text of the line that is printed every 30 s.
-    ``is_over``: returns whether everything is released. If so, the job has succeeded, and is
-    cancelled if it does not end soon, because engines keep streams running.
+    ``is_over``: returns whether everything is released. If everything is released, the job has
+    succeeded; a job that does not end soon is then cancelled, because engines keep streams running.
     """
     failed: str | None = "stopped"
     with StopSignals() as signals:
@@ -110,14 +110,14 @@ def _run_to_end(
     alive: Callable[[], str],
     is_over: Callable[[], bool],
 ) -> str | None:
-    """Returns the reason if the job failed or was stopped, else None; cancels a stopped job."""
+    """Returns the reason if the job failed or was stopped, or None; cancels a stopped job."""
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
     try:
         with progress.listening(silence_beam=is_local, alive=alive):
             result = pipeline.run()
             is_submitting = False
-            signals.install()  # Otherwise Beam's job server would end before the job is cancelled.
+            signals.install()  # else Beam's job server ends before the job is cancelled
             with cancelling(result, pipeline.options, is_over):
                 result.wait_until_finish()
     except Exception as error:
@@ -136,7 +136,7 @@ def _run_to_end(
 
 
 def _only_submits(runner: PipelineRunner) -> bool:
-    """Returns whether this is a Beam runner that only submits jobs, and so never sees a record."""
+    """Returns whether a runner is Beam's and only submits jobs, so that it never reads a record."""
     is_known = isinstance(runner, PortableRunner) or type(runner).__name__ == "DataflowRunner"
     return is_known and type(runner).__module__.startswith("apache_beam.")
 
@@ -184,7 +184,7 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
-    """Marks a complete release; only warns if the ledger fails, because budgets are unaffected."""
+    """Marks a complete release; only warns if the ledger fails, because budgets do not change."""
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:
@@ -216,7 +216,8 @@ class StopSignals:
     """Within a ``with`` statement, signals to stop raise ``Stopped`` and are recorded.
 
     Signals are recorded because a local runner may run workers in this thread, and would treat
-    the exception as a failed worker. Outside the main thread, where none arrive, it does nothing.
+    the exception as a failed worker. Outside the main thread, which receives no signals, this class
+    does nothing.
     """
 
     def __init__(self) -> None:
@@ -247,7 +248,7 @@ class StopSignals:
         self._is_held = True
 
     def pass_on(self) -> None:
-        """Calls the displaced handlers; Beam's stops the job server that it started."""
+        """Calls the replaced handlers; Beam's handler stops the job server that Beam started."""
         for number, handler in self._displaced.items():
             with contextlib.suppress(Exception):  # the server may have stopped already
                 handler(number, None)
@@ -269,7 +270,7 @@ def silence_beam() -> None:
 def cancelling(
     result: PipelineResult, options: PipelineOptions, is_over: Callable[[], bool]
 ) -> Iterator[None]:
-    """During the wait for a job, cancels the job if it keeps running after ``is_over`` is true."""
+    """While waiting for a job, cancels the job if it keeps running after ``is_over`` is true."""
     left = threading.Event()
 
     def look() -> None:
@@ -291,7 +292,7 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # each runner raises its own errors
+        with contextlib.suppress(Exception):  # runners raise different errors
             result.cancel()
         with contextlib.suppress(Exception):  # a cluster may have stopped
             master = options.view_as(FlinkRunnerOptions).flink_master

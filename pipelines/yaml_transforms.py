@@ -36,7 +36,7 @@ _ELSEWHERE = {
     "json": "must be given to the program of the same name",
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
-    # Private, but Beam writes all fields into the graph of the job.
+    # These fields are private, but Beam writes all fields into the graph of the job.
     "expect_records": "must be given to the program of the same name",
 }
 _LOG = logging.getLogger("beam_dp.yaml")
@@ -45,10 +45,11 @@ _LOG = logging.getLogger("beam_dp.yaml")
 class ReadRecords(beam.PTransform):
     """Reads files of records like ``beam_dp.ReadRecords``: only the columns that a release needs.
 
-    The fields are ``input``, a glob, and ``input_format`` if no extension shows the format.
+    The fields are ``input``, a glob, and ``input_format`` if the extension does not show the
+    format.
 
     Raises:
-        ConfigError: if a field or a file is invalid; when applied, if there is an input.
+        ConfigError: if a field or a file is invalid, or if the transform is applied to an input.
 
     Output: Arrow batches, for the transforms of this module.
     """
@@ -94,7 +95,7 @@ class _Release(beam.PTransform):
             self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Checks, builds, then pays; a graph built twice pays twice, as both graphs may run."""
+        """Checks, builds, then pays; a graph built twice pays twice, because both may run."""
         with _in_words_of(self._flags):
             self._refuse(records)
             token = self._job.token()
@@ -106,11 +107,11 @@ class _Release(beam.PTransform):
                 _LOG.warning(without_dashes(warning, self._flags))
         rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
         if isinstance(self._job, release_synthetic_database.Job):
-            rows.released_domain = self._job.plan.domain  # for SyntheticRows
+            rows.released_domain = self._job.plan.domain  # ``SyntheticRows`` reads this attribute
         return rows
 
     def _refuse(self, records: Any) -> None:
-        """Refuses invalid inputs, outputs and runners, which are known only in the pipeline."""
+        """Refuses invalid inputs, outputs and runners, which only the pipeline knows."""
         if not isinstance(records, beam.PCollection):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
             condition = "must be one collection: join several by Flatten"
@@ -129,7 +130,7 @@ class SyntheticRows(beam.PTransform):
     """Emits the release of ``ReleaseSyntheticDatabase`` as rows, like ``beam_dp.SyntheticRows``.
 
     Raises:
-        ConfigError: if there is a field; when applied, if another transform made the input.
+        ConfigError: if there is a field, or if the input is from a different transform.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -238,13 +239,13 @@ def without_dashes(text: str, flags: Sequence[Flag]) -> str:
 
 
 def _text(flag: Flag, value: object) -> str | None:
-    """Returns the flag value as typed that is equivalent to a value; None if not given."""
+    """Returns the typed value of a flag for the value of a field; None for an empty field."""
     if flag.is_switch:
         if not isinstance(value, bool):
             raise InputError(flag.name, value, "must be true or false")
         return "true" if value else None
     if value is None:
-        return ""  # a field with nothing after its colon
+        return ""  # the field has no value after the colon
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
