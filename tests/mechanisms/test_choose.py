@@ -158,7 +158,7 @@ def test_extreme_scores_and_single_candidates_are_chosen_correctly(name):
 
 
 @pytest.mark.slow
-def test_accuracy_bound_of_a_thousand_candidates():
+def test_accuracy_bound_for_1000_candidates_fails_with_at_most_5_percent():
     bound = 2 * (math.log(1000) + math.log(1 / 0.05))
     assert bound == pytest.approx(19.8070, rel=1e-5)
     worst = np.full(1000, -math.ceil(bound))
@@ -262,7 +262,7 @@ def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monoton
 
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("method", METHODS)
-def test_draws_follow_the_exact_law(method):
+def test_draws_of_top_choices_follow_the_exact_law(method):
     """Of ties, too; a chi-square rejects a true law with probability 1e-6."""
     scores = np.array([4, 3, 3, 0])
     choice = TopChoice(method, 2, 2, 2.5)
@@ -292,7 +292,7 @@ def test_without_noise_the_largest_scores_are_chosen_in_order(method):
     assert choose_top(scores, choice, NoNoise()) == [1, 2, 4, 0]
 
 
-def test_scales_match_the_derivation():
+def test_scales_of_top_choices_match_the_derivation():
     for relation, most in ((ADD, 1), (REPLACE, 1), (ADD, 3)):
         monotone = relation == ADD
         width = most * (1 if monotone else 2)
@@ -340,7 +340,7 @@ def test_margin_is_exceeded_rarely_but_smaller_margin_is_not(method):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, APPROXIMATE])
 @pytest.mark.parametrize("choice", ["auto", *METHODS])
-def test_plans_spend_exactly_their_guarantee(workload, relation, delta, choice):
+def test_plan_keeps_its_guarantee_but_not_with_half_the_noise(workload, relation, delta, choice):
     for most in (1, 3):
         guarantee = promise(relation, delta, 0.7, most)
         plan = dp.plan_top_queries(workload, guarantee, 50, 4, choice)

@@ -225,7 +225,7 @@ def test_extreme_budgets_and_sizes_give_well_formed_releases(name, epsilon, num_
 
 
 @pytest.mark.parametrize("name", WITH_ANNEALED)
-def test_real_noise_source_works(name):
+def test_real_noise_gives_well_formed_releases_with_different_draw_ids(name):
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(WITH_ANNEALED[name], workload, promise(ADD, APPROXIMATE), 50)
     held = summary(plan, np.full(6, 8))

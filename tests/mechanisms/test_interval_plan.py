@@ -100,7 +100,7 @@ def test_strategies_with_too_much_noise_are_skipped():
         plan_intervals(50, guarantee, "sine")
 
 
-def test_noise_grows_with_records_and_replacement():
+def test_noise_grows_with_records_per_unit_and_under_replace_one():
     for choice in PURE + GAUSSIAN:
         if choice[0] == "textbook_tree":  # which measures no root under replace_one
             continue

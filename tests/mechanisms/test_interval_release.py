@@ -84,7 +84,7 @@ def test_adjacent_intervals_add_up_except_in_the_textbook_tree(name):
         np.testing.assert_allclose(whole, parts, atol=1e-8)
 
 
-def test_increasing_prefixes_are_closest_and_give_quantiles():
+def test_increasing_prefixes_are_closer_than_running_maxima_and_give_quantiles():
     plan = plan_intervals(23, GUARANTEE)
     release = release_intervals(plan, np.ones(23, np.int64), Seeded(3))
     fitted, free = release.increasing_prefixes(), release.prefixes()
@@ -99,7 +99,7 @@ def test_increasing_prefixes_are_closest_and_give_quantiles():
 
 
 @pytest.mark.parametrize("name", plans())
-def test_empty_list_of_intervals_has_no_answers(name):
+def test_empty_list_of_intervals_gives_empty_answers(name):
     release = release_intervals(plans()[name], COUNTS, NoNoise())
     for empty in ([], np.zeros((0, 3), np.int64)):
         found = release.answer(empty, empty)

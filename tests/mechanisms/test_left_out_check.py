@@ -58,7 +58,7 @@ def counted(domain: Domain, counts: np.ndarray) -> Marginals:
     return Histogram(domain, np.asarray(counts, np.int64)).marginals(names)
 
 
-def test_adds_at_most_half_of_the_pairs_and_none_without_signal():
+def test_check_chooses_at_most_half_of_the_pairs_and_none_if_noise_is_too_strong():
     budget = check_budget(promise(ADD, APPROXIMATE), Fraction(1))
     numbers = [num_choices(budget, each, 1e6) for each in (0, 1, 2, 3, 7, 9, 10, 500)]
     assert numbers == [0, 0, 1, 1, 3, 4, 5, 5]
@@ -70,7 +70,7 @@ def test_adds_at_most_half_of_the_pairs_and_none_without_signal():
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
-def test_choice_and_its_pair_spend_their_shares(neighboring, most, epsilon):
+def test_choice_and_added_pair_spend_their_shares_of_the_budget(neighboring, most, epsilon):
     squared_mu = Fraction(discrete_gaussian_mu(epsilon, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, epsilon, most), squared_mu)
     choice = range_mu(2 * most / Fraction(budget.choice_scale)) ** 2
@@ -114,7 +114,7 @@ def test_exact_distribution_of_a_choice_has_the_paid_range(neighboring, most):
     assert max(ranges) > 0.99 * paid
 
 
-def test_each_choice_is_made_among_remaining_pairs():
+def test_each_choice_takes_the_worst_remaining_pair():
     domain = domain_of(2, 2, 2, 2, 2)
     pairs = list(itertools.combinations(range(5), 2))
     names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
@@ -191,7 +191,7 @@ def tied() -> np.ndarray:
 
 
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_badly_fitted_pair_is_measured_in_addition(selected_cells):
+def test_last_check_measures_badly_fitted_pair(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
@@ -213,7 +213,7 @@ def test_badly_fitted_pair_is_measured_in_addition(selected_cells):
     assert far < 200  # independent attributes are 1,000 off
 
 
-def test_check_changes_measured_pairs_but_no_noise_scale():
+def test_last_check_changes_measured_pairs_but_no_noise_scale():
     """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()

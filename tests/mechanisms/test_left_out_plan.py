@@ -69,7 +69,7 @@ def test_exact_distribution_of_counts_spends_exactly_their_epsilon(relation, dom
     assert found.epsilon > 0.999 * plan.epsilon
 
 
-def test_replacements_move_one_count_by_at_most_k():
+def test_replacements_have_sensitivity_k_for_one_count_and_2k_for_more():
     one, two = domain_of(3), domain_of(3, 3)
     guarantee = promise(REPLACE, most=4)
     assert planned(guarantee, one).sensitivity == 4
@@ -146,7 +146,7 @@ def test_composed_losses_add_up_and_are_rounded_up(one, other):
         assert float(value) == pytest.approx(float(exact) ** (1 / square), rel=1e-15)
 
 
-def test_intervals_with_counts_fit_the_budget():
+def test_intervals_with_counts_fit_the_budget_and_survive_pickling():
     guarantee = promise(REPLACE, APPROXIMATE, 1.0, 2)
     plan = plan_intervals(16, share_guarantee(guarantee), "sine")
     left_out = plan_left_out(domain_of(16), guarantee, plan.loss)
@@ -179,7 +179,7 @@ def test_counts_are_stated_with_their_standard_errors():
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 20.0, 1e6])
 @pytest.mark.parametrize("num_values", [1, 3, 200])
-def test_laplace_bound_is_exceeded_as_often_as_stated(scale, num_values):
+def test_laplace_bound_is_the_smallest_that_keeps_its_failure_probability(scale, num_values):
     bound = laplace_bound(scale, num_values, 0.05)
 
     def exceeded(limit: float) -> float:

@@ -223,7 +223,7 @@ def tables_of(domain: Domain, measurements: list[Measurement], x: np.ndarray) ->
 
 
 @pytest.mark.parametrize("case", MEASURED)
-def test_combining_is_unbiased_with_the_stated_variances(case):
+def test_combined_estimates_are_unbiased_with_the_stated_variances(case):
     shape, measurements, _ = MEASURED[case]
     domain = domain_of(*shape)
     basis = ResidualBasis(shape, subsets(len(shape)))
@@ -259,7 +259,7 @@ def test_combined_variances_agree_with_the_prediction(case):
         np.testing.assert_allclose(found.variances[where], predicted[support] / outside)
 
 
-def test_importance_weights_coefficients_by_mean_squared_cell_error():
+def test_importance_weights_give_the_mean_squared_error_of_cells():
     domain = domain_of(3, 2, 2)
     basis = ResidualBasis(domain.shape, subsets(3))
     chosen, weights = [("a0", "a1"), ("a2",)], [3.0, 1.0]

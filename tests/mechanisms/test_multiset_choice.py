@@ -337,7 +337,7 @@ def test_multisets_of_cells_are_drawn_uniformly():
         assert audit.audit_sampler(outcomes, law).passes
 
 
-def test_nested_queries_are_recognised():
+def test_nested_queries_are_recognised_and_crossed_queries_refused():
     for table in NESTED.values():
         assert is_nested(table)
     for table in CROSSED.values():
@@ -355,7 +355,7 @@ def test_public_sizes_determine_the_sampler_on_the_card():
     assert searched["sampler"] == "search" and searched["sampler_time_depends_on_data"]
 
 
-def test_error_names_feasible_parameters():
+def test_refusal_names_feasible_size_and_sampler():
     bits = np.arange(256)[None, :] >> np.arange(8)[:, None] & 1
     with pytest.raises(InputError, match=r"size: 16 is refused; makes .* size <= 4.*search"):
         MultisetChoice(bits, 1.0, 1000, 16)

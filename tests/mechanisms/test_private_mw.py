@@ -125,7 +125,7 @@ def test_single_cell_and_empty_data_are_answered():
     assert abs(run.answer(cells(empty.domain, 0)).value) <= run.settings.hypothesis_bound
 
 
-def test_rejects_histogram_and_query_of_another_domain():
+def test_rejects_impossible_combinations_and_data_or_queries_of_another_domain():
     domain = domain_of(4)
     with pytest.raises(InputError, match="impossible"):
         impossible = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [1]}])

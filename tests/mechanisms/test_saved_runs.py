@@ -172,7 +172,7 @@ def test_state_with_other_settings_is_refused_and_not_used(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("change", [{"settings": None}, {"total": "80000"}, {"settings": {}}])
-def test_transcript_without_its_settings_is_refused(tmp_path, change):
+def test_transcript_with_invalid_settings_or_total_is_refused(tmp_path, change):
     """As whoever wrote it meant it: the digest is right."""
     run = small_run(3)
     save_private_mw(run, tmp_path / "run")
@@ -339,7 +339,7 @@ def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) 
 
 
 @pytest.mark.slow
-def test_kill_after_the_ledger_loses_the_state(tmp_path):
+def test_state_is_lost_if_process_is_killed_after_the_ledger_recorded_it(tmp_path):
     ledger = saved_run(tmp_path)
     kill(tmp_path / "run", ledger)
     assert (tmp_path / "run" / "secret.json").exists()  # and of no use
@@ -348,7 +348,7 @@ def test_kill_after_the_ledger_loses_the_state(tmp_path):
 
 
 @pytest.mark.slow
-def test_kill_at_the_secret_keeps_or_loses_an_unpaid_run(tmp_path):
+def test_unpaid_run_survives_a_kill_before_its_secret_is_removed_but_not_after(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):
         save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
@@ -364,7 +364,7 @@ def test_kill_at_the_secret_keeps_or_loses_an_unpaid_run(tmp_path):
             resume(tmp_path / name, None)
 
 
-def test_secret_that_is_read_repeatedly_can_be_used_once(tmp_path):
+def test_secret_read_by_several_callers_can_be_used_only_once(tmp_path):
     save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     found = (tmp_path / "run" / "secret.json").read_bytes()
     assert saved_runs._use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
@@ -373,7 +373,7 @@ def test_secret_that_is_read_repeatedly_can_be_used_once(tmp_path):
             saved_runs._use_secret(tmp_path / "run", found, None, None)
 
 
-def test_refusal_of_the_ledger_keeps_the_secret(tmp_path, monkeypatch):
+def test_missing_ledger_is_refused_and_the_secret_is_kept(tmp_path, monkeypatch):
     saved_run(tmp_path)
     locked = Ledger(str(tmp_path / "nowhere.sqlite"))
     with pytest.raises(LedgerError, match="must exist"):

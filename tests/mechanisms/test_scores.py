@@ -91,7 +91,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
 
 
 @pytest.mark.parametrize("textbook", [True, False])
-def test_rounds_keep_their_sensitivity_with_a_nan_hypothesis(monkeypatch, textbook):
+def test_scores_of_rounds_keep_their_sensitivity_with_a_nan_hypothesis(monkeypatch, textbook):
     with monkeypatch.context() as patch:
         one = selected(patch, textbook, [0, 0, 3, 7])
     with monkeypatch.context() as patch:

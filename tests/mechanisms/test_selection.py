@@ -169,7 +169,7 @@ WIDE: dict[str, Workload] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize(("delta", "num_records"), [(PURE, 200), (APPROXIMATE, "noisy")])
-def test_wide_domains_get_a_release(name, delta, num_records):
+def test_selection_over_wide_domain_gives_well_formed_release(name, delta, num_records):
     workload = WIDE[name]
     mechanism = MWEM(num_rounds=4) if delta == PURE else MWEM()
     plan = plan_of(mechanism, workload, promise(ADD, delta), num_records)

@@ -226,7 +226,7 @@ def test_marginals_with_all_cells_as_queries_have_the_query_bound():
         ("conjunctions:1", {"size": 3}, 3, "explicit"),
     ],
 )
-def test_sizes_follow_from_the_workload(spec, named, size, rule):
+def test_plan_states_the_size_and_the_rule_that_gave_it(spec, named, size, rule):
     plan = planned(spec, (2, 2), 1000, **named)
     assert (plan.size, plan.public["sized_by"]) == (size, rule)
 
@@ -254,7 +254,7 @@ def test_vc_dimension_that_is_too_small_is_refused():
         planned("conjunctions:1", (2, 2), size=2, vc_dimension=1)
 
 
-def test_queries_of_other_values_have_no_vc_dimension():
+def test_queries_with_values_other_than_0_and_1_have_no_vc_dimension():
     domain = domain_of(2)
     workload = LinearWorkload(domain, (LinearQueries(domain).explicit([0.5, 1]),))
     plan = SmallDB(size=2).plan(domain, workload, promise(ADD), 5)
@@ -274,7 +274,7 @@ def test_bound_of_an_explicit_size_uses_its_least_error_fraction():
     assert planned("prefixes:a0", (8,), 10, size=8).public["bound_is_vacuous"]
 
 
-def test_records_are_the_only_part_that_depends_on_data():
+def test_only_the_records_of_a_release_depend_on_data():
     plan = planned("prefixes:a0", (4,), "noisy", size=3)
     cards = []
     for counts in ([0, 0, 0, 0], [1, 0, 0, 0], [500, 2, 1, 9]):

@@ -86,7 +86,7 @@ def test_query_count_gives_the_smallest_size_for_enumerable_workloads(dimension)
     assert size_of_workload(2**40, 0.1, vc_dimension=1) == (754, "vc_dimension")
 
 
-def test_intervals_need_few_records():
+def test_size_for_intervals_is_smaller_than_size_by_number_of_queries():
     assert small_db_size_for_intervals(0.1) == 10
     num_intervals = 1024 * 1025 // 2
     assert num_intervals == 524800 and small_db_size(num_intervals, 0.1) == 694

@@ -138,7 +138,7 @@ def test_collisions_with_a_heavy_key_in_two_rows_dominate_the_error():
     assert found == pytest.approx(light + heavy * 1e10, rel=0.01)
 
 
-def test_noise_of_released_keys_is_that_beyond_the_threshold():
+def test_effect_of_the_threshold_matches_the_sum_over_the_noise():
     histogram = HistogramNoise(2.0, 6)
     counts = np.array([1.0, 5.0, 6.0, 9.0])
     found = held_keys(histogram, counts)
@@ -212,7 +212,7 @@ def test_profile_predicts_keys_with_few_records_of_a_real_table():
 
 
 @pytest.mark.slow
-def test_planner_ranks_each_mechanism_first_where_it_wins():
+def test_planner_ranks_the_expected_mechanism_first():
     million = 10**6
     distinct = choose(KeyProfile(million, million, 1), 2**20, sparsity=256)
     assert distinct[0].mechanism == CountSketch(2**20, 1)

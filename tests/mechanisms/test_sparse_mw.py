@@ -70,7 +70,7 @@ def test_weights_stay_exact_beyond_the_range_of_floats():
     assert hypothesis.common_weight == pytest.approx(0.1, rel=1e-6)
 
 
-def test_weights_still_sum_to_one_when_slots_run_out():
+def test_weights_sum_to_one_and_a_slot_stays_free_if_slots_are_added():
     hypothesis = SparseWeights(3)
     for number in range(20):
         hypothesis.update(SparseQuery.of_list([number, -1]), 0.3)
@@ -226,7 +226,7 @@ FAMILY = RowConjunctions(6, 5, is_monotone=True)
 ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]
 
 
-def test_conjunctions_are_asked_in_order():
+def test_released_conjunctions_equal_a_run_that_asks_them_in_order():
     released = dp.release_conjunctions(
         ROWS, FAMILY, promise(ADD, 1e-9, 1.0), "noisy", noise=Seeded(3)
     )

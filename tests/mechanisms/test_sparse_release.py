@@ -252,7 +252,7 @@ def test_empty_data_give_a_release_of_the_same_shape(name, relation):
     assert empty.hash_key is plan.hash_key and empty.plan == full.plan
 
 
-def test_sketch_contains_no_element():
+def test_release_of_a_sketch_does_not_contain_its_elements():
     plan = plan_of(CountSketch(300, 3))
     key = 0x1234567890ABCDEF
     release = release_sparse(plan, summary_of(plan, batch_of([])), NoNoise())
@@ -388,12 +388,12 @@ def test_cards_of_means_state_bounds_of_noise_and_hashing(name):
 
 
 @pytest.mark.parametrize("name", ["three rows", "median of rows", "histogram", "hybrid of one row"])
-def test_no_bound_is_stated_for_medians_and_hybrids(name):
+def test_plan_states_no_bound_for_medians_histograms_and_hybrids(name):
     plan = plan_of(SMALL[name])
     assert plan.bounds() is None and "bound" not in plan.public
 
 
-def test_no_bound_is_stated_for_hashes_below_four_wise():
+def test_plan_states_no_bound_for_hashes_below_four_wise_independence():
     plan = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(3))
     assert plan.bounds() is None
     fourwise = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(4))

@@ -88,7 +88,7 @@ def test_noise_matches_a_unit_of_three_equal_records(mechanism):
 
 
 @pytest.mark.parametrize("most", [2, 12, 1000])
-def test_planned_limit_keeps_records_that_agree_by_chance(most):
+def test_planned_limit_is_the_expected_cost_of_records_that_agree_by_chance(most):
     domain = domain_of(3, 4, 2)
     guarantee = promise(ADD, DELTA, 1.0, most)
     plan = MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")

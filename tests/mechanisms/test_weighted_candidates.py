@@ -90,7 +90,7 @@ def test_huge_epsilon_gives_the_exact_tables_over_candidates(name):
         assert np.abs(answer.values - exact).max() <= 2
 
 
-def test_candidates_err_as_little_as_an_array():
+def test_error_of_candidates_is_at_most_a_tenth_above_that_of_an_array():
     """Over ten draws of noise, the mean errors of pairs differ by less than a tenth."""
     counts, workload = dependent(), workload_of(DOMAIN, 2)
 
@@ -141,7 +141,7 @@ def test_every_marginal_is_answered_by_the_records():
         assert (answer.values == release.record_marginal(answer.attributes)).all()
 
 
-def test_candidates_are_written_to_the_files_of_any_release():
+def test_release_over_candidates_is_written_to_the_usual_files():
     _, release = released("mwem")
     names = {name.split("-")[0] for name in files.payload(release)}
     assert names == {"records", "hypothesis", "measurements"}

@@ -59,7 +59,7 @@ def test_total_loss_of_a_unit_keeps_the_promise_tightly(mechanism, windows):
     assert not keeps(own.repeated(math.ceil(1.01 * windows)))
 
 
-def test_best_guarantee_of_a_window_depends_on_its_loss():
+def test_guarantees_of_one_window_match_known_values():
     found = {
         (name, windows): planned(mechanism, windows).window.guarantee
         for name, mechanism in (("gaussian", Gaussian()), ("laplace", Laplace()))
@@ -107,7 +107,7 @@ def test_database_of_a_window_states_its_horizon_and_number(tmp_path):
         plan.draw(24, held, Seeded(1), HORIZON_ID)
 
 
-def test_promises_that_no_window_can_keep_are_refused():
+def test_gaussian_noise_without_delta_and_too_many_protected_windows_are_refused():
     with pytest.raises(InputError, match=r"delta: 0.0 is refused; must be > 0 for the Gaussian"):
         planned(Gaussian(), 7, 0.0)
     with pytest.raises(InputError, match="protected_windows: 168 is refused"):

@@ -64,7 +64,7 @@ def test_record_as_unit_gets_the_same_noise_for_any_horizon():
         assert table.scale == 1.0 and table.distribution == "discrete_laplace"
 
 
-def test_auto_distribution_has_the_smaller_error():
+def test_auto_uses_laplace_noise_for_few_windows_and_gaussian_noise_for_many():
     taken = {
         windows: plan_of(168, person(windows, 168)).measurements[0].distribution
         for windows in (1, 15, 16, 168)
@@ -111,7 +111,7 @@ def test_most_squares_is_the_maximum_over_all_placements():
             assert most_squares(number, size) == largest
 
 
-def test_several_disjoint_marginals_are_measured_as_residuals():
+def test_single_marginal_is_measured_as_a_table_and_several_as_residuals():
     workload = workload_of(domain_of(2, 3, 2), 3)
     gaussian = plan_of(24, RECORD, workload, distribution="discrete_gaussian")
     assert [each.kind for each in gaussian.measurements] == ["table"]

@@ -60,7 +60,7 @@ def test_larger_plans_request_more_memory(name):
 
 
 @pytest.mark.parametrize("name", GROWING)
-def test_memory_includes_summary(name):
+def test_memory_includes_the_exact_summary(name):
     plan, small, _ = GROWING[name]
     # The array alone takes 8 bytes a cell, the shards that it is read from as many.
     assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
@@ -77,7 +77,7 @@ def test_small_plans_request_at_most_half_a_gibibyte():
         assert worker_bytes(plan, 4) in (2**28, 2**29)
 
 
-def test_memory_is_rounded_to_coarse_steps():
+def test_memory_request_is_a_multiple_of_256_mib():
     plan = synthetic(4, 4)
     asked = [worker_bytes(plan, 10**6 + cells) for cells in (0, 1, 1000)]
     assert len(set(asked)) == 1 and asked[0] % 2**28 == 0

@@ -155,7 +155,7 @@ def test_gaussian_noise_is_used_when_laplace_does_not_fit():
 
 
 @pytest.mark.parametrize("counts", [COUNTS[:-1], COUNTS.astype(float), COUNTS[:, None]])
-def test_counts_of_another_shape_are_refused(counts):
+def test_counts_of_wrong_shape_or_type_are_refused(counts):
     plan = plan_workload_answers(PAIRS, promise(ADD), "noisy")
     with pytest.raises(InputError, match=r"^counts: "):
         draw_workload_answers(plan, counts, NoiseSource())

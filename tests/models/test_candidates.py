@@ -64,7 +64,7 @@ def test_synthesis_is_the_transpose_of_analysis(shape):
     )
 
 
-def test_base_counts_the_cells_that_a_candidate_stands_for():
+def test_candidate_with_base_2_weighs_as_much_as_two_with_base_1():
     """A candidate of base 2 weighs as much as two candidates of base 1."""
     shape, codes = (2, 3), np.array([[0, 1, 1], [2, 0, 1]], dtype=np.int32)
     basis = CandidateBasis(shape, supports_of(shape), codes, np.log([2.0, 1.0, 1.0]))
@@ -73,7 +73,7 @@ def test_base_counts_the_cells_that_a_candidate_stands_for():
 
 
 @pytest.mark.parametrize("shape", [(2,) * 23, (9, 16, 7, 15, 6, 5, 2, 42), (40_000, 3, 2, 2)])
-def test_every_set_is_looked_up_in_one_group(shape):
+def test_every_set_is_in_exactly_one_group_that_contains_its_axes(shape):
     sets = list(combinations(range(len(shape)), 2))
     groups = _groups(shape, sets)
     held = [number for _, numbers in groups for number in numbers]
@@ -107,7 +107,7 @@ def dependent(domain, seed=0):
     return np.round(counts * 1e6 / counts.sum())
 
 
-def test_weight_of_candidates_estimates_tables_of_the_whole_domain():
+def test_base_weights_of_candidates_give_uniform_tables():
     """Importance sampling: with base weights alone every cell of a pair has its own share."""
     domain = domain_of(3, 4, 5, 6)
     basis = drawn(domain, dependent(domain))

@@ -55,7 +55,7 @@ def holds(tree: GrowingTree, axes: Axes) -> bool:
 
 @settings(max_examples=150)
 @given(cases())
-def test_tree_without_a_limit_joins_everything(case):
+def test_tree_without_a_limit_joins_every_pair(case):
     shape, sets, pairs = case
     tree = GrowingTree(shape, sets, NO_LIMIT)
     check(tree)
@@ -121,7 +121,7 @@ def test_refused_pair_does_not_change_the_tree():
     assert tree.cliques == before
 
 
-def test_triangulates_again_before_a_pair_is_refused():
+def test_tree_triangulates_again_before_refusing_a_pair():
     """A cycle got the chord of its small attributes; the other one was added later."""
     shape = (5, 9, 3, 3, 2)
     pairs = [(0, 2), (0, 3), (1, 2), (1, 3), (0, 1)]

@@ -187,7 +187,7 @@ def test_returned_marginals_survive_a_second_calibration():
         assert (table == copy).all()
 
 
-def test_another_library_finds_the_same_marginals():
+def test_marginals_equal_those_of_the_mbi_library():
     """Where the extra `mbi` is installed: its belief propagation, in single precision."""
     mbi = pytest.importorskip("mbi")
     shape, sets = CASES["cycle"]

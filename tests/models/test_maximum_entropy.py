@@ -71,7 +71,7 @@ def test_fit_of_all_supports_without_noise_restores_the_counts():
     np.testing.assert_allclose(released, counts, atol=0.1)
 
 
-def test_noise_is_smoothed_and_its_size_estimated():
+def test_fit_lowers_the_error_of_noisy_coefficients_and_estimates_it():
     basis = basis_of((2,) * 8, ways=3)
     rng = np.random.default_rng(3)
     counts = rng.multinomial(2000, np.ones(256) / 256).astype(float)
@@ -114,7 +114,7 @@ def test_step_satisfies_its_optimality_conditions(penalty, total):
     check_step(basis, observed, total, start, penalty, 1e-3 * math.sqrt(total) + 0.1)
 
 
-def test_optimality_conditions_are_those_of_the_documented_objective():
+def test_step_minimises_the_documented_objective():
     """Finite differences of sum (N c(p) - y)^2 / 2v + penalty N KL, over distributions."""
     basis, total, penalty, variance = basis_of(), 200.0, 0.5, 9.0
     counts = counts_of(basis.num_cells, 200, seed=5)
@@ -195,7 +195,7 @@ def test_fit_of_empty_data_is_finite():
     assert np.isfinite(found.log_weights).all()
 
 
-def test_fit_keeps_its_inputs_and_counts_its_progress():
+def test_fit_does_not_modify_its_inputs_and_reports_steps_in_order():
     basis = basis_of()
     observed = observe(basis, counts_of(basis.num_cells, 100), 4.0, seed=1)
     values, variances = observed.values.copy(), observed.variances.copy()

@@ -49,7 +49,7 @@ def test_gradient_vanishes_at_the_minimum(penalty):
     np.testing.assert_allclose(asked.value(other), asked.value(found), rtol=1e-10)
 
 
-def test_solver_reuses_its_memory_for_the_next_problem():
+def test_reused_solver_needs_fewer_evaluations_for_the_next_problem():
     def evaluations(of_the_last: bool) -> int:
         function = LogSum()
         quasi_newton = solver(function)

@@ -89,7 +89,7 @@ def test_moving_single_records_lowers_the_error_after_corrections(shape, monkeyp
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
-def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_ones(shape):
+def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_cells(shape):
     basis, rng = ResidualBasis(shape, SUPPORTS), np.random.default_rng(9)
     counts = rng.integers(0, 2, size=basis.num_cells) * 3
     gradient = rng.normal(size=basis.num_coefficients)

@@ -100,7 +100,7 @@ def test_single_refusal_is_worded_in_the_singular(capsys):
         ("windows", {"epsilon": "1"}),
     ],
 )
-def test_plan_with_released_edges_prints_their_budget(capsys, kind, asked):
+def test_plan_with_released_edges_says_which_budget_must_pay(capsys, kind, asked):
     origin = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
     age = {"name": "age", "type": "numeric", "edges": [0, 20, 40], "edges_from": origin}
     domain = json.dumps({"attributes": [age]})

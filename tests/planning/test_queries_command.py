@@ -31,7 +31,7 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
         {"num_cells": None, "domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": ADD},
     ],
 )
-def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
+def test_table_of_query_counts_fits_80_columns(capsys, monkeypatch, given):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(argv(QUERIES, "--all", **given)) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -53,7 +53,7 @@ def test_query_counts_fit_80_columns(capsys, monkeypatch, given):
     assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
-def test_domain_flag_equals_its_number_of_cells(capsys):
+def test_domain_flag_gives_the_same_plan_as_its_number_of_cells(capsys):
     domain = planned(capsys, num_cells=None, domain='{"a": 32, "b": 32}')
     assert domain == planned(capsys)
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
@@ -74,7 +74,7 @@ def test_private_number_of_records_lowers_query_counts(capsys):
     assert of[1][tight]["num_queries"] < of[0][tight]["num_queries"]
 
 
-def test_large_query_counts_are_powers_of_ten():
+def test_large_query_counts_are_printed_as_powers_of_ten():
     assert counted_queries(10**15 - 1) == "999,999,999,999,999"
     assert counted_queries(10**15) == "about 10^15"
     assert counted_queries(MAX_QUERIES) == "10^10,000 or more"

@@ -127,7 +127,7 @@ def test_few_wide_queries_are_best_answered_with_separate_noise():
     assert ranking.options[0].mechanism.endswith("_answers")
 
 
-def test_explicit_values_are_refused_for_marginals():
+def test_mwem_refuses_queries_with_explicit_values():
     domain = domain_of(4, 2)
     workload = LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
     ranking = rank_mechanisms(PlanningJob(workload, promise(), 10_000, True))
@@ -144,7 +144,7 @@ def test_explicit_values_are_refused_for_marginals():
         ({"max_error_fraction": 0.0}, "max_error_fraction"),
     ],
 )
-def test_refuses_job_out_of_range(arguments, name):
+def test_job_with_parameter_out_of_range_is_refused(arguments, name):
     with pytest.raises(InputError) as caught:
         ranked(**arguments)  # type: ignore[arg-type]
     assert caught.value.name == name
