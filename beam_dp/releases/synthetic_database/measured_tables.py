@@ -380,9 +380,8 @@ class NoiseBounds:
     true for an answer that is asked for regardless of the choice. If there are several answers,
     count every answer that is asked for regardless of the choice, not only the chosen answers.
 
-    A selection may choose once more: its last check uses all earlier noise to add sets of
-    attributes that were left out. This choice is not a further part, because it decides neither a
-    weight nor a
+    A selection may choose once more: its last check uses all prior noise to add sets of attributes
+    that were left out. This choice is not a further part, because it decides neither a weight nor a
     variance: the number of added sets, on which the noise of the chosen tables depends, is known
     with the first choice; the noise of an added set has a variance that follows from the set alone;
     and nothing is measured again. So imagine that the noise of the chosen tables and of all sets

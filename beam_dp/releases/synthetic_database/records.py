@@ -270,8 +270,7 @@ def _shuffled(
         num_rows = int(counts.sum())
         if num_rows <= _BLOCK_ROWS:
             which = np.repeat(np.arange(len(counts)), counts)
-            # A block contains two equal words with probability 2^-30, too rarely to need a slower
-            # sort.
+            # Two words of a block are equal with probability 2^-30: a slower sort isn't worthwhile.
             yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
             continue
         heads = _num_heads(counts, bits)

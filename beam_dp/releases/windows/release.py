@@ -46,8 +46,7 @@ class WindowTables(Release):
     Counts may be negative or fractional. Counts are never clipped: clipped counts would make sums
     of many windows, most of which are empty, far too large.
 
-    Args: in addition to those of ``Release``, whose ``guarantee`` covers all jointly protected
-    windows,
+    Args: in addition to those of ``Release`` (``guarantee`` covers all jointly protected windows),
         horizon_id: the id of the horizon that contains the window; 32 hexadecimal digits.
         level: "window" or "block".
         number: the number of the window or of the block, from 0.
