@@ -63,8 +63,8 @@ class Attribute(ABC):
         name: the column's name, not empty.
         other: whether values outside the regular levels have a level.
         nullable: whether null has a level.
-        null_values: values that mean null. They are compared before the levels and must not be
-            levels. A null value of the attribute's own kind, such as ``"-9"`` for an integer
+        null_values: values that mean null. Null values are compared before the levels and must not
+            be levels. A null value of the attribute's own kind, such as ``"-9"`` for an integer
             attribute, is compared as a number or time; other null values are compared as text.
         case: ``"exact"``, or ``"ignore"`` to compare declared strings case-insensitively.
         trim: whether to strip blanks from strings before they are compared with declared strings.
@@ -237,7 +237,7 @@ class Attribute(ABC):
 
 
 def is_unicode(text: str) -> bool:
-    """Returns whether a string can be encoded as UTF-8; a JSON escape may be half a character."""
+    """Returns whether a string can be encoded as UTF-8; a JSON escape may be a lone surrogate."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

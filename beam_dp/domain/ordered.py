@@ -68,7 +68,7 @@ def read_edges_from(given: Any) -> EdgesFrom | None:
 
 @dataclass(frozen=True)
 class OrderedAttribute(Attribute):
-    """An attribute whose levels have an order; ``clip`` counts values beyond an end as that end."""
+    """An attribute with ordered levels; ``clip`` replaces values beyond an end by that end."""
 
     clip: bool = field(default=False, kw_only=True)
 

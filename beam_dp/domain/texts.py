@@ -115,7 +115,7 @@ def plain_integer(text: bytes) -> bytes:
 
 
 def integer_key(text: bytes) -> int | None:
-    """Returns the integer in the text of a key, if it fits in 64 bits, signed or not; else None.
+    """Returns the integer in the text of a key if it fits in int64 or uint64; otherwise None.
 
     Example:
         >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
@@ -140,7 +140,7 @@ def plain_integers(column: pa.Array) -> pa.Array:
 
 
 def checked_json(name: str, source: str, text: str, line: int | None = None) -> Any:
-    """Parses untrusted JSON text; ``line`` is its line number in the source, if it is one line."""
+    """Parses untrusted JSON text; ``line`` is the text's line number if the text is one line."""
     where = "" if line is None else f" at line {line}"
 
     def refuse(constant: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Reads Arrow arrays of any layout as plain arrays, with text and times; never raises on data."""
+"""Reads Arrow arrays of any layout as plain arrays, and parses their text; never raises on data."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def gather(values: NDArray[Any], places: pa.Array) -> NDArray[Any]:
 
 
 def union_parts(union: pa.UnionArray) -> Iterator[tuple[NDArray[np.intp], pa.Array, NDArray[Any]]]:
-    """Yields, per child, its rows in the union, a slice of the child, and the positions in it."""
+    """Yields, per child, the child's rows in the union, a slice of the child, and places in it."""
     if not len(union):
         return
     # The ``type_codes`` and ``offsets`` of a slice are wrong: they ignore the slice's offset.
@@ -181,7 +181,7 @@ def by_distinct(
 
 
 def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
-    """Reads strings such as ``-3``, `` +07 `` and ``5.0``; returns the mask of 64-bit integers."""
+    """Returns the integers in strings such as `` +07 `` or ``5.0``, and a mask of such strings."""
     import pyarrow as pa
 
     # Arrow also reads 0x1F, which is not an integer here.
@@ -190,7 +190,7 @@ def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
 
 
 def parse_numbers(values: pa.Array) -> tuple[NDArray[np.float64], Mask]:
-    """Reads strings such as ``-3.5``, `` .5e3 ``, NaN and infinity; returns the mask of numbers."""
+    """Returns the numbers (NaN and infinity, too) in strings, and a mask of these strings."""
     import pyarrow as pa
 
     return _parse(values, pa.float64(), np.float64, _PLAIN_NUMBER, number_of, whole_column=True)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Coded(NamedTuple):
     """The codes of a column, and the mask of values outside the domain; None if all are inside.
 
-    Codes have shape (n,) and the smallest sufficient unsigned type. They may be a read-only view of
-    the column. The codes of values outside the domain are arbitrary.
+    Codes have shape (n,) and the smallest sufficient unsigned type. The codes may be a read-only
+    view of the column. Values outside the domain have arbitrary codes.
     """
 
     codes: NDArray[Any]

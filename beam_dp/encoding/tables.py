@@ -1,8 +1,8 @@
 """Converts in-memory tables of any library, and pandas frames in a pipeline, to Arrow batches.
 
 A function that reads files often yields frames without declaring the type, so only workers see that
-elements are frames. Refusing a frame on a worker would reveal that the collection is not empty. So
-frames are read. A value is read independently of the values of other records.
+elements are frames. Frames are accepted, because refusing a frame on a worker would reveal that the
+collection is not empty. A value is read independently of the values of other records.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A unit is identified by the canonical text of its value. ``7``, ``7.0``, ``"7"``
 how a file or batch stores the column. Null and values without a canonical text are not units,
 because the records of such a unit could not be recognised and limited.
 
-If two units shared a fingerprint, they would be limited as one unit. Then the presence of one unit
-could push out records of the other, and one unit would change up to twice as many records as
+If two units shared a fingerprint, they would be limited as one unit. The presence of one unit could
+then displace records of the other unit, and one unit would change up to twice as many records as
 promised. So all values of at most 15 bytes and all 64-bit integers have distinct fingerprints, by
 construction. Fingerprints of longer values collide only if 120 bits of BLAKE2b collide.
 """

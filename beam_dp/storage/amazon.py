@@ -1,7 +1,7 @@
 """Buckets of Amazon S3.
 
-A version is an ETag, which distinguishes contents, not writes. That is enough for files: a writer
-that finds the bytes that it wrote may publish them. The object that opens a draft must have unique
+A version is an ETag, which distinguishes contents, not writes. ETags are enough for files: a writer
+that finds its own bytes may publish these bytes. The object that opens a draft must have unique
 content; otherwise a writer could publish from a draft that was withdrawn and opened again.
 According to the service's documentation, listings and reads see all earlier writes.
 """

@@ -34,8 +34,8 @@ _BUNDLE_RECORDS = 2**22  # assumed records per bundle; a runner counts more than
 class Marginals:
     """Exact tables for some sets of attributes. Secret: only a mechanism may read the tables.
 
-    ``tables``: the counts for each set of attributes, listed in domain order; int64, records, one
-    axis per attribute.
+    ``tables``: the numbers of records for each set of attributes, whose names are in domain order;
+    int64, one axis per attribute.
     """
 
     domain: Domain
@@ -53,7 +53,7 @@ class Marginals:
         return f"Marginals(tables={list(self.tables)})"
 
     def marginal(self, names: Iterable[str]) -> NDArray[np.int64]:
-        """Returns one table, its axes in the order given, from the smallest table containing it."""
+        """Returns one table, with axes in the given order, summed from a stored table."""
         attributes = tuple(names)
         axes = self.domain.axes(attributes)
         ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
@@ -73,7 +73,7 @@ def merge_tables(
     """Returns fewer, larger tables that together contain every given table.
 
     Counting a record costs about the same in any table that fits in the cache, so tables are
-    merged while the merged table has at most ``max_cells`` cells: each table is added to the
+    merged while the merged table has at most ``max_cells`` cells. Each table is added to the
     merged table that it enlarges least. A table above the limit is merged only with tables that it
     contains. The result is sorted, so that neighbouring tables share their first attributes.
     """

@@ -23,7 +23,7 @@ _PENDING_KEYS = 2**18
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Projection:
-    """Exact unscaled int64 sums of the columns of all records; only a mechanism may read them."""
+    """Exact int64 sums of the unscaled projections of all records. Secret: only for mechanisms."""
 
     sums: NDArray[np.int64]
 
@@ -45,10 +45,10 @@ class ProjectionState:
 
 
 class ProjectionAccumulator:
-    """Adds up the columns of records (an ``Accumulator`` of ``KeyBatch``).
+    """Adds up the projections of records (an ``Accumulator`` of ``KeyBatch``).
 
-    Sums are 64-bit integers. They are exact while the sum of all weights is below 2^63, and exact
-    modulo 2^64 otherwise. The hash key of ``signs`` is drawn before any record is read.
+    Sums are 64-bit integers: exact while the sum of all weights is below 2^63, and exact modulo
+    2^64 otherwise. The hash key of ``signs`` is drawn before any record is read.
     """
 
     def __init__(self, signs: Signs) -> None:
@@ -103,8 +103,8 @@ def within_squared_norm(
     """Returns the records of each unit before the first record that takes the sketch over a limit.
 
     All records of a unit must be in one batch, in an order that depends only on the unit's own
-    records, such as sorted by encoded values. Then the kept records of a unit depend only on the
-    records of that unit.
+    records, such as sorted by encoded values. With such an order, the kept records of a unit depend
+    only on the records of that unit.
 
     ``unit_of``: the number of each record's unit, shape (n,); equal numbers are adjacent.
 

@@ -203,7 +203,7 @@ class CellCounts:
                 self.array()
 
     def array(self) -> NDArray[Any]:
-        """Returns all counts, shape (num_cells,), uint32 or int64, as an array from now on."""
+        """Stores all counts in one array, shape (num_cells,), uint32 or int64, and returns it."""
         if self._array is None:
             kind = np.uint32 if self._num_records <= _MAX_NARROW else np.int64
             self._array = np.zeros(self.num_cells, kind)

@@ -26,8 +26,8 @@ class WriteRelease(beam.PTransform):
     """Writes the shards of a release as a directory; the first complete draw wins.
 
     A retried bundle writes the same draw again, without effect. If a runner delivers two draws, one
-    draw is committed and the other is discarded unseen. Nothing is written before the draw; call
-    ``beam_dp.releases.probe_output`` before you pay to check that the directory is writable.
+    draw is committed and the other is discarded unseen. Nothing is written before the draw; before
+    you pay, call ``beam_dp.releases.probe_output`` to check that the directory is writable.
 
     Args:
         directory: a local directory that every worker can access, ``gs://BUCKET/FOLDER`` or
@@ -169,7 +169,7 @@ _TAKEN: WeakKeyDictionary[beam.Pipeline, set[str]] = WeakKeyDictionary()
 
 
 def refuse_taken_output(pipeline: beam.Pipeline, directory: str | os.PathLike[str]) -> None:
-    """Refuses a directory that another transform of the pipeline writes to, under any path."""
+    """Refuses a directory to which another transform of the pipeline writes, under any path."""
     if _place(directory) in _TAKEN.get(pipeline, ()):
         condition = "must be another directory: this pipeline writes there already"
         raise InputError("output", os.fspath(directory), condition)

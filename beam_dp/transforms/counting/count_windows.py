@@ -68,7 +68,7 @@ class BeamWindows:
         )
 
     def number(self, window: beam.window.IntervalWindow) -> int:
-        """Returns the number of a Beam window."""
+        """Returns the number of the window or block that a Beam window represents."""
         end: int = window.end.micros // _MICROSECONDS
         return (end - self._first_end) // self._seconds
 
@@ -414,7 +414,7 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _CountBundle(beam.DoFn):
-    """Counts the records of a bundle in one table of all windows; outputs counts at its end.
+    """Counts the records of a bundle in one table of all windows; outputs counts per window.
 
     Sorting records by window is unnecessary: the records of a bundle are close in time, so their
     cells are close in memory.

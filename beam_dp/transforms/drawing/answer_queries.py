@@ -240,8 +240,8 @@ _LOG = beam.DoFn.StateParam(BagStateSpec("log", beam.coders.StrUtf8Coder()))
 class _AnswerStream(beam.DoFn):
     """Answers batches under one key; the state of the run commits together with the answers.
 
-    This object caches the run with its dense tables. The cached run is used only while the state
-    contains the random version that this object wrote last. After a failed bundle, or on another
+    The object caches the run with its dense tables. The cached run is used only while the state
+    contains the random version that the object wrote last. After a failed bundle, or on another
     worker, the run is rebuilt from the state.
     """
 

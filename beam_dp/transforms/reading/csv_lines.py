@@ -107,7 +107,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
 
 def _range_chunks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
     """Yields the bytes after the first LF or the header, up to the first LF at or past stop - 1."""
-    skipping = start > 0 and position < start  # inside the last line of the range before
+    skipping = start > 0 and position < start  # inside the last line of the previous range
     if not skipping and stop is not None and position >= stop:
         return
     while chunk := file.read(BLOCK_BYTES):
@@ -206,7 +206,7 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
     """Splits a block into lines that all parsers read alike, and lines with irregular quotes.
 
     A line is regular if its quotes open after a comma or the line's start, close before a
-    comma or the line's end, and are doubled in between. Then no parser state outlives the line.
+    comma or the line's end, and are doubled in between. No quote is open after a regular line.
     """
     if _all_plain(block):
         return block, []

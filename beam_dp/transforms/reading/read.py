@@ -142,9 +142,9 @@ class ReadRecords(RecordSource):
     itself. In CSV, a record is one physical line (ended by LF, CRLF or CR); quotes never span
     several lines; every file starts with a header; an empty field is null. A CSV line is left out
     if its number of fields differs from the header's, or if a quote is open at its end. The job
-    stops, with the name of the file, for damage to a container (Avro block, Parquet page,
-    compression), for a column that is missing or has a type without levels, for a blank first line
-    of a CSV file, and for a recursive Avro schema.
+    stops and names the file if a container (Avro block, Parquet page, compression) is damaged, if a
+    column is missing or has a type without levels, if the first line of a CSV file is blank, or if
+    an Avro schema is recursive.
 
     Args:
         pattern: a path or glob on any filesystem that Beam supports.

@@ -38,9 +38,9 @@ class ReadArrivals(read.ReadRecords):
     restored backup must keep the modification times of files (``cp -p``).
 
     Privacy: all records of a unit since the start determine which windows the unit's records are
-    counted in. So ``ReleaseWindows``, applied to the output, keeps a list of the files. A file that
-    changes stops the job. A file that appears later than ``settle`` after its modification never
-    counts. If units are limited over windows, a job can't be continued after a file was removed.
+    counted in. So ``ReleaseWindows`` keeps a list of the files that its input comes from. A file
+    that changes stops the job. A file that appears later than ``settle`` after its modification
+    never counts. If units are limited over windows, a job whose file was removed can't continue.
 
     Args:
         pattern: a path or glob on any filesystem that Beam supports.

@@ -1,4 +1,4 @@
-"""Converts elements that the transforms accept as records to Arrow batches, and checks types."""
+"""Converts records of all accepted types to Arrow batches, and checks declared types."""
 
 from __future__ import annotations
 
