@@ -206,7 +206,7 @@ def verify_release(release: AnyRelease) -> Verification:
     The loss of each step follows from the scale and the sensitivity. The losses are composed and
     converted to epsilon at the card's delta, with arithmetic that never states less than the true
     loss. Figures that follow from other figures are recomputed and must agree to 1e-9. A release
-    can't show that its noise was really drawn as stated; this checks that the stated noise gives
+    can't show that its noise was drawn as stated; verification checks that the stated noise gives
     the stated guarantee.
 
     Args:

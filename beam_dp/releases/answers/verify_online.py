@@ -66,7 +66,7 @@ def verify_online(release: AnswersRelease) -> Verification:
     _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
-    # A plan is made before the noisy count, so it states the largest loss of the other steps.
+    # A plan is made before the noisy count, so the plan states the largest loss of other steps.
     figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=not is_counted)
     figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(steps[is_counted:]))
     _setting_figures(plan, settings, figures)

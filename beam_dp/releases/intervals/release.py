@@ -65,7 +65,8 @@ class IntervalRelease(Release):
         draw_id: the id of this draw of noise.
         plan: other public parameters, such as the entry of a ledger.
         versions: the versions of the libraries that made the release.
-        left_out: noisy counts of the records outside the attribute, if the budget paid for a count.
+        left_out: noisy counts of the records outside the attribute, if the budget covers these
+            counts.
     """
 
     KIND: ClassVar[str] = "intervals"

@@ -247,7 +247,7 @@ class ProjectionBounds:
         return self._tails.coefficient(self.failure_probability / 2)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the bounds as a card states them; they do not depend on data."""
+        """Returns the bounds, which do not depend on data, as JSON values for a card."""
         return {
             "num_queries": self.num_queries,
             "failure_probability": self.failure_probability,

@@ -347,8 +347,9 @@ class SparseRelease(Release):
     def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Returns, per element, the weight of the estimate from the sketch, from 0 to 1.
 
-        An element of the histogram has two estimates: its count, and its count plus the estimate
-        from the remaining sketch. The weight of the second estimate minimises the variance.
+        An element of the histogram has two estimates: the element's count, and this count plus the
+        estimate from the remaining sketch. The weight of the second estimate minimises the
+        variance.
         """
         assert self.histogram is not None
         noise = noise_variance("discrete_laplace", self.histogram.scale)

@@ -362,7 +362,7 @@ class _Column:
             self._minimum = getattr(attribute, "minimum", 0)
             if isinstance(attribute, BinnedAttribute) and attribute.whole_ends is None:
                 self._number = "double"
-            # The bytes of a union before the value.
+            # The bytes that precede a value of a union.
             zero = avro.encode(self._number, 0)
             self._prefix = avro.encode(kind, 0).removesuffix(zero)
         listed = range(self._num_numbers, attribute.size)

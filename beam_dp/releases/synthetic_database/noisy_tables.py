@@ -72,8 +72,8 @@ class NoisyTables:
         The attributes of a query must all be in one table; explicit values are not supported.
 
         Returns:
-            Values, standard errors, and bounds on the errors of all these answers together, except
-            with probability 0.05.
+            Values, standard errors and error bounds. All bounds are true together, except with
+            probability 0.05.
         """
         asked = self._checked(queries)
         names_of = {query.axes: self._names(query) for query in asked}

@@ -79,8 +79,8 @@ class FittedErrors:
         ``queries``: queries about the same axes, at most 12.
 
         Returns:
-            The errors in records, shape (num_queries,); infinite if nothing is known about an
-            interaction of one or two attributes.
+            The errors in records, shape (num_queries,); infinite if an interaction of one or two
+            attributes is unknown.
         """
         axes = queries[0].axes
         own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))

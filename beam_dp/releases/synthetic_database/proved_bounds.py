@@ -78,7 +78,7 @@ class ProvedBounds:
         by looking at the release.
 
         ``prefers_fitted``: for each query, whether to use a fitted answer that has an error bar,
-        even if the error bar is the larger one; by default, False for all queries.
+        even if the unbiased answer has a smaller error bar; by default, False for all queries.
         """
         estimates, number = self.estimates, num_answers or len(queries)
         # Depends on the queries only, not on the pairs that were left out, which noise chose.

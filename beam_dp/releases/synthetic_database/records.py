@@ -270,7 +270,7 @@ def _shuffled(
         num_rows = int(counts.sum())
         if num_rows <= _BLOCK_ROWS:
             which = np.repeat(np.arange(len(counts)), counts)
-            # Two words of a block are equal with probability 2^-30: a slower sort isn't worthwhile.
+            # A block has two equal words with probability 2^-30: a slower sort is not worthwhile.
             yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
             continue
         heads = _num_heads(counts, bits)
@@ -341,7 +341,7 @@ def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Records(NamedTuple):
-    """Records from a file, as the fields of ``SyntheticDatabase`` with the same names."""
+    """Records from a file; ``SyntheticDatabase`` describes the fields."""
 
     codes: Codes
     counts: NDArray[np.int64]

@@ -84,7 +84,7 @@ class SyntheticDatabase(Release):
         plan: the public parameters of the mechanism.
         fit: statements about how well the hypothesis fits the noisy measurements.
         versions: the versions of the libraries that made the release.
-        left_out: noisy counts of the records outside the domain, if the budget paid for counts.
+        left_out: noisy counts of the records outside the domain, if the budget covers these counts.
         measurements: the noisy tables that ``noise`` describes; None if the release was not made
             from tables, or was made by a version that did not keep tables.
         records_format: the format of the file of records, one of ``RECORDS_FORMATS``.
@@ -201,7 +201,7 @@ class SyntheticDatabase(Release):
             the marginal; None if the release was not made for the marginal.
 
         Raises:
-            InputError: if the domain differs, or if more than 2^28 cells are needed at once.
+            InputError: if the domain differs, or if more than 2^28 cells are needed together.
         """
         self._check_domain(workload)
         tables = self.fitted.marginals(workload)

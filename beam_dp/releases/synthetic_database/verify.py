@@ -268,7 +268,7 @@ def _number_figures(
     layout: MarginalCoefficients,
     figures: Figures,
 ) -> None:
-    """Compares the number of records with the total of the noisy tables, raised to at least 1."""
+    """Compares the number of records with the total of the noisy tables, or 1 if larger."""
     if release.num_records_is_public:
         return
     place = layout.slices[()]

@@ -292,8 +292,8 @@ class HorizonRelease:
             windows: see ``answer``.
 
         Returns:
-            Values in records, standard errors, and bounds on the errors of all these answers
-            together, except with probability 0.05.
+            Values in records, standard errors and error bounds. All bounds are true together,
+            except with probability 0.05.
 
         Raises:
             InputError: see ``answer``.

@@ -383,7 +383,7 @@ def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Fig
 
 
 def _largest(losses: list[Loss]) -> list[Loss]:
-    """Returns the loss that is largest in every kind of bound, if there is one; else all losses."""
+    """Returns the loss that has the largest bound of every kind, if one exists; else all losses."""
     for one in losses:
         if all(_is_above(one, other) for other in losses):
             return [one]
