@@ -127,7 +127,7 @@ class Plan(ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AnswersPlan(Plan):
-    """The plan of a mechanism that answers queries itself, instead of releasing data to query.
+    """The plan of a mechanism that releases answers to queries instead of data.
 
     ``num_records``: the public number of records, or ``"noisy"``.
     """

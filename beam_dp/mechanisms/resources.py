@@ -71,7 +71,7 @@ def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:
-    """Returns the resources of the published MWEM, which updates every cell once per round."""
+    """Returns the resources for the published MWEM, which updates every cell once per round."""
     return Resources(
         _BASE_BYTES + _FIT_BYTES * num_cells,
         _BASE_SECONDS + num_rounds * (_ROUND_SECONDS + _UPDATE_SECONDS * num_cells),
@@ -89,7 +89,7 @@ def online_resources(num_cells: float, num_questions: int, max_updates: int) -> 
 
 
 def enumeration_resources(num_multisets: float, num_queries: int, matrix_values: int) -> Resources:
-    """Returns the resources to draw one multiset by enumerating all multisets."""
+    """Returns the resources for drawing one multiset by enumerating all multisets."""
     return Resources(
         _BASE_BYTES + _MATRIX_BYTES * matrix_values,
         _BASE_SECONDS + _COMPARISON_SECONDS * num_multisets * (num_queries + 16),
@@ -97,7 +97,7 @@ def enumeration_resources(num_multisets: float, num_queries: int, matrix_values:
 
 
 def nested_resources(num_products: int, product_bits: float, matrix_values: int) -> Resources:
-    """Returns the resources to draw a multiset for nested queries, by products of polynomials."""
+    """Returns the resources for drawing a multiset for nested queries, by polynomial products."""
     return Resources(
         _BASE_BYTES + _MATRIX_BYTES * matrix_values + num_products * product_bits / 8,
         _BASE_SECONDS + _PRODUCT_SECONDS * num_products * product_bits,
@@ -105,7 +105,7 @@ def nested_resources(num_products: int, product_bits: float, matrix_values: int)
 
 
 def answers_resources(num_cells: float, num_queries: int) -> Resources:
-    """Returns the resources to answer linear queries with separate noise."""
+    """Returns the resources for answering linear queries with separate noise."""
     return Resources(
         _BASE_BYTES + 16 * num_cells + 64 * num_queries,
         _BASE_SECONDS + num_queries * (_ANSWER_SECONDS + _SUMMED_SECONDS * num_cells),
@@ -113,7 +113,7 @@ def answers_resources(num_cells: float, num_queries: int) -> Resources:
 
 
 def intervals_resources(num_leaves: int) -> Resources:
-    """Returns the resources to plan, measure and estimate the counts of all intervals."""
+    """Returns the resources for planning, measuring and estimating the counts of all intervals."""
     optimising = _BLOCK_SECONDS * min(num_leaves, _MAX_BLOCKS)
     return Resources(
         _BASE_BYTES + _LEAF_BYTES * num_leaves,

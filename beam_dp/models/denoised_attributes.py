@@ -37,8 +37,8 @@ _BINS = 64
 _ZERO_SHARE = 0.25  # the prior probability of a count of 0
 # The weight of the prior on the shared distribution, as a number of codes.
 _SUPPOSED_CODES = 20.0
-# The blur of the shared distribution, on the scale of the bins: a few codes cannot determine finer
-# detail.
+# The width of the blur of the shared distribution, on the scale of the bins: a few codes cannot
+# determine finer detail.
 _BLUR = 0.3
 _INDEPENDENT_PASSES, _CHAIN_PASSES = 8, 3
 # The parameters of the chains: the probability that a count resembles the preceding count, and the
@@ -82,7 +82,7 @@ def denoised(
 
 
 def follows_before(attribute: Attribute) -> NDArray[np.bool_]:
-    """Returns a mask of the codes that follow the preceding code in an order (not categories)."""
+    """Returns a mask of the codes that come directly after a code in the attribute's order."""
     is_ordered = isinstance(attribute, OrderedAttribute)
     codes = np.arange(attribute.size)
     return (codes > 0) & (codes < attribute.num_levels) & is_ordered

@@ -40,7 +40,7 @@ def axes_of(mask: int) -> Axes:
 
 
 def maximal_masks(masks: Iterable[int]) -> list[int]:
-    """Returns the masks that are not subsets of other masks, without duplicates, largest first."""
+    """Returns the masks that are not subsets of another mask, without duplicates, largest first."""
     result: list[int] = []
     for mask in sorted(set(masks), key=int.bit_count, reverse=True):
         if not any(mask & larger == mask for larger in result):
@@ -108,7 +108,7 @@ def _clique_size(axis: int, neighbours: list[int], logs: list[float]) -> float:
 
 
 def _fill(axis: int, neighbours: list[int], logs: list[float]) -> float:
-    """Returns the weighted number of new edges from eliminating an attribute."""
+    """Returns the weighted number of new edges that eliminating an attribute creates."""
     clique = neighbours[axis]
     total = 0.0
     mask = clique ^ (1 << axis)

@@ -106,7 +106,7 @@ def _marginals_of(
             " to be answered"
         )
         raise InputError("release", magnitude(tree_cells), condition)
-    # Slabs need less memory; a tree with a few large tables saves no time.
+    # Slabs need less memory, and a tree with a few large tables is not faster.
     if num_cells <= MAX_CELLS and num_cells <= _TREE_GAIN * tree_cells:
         return _dense_marginals(axes, shape, tables, wanted)
     tree = JunctionTree(sizes, sets)

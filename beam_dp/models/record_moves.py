@@ -133,7 +133,7 @@ class _Moves:
             surplus[...] = table.reshape(surplus.shape)
 
     def _by_code(self, axis: int, axes: Axes, table: NDArray[Any]) -> NDArray[Any]:
-        """Returns a table as rows along one of its axes."""
+        """Returns a table reshaped to two axes; the last one is the given axis."""
         return np.moveaxis(table, axes.index(axis), -1).reshape(-1, self._shape[axis])
 
     def _draws(self, length: int) -> NDArray[np.float64]:

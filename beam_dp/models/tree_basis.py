@@ -80,7 +80,7 @@ class FactoredBasis(MarginalCoefficients):
             numbers = np.arange(start, start + math.prod(sizes)).reshape(sizes)
             start += numbers.size
             for support in [each for each in left if mask_of(each) & ~mask == 0]:
-                # Index 0 of an axis is the constant.
+                # Index 0 of an axis is for the constant.
                 chosen = tuple(slice(1, None) if axis in support else 0 for axis in axes)
                 positions[left.pop(support)] = numbers[chosen].ravel()
         return positions
@@ -180,7 +180,7 @@ def _expand(table: NDArray[np.float64], position: int, size: int) -> NDArray[np.
 
 @functools.cache
 def _products(size: int) -> NDArray[np.float64]:
-    """Returns the matrix that an axis is multiplied with: a row of ones, then the contrasts."""
+    """Returns the matrix for multiplying an axis: a row of ones, followed by the contrasts."""
     products = np.ones((1 + num_contrasts(size), size))
     products[1:] = contrast_matrix(size)
     return products

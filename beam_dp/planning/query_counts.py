@@ -112,7 +112,7 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
     return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
 
 
-# The number of queries, the theorem for this number, and the theorem's assumptions.
+# A tuple of the number of queries, the theorem that allows this number, and its assumptions.
 _Found = tuple[int, Theorem, str]
 
 

@@ -57,7 +57,7 @@ def least_epsilon(
     def reaches(step: int) -> bool:
         return error_of(planned(step)) <= error
 
-    # Search by powers of ten, starting from 1, and then within one decade.
+    # The search tries powers of ten, starting from 1, and then searches within one decade.
     step = -_FIRST_DECADE * _STEPS
     seen = [step]
     if reaches(step):

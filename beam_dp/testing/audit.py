@@ -342,7 +342,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
 
 
 def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
-    """Returns the law of the argmax of integer scores with one-sided geometric noise.
+    """Returns the law of the index of the largest score, with one-sided geometric noise.
 
     If two sums are equal, the first sum wins.
 

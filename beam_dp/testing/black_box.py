@@ -256,7 +256,7 @@ def _probability_of_at_most(
 
 
 def _likely_hits(runs: int, probability: float) -> NDArray[np.int64]:
-    """Returns all numbers of hits except those with a total probability below 1e-20."""
+    """Returns the likely numbers of hits; all other numbers have total probability < 1e-20."""
     mean = runs * probability
     # By Bernstein's inequality both tails together have a probability below 1e-20.
     reach = 12 * math.sqrt(mean * (1 - min(1.0, probability))) + 40

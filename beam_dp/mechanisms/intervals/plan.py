@@ -271,7 +271,7 @@ class IntervalPlan(Plan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the histogram."""
+        """The worker's memory for a draw, without the histogram."""
         return intervals_resources(self.num_leaves).memory_bytes
 
     def _stated(self) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def plan_intervals(
         condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
         raise InputError("strategy", asked, condition)
     check_noise(guarantee, [min(plan.scale for plan in found)])
-    # On a fine grid a strategy can need more noise than the sampler allows (MAX_SCALE).
+    # On a fine grid, a strategy may need a larger scale than the sampler allows (MAX_SCALE).
     drawn = [plan for plan in found if plan.scale <= MAX_SCALE]
     return min(drawn, key=lambda plan: plan.mean_squared_error)
 

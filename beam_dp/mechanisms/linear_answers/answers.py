@@ -60,7 +60,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     @property
     def memory_bytes(self) -> float:
-        """The memory of the worker that draws, without the histogram."""
+        """The worker's memory for a draw, without the histogram."""
         return answers_resources(self.workload.domain.num_cells, len(self.workload)).memory_bytes
 
     @property

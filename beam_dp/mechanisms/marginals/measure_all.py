@@ -159,7 +159,7 @@ def measure_all_plan(
     plans.check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
     names = {each.names for each in measurements}
-    # If there is nothing to measure, the release is a public constant of the usual shape.
+    # Without any measurements, the release is a public constant of the usual shape.
     maximal = tuple(
         each for each in sorted(names) if not any(set(each) < set(other) for other in names)
     )

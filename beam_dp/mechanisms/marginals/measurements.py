@@ -128,7 +128,8 @@ _MAX_SHARE_STEPS = 100
 _SHARE_TOLERANCE = 1e-4
 # Every table gets at least this fraction of an equal share, so that its noise stays in range.
 _LEAST_SHARE = 2.0**-10
-# The largest number of attributes for which patterns of agreement are enumerated.
+# The largest number of attributes for which all patterns of agreement between two records are
+# enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
 # The precisions on a card equal the plan's precisions up to rounding, which may slightly change the
 # bound that a search finds. With this margin, a verification of the card does not find too little
@@ -254,7 +255,7 @@ def residual_sensitivity(
         least = least_overlap(domain.shape, supports, precisions)
         return math.sqrt(max(one, 2 * one - 2 * least)) * (1 + _SEARCH_MARGIN)
     overlaps = agreement_overlaps(domain, used, supports, precisions)
-    # Records cannot differ in an attribute of one code.
+    # Two records cannot differ in an attribute that has only one code.
     different = overlaps[tuple(slice(int(domain.shape[axis] == 1), 2) for axis in used)]
     return math.sqrt(max(one, 2 * one - 2 * float(different.min())))
 

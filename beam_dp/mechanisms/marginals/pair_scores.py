@@ -107,16 +107,16 @@ def choose_pairs(
 ) -> tuple[list[Support], list[Support]]:
     """Returns the pairs whose measurement should lower the error most, from public numbers.
 
-    The L1 error of a pair is its score if the pair is not measured, otherwise its noise: in each
-    cell at most about the expected count, and less if the hypothesis joins the pair. More pairs
-    mean more noise per pair, so several numbers of pairs are compared.
+    The L1 error of a pair is its score if the pair is not measured. Otherwise the error is the
+    noise, which is at most about the expected count in each cell, and smaller if the hypothesis
+    joins the pair. More pairs mean more noise per pair, so several numbers of pairs are compared.
 
     ``scores``: noisy distances of the pairs from independence, in records.
     ``answers``: the tables for independent attributes, in records.
     """
 
     def remaining(axes: Support, deviation: float) -> float:
-        # sqrt(2 / pi) is the mean size of Gaussian noise.
+        # sqrt(2 / pi) is the mean absolute value of standard Gaussian noise.
         return float(np.minimum(answers[axes], math.sqrt(2 / math.pi) * deviation).sum())
 
     best: tuple[list[Support], list[Support]] = ([], [])
@@ -220,9 +220,10 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
 
 
 def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
-    """Returns how many left-out pairs may be chosen: at most half of the pairs.
+    """Returns the number of left-out pairs that may be chosen, at most half of these pairs.
 
-    Returns 0 if choices would be almost random: then the budget is better spent on other pairs.
+    Returns 0 if choices would be almost random: the budget is then better spent on the selected
+    pairs.
     """
     number = min(MOST_CHOICES, num_left_out // 2)
     if number and budget.choice_scale * math.log(num_left_out) > LARGEST_MISS * num_records:

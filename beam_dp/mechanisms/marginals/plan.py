@@ -1,4 +1,4 @@
-"""Plans of releases from marginals, decided from public numbers before any record is read."""
+"""Plans releases from marginals. Plans use public numbers only and do not read any records."""
 
 from __future__ import annotations
 
@@ -220,11 +220,11 @@ class MarginalsPlan(Plan):
         return stated
 
     def _declared_noise(self) -> list[dict[str, Any]]:
-        """The noise that is known before anything is drawn, as a card states the noise."""
+        """The noise that is known before the draw, in the form that a card states."""
         return [each.to_json() for each in self.measurements]
 
     def _declared_queries(self) -> Sequence[LinearQuery]:
-        """The linear queries that are answered, if not all of them are cells of marginals."""
+        """The linear queries to answer; empty if all queries are cells of marginals."""
         return ()
 
     @abstractmethod

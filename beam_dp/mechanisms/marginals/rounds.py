@@ -54,7 +54,7 @@ _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds per attribute.
 _UNITS_PER_ATTRIBUTE = 16
 _WEIGHT_GRID = 2**8
-# Between rounds, the fit can be regularised more coarsely than at the end.
+# The fit between rounds can be more strongly regularised than the last fit.
 _ROUND_PENALTY = 0.1
 _ROUND_TOLERANCE = 1e-5
 
@@ -66,7 +66,8 @@ class RoundBudget:
     ``selection``: the mechanism that selects. For the same epsilon, permute-and-flip is never worse
     than the exponential mechanism, but costs more if rhos add up.
     ``selection_scale``: the scale of the selection's coins or noise, in records.
-    ``total_scale``: the scale of the total's noise, in units of 1 / ``grid``; 0 if public.
+    ``total_scale``: the scale of the total's noise, in units of 1 / ``grid``; 0 if the total is
+    public.
     """
 
     selection: Selection
@@ -310,7 +311,7 @@ def inner_candidates(workload: Workload) -> dict[Names, float]:
 def _that_fit(
     domain: Domain, joined: Sequence[Support], candidates: Mapping[Names, float]
 ) -> dict[Names, float]:
-    """Returns the candidates that may join the tree: a function of earlier, noisy choices."""
+    """Returns the candidates that may join the tree, which depend only on earlier noisy choices."""
     return {
         names: weight
         for names, weight in candidates.items()

@@ -172,7 +172,7 @@ _MAX_STEP = 700.0
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """Ends the rounds at the first selected cell whose error a noisy comparison finds small.
+    """A test that ends the rounds at the first selected cell with a small error, by comparison.
 
     ``bound``: a bound on the largest error of any cell, in records, for the hypothesis at which the
     rounds ended, with probability 0.95.

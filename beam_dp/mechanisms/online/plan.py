@@ -336,7 +336,7 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
 def _textbook(
     plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> _Choice:
-    """Uses two questions per round, learning rate alpha / 2, threshold max(formula, 2 alpha)."""
+    """Returns the published parameters: two questions per round, learning rate alpha / 2."""
     alpha = plan.max_error or 0.0
     if plan.max_error is None:
         least = published_error(
@@ -356,7 +356,7 @@ def _textbook(
 def _tight(
     plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> _Choice:
-    """Uses one question per round; chooses alpha, updates and noise with the least bound."""
+    """Returns the alpha, updates and noise with the least bound, for one question per round."""
     asked, most = plan.num_questions, total + total_bound
     found: tuple[tuple[float, int], _Choice] | None = None
     for least, updates in _choices(plan):

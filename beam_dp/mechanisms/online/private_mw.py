@@ -132,7 +132,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @property
     def questions_left(self) -> int:
-        """The number of different queries for which bounds will still be stated; public."""
+        """The number of further different queries that will get an error bound; public."""
         return max(0, self.plan.num_questions + self._num_earlier - len(self._answers))
 
     @property
@@ -345,7 +345,7 @@ def check_settings(name: str, value: str, saved: Any, settings: Settings) -> Non
 
 
 def difference(part: str, saved: Any, given: Any) -> str:
-    """Describes the first difference between two plans or settings in a few words."""
+    """Returns a short description of the first difference between two plans or settings."""
     if part != "domain" and isinstance(saved, dict):
         for name in given:
             old, new = saved.get(name), given[name]

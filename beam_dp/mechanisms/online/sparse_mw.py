@@ -60,7 +60,7 @@ class SparseMWPlan(OnlinePlan):
         return num_slots(self.max_sparsity, max_error, self.calibration, least)
 
     def divergence_at(self, max_error: float) -> float:
-        """Returns ln s: in the worst case all data are in one slot, and the start is uniform."""
+        """Returns ln s, the relative entropy from data in a single slot to the uniform start."""
         return math.log(self.num_slots(max_error))
 
     def published_divergence(self, max_error: float) -> float:

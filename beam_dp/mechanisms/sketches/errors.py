@@ -231,7 +231,7 @@ def element_law(
     variance = _median_variance(law, sketch, groups)
     clip = sketch.scale if sketch.estimator == "clipped_mean" else 0.0
     if clip:
-        # The clipped mean is within 1.5 scales of the median: few samples suffice.
+        # The clipped mean is within 1.5 scales of the median, so few samples are enough.
         rows = _rows(law, sketch.num_blocks, _SAMPLES)
         clipped, medians = clipped_mean(rows, clip), clipped_mean(rows, 0.0)
         variance += float((clipped**2 - medians**2).mean())
@@ -258,7 +258,7 @@ def cell_law(
     below = np.floor(whole)
     expected = np.bincount(below.astype(int), keys * (1 - (whole - below)), size // 4 + 2)
     expected += np.bincount(below.astype(int) + 1, keys * (whole - below), size // 4 + 2)
-    # The sum of expected(c) cos(c t) over all angles is one transform.
+    # One Fourier transform gives the sum of expected(c) cos(c t) for all angles t.
     spread = np.zeros(size)
     spread[: len(expected)] = expected
     log_value: NDArray[np.float64] = (np.fft.rfft(spread).real - expected.sum()) / width

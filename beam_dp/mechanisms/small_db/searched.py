@@ -270,7 +270,7 @@ def _sum_weights(group: _Group, law: MultisetLaw, tilts: Sequence[Tilt]) -> None
 
 
 def _group(law: MultisetLaw, kinds: NDArray[np.int64], table: list[NDArray[np.int64]]) -> _Group:
-    """Builds the tree of groups, dividing each group by the query with the most even split."""
+    """Builds the tree of groups; the query with the most even split divides a group in two."""
     answers = law.answers[:, kinds]
     low, high = answers.min(axis=1), answers.max(axis=1)
     cells = sum(law.ways[kind] for kind in kinds)

@@ -107,7 +107,7 @@ class SmallDBPlan(MarginalsPlan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws, without the histogram."""
+        """The worker's memory for a draw, without the histogram."""
         size = self.size if self.choice.sampler == "nested" else 0
         return choice_bytes(len(self.queries), self.domain.num_cells, size)
 

@@ -107,7 +107,7 @@ class WindowTablesPlan(Plan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws a window or a block, without the exact tables."""
+        """The worker's memory for drawing a window or a block, without the exact tables."""
         measured = num_noisy_cells(self.workload.domain, self.measurements)
         return fit_resources(0, measured + self.workload.num_cells()).memory_bytes
 
@@ -364,7 +364,7 @@ class WindowDatabasesPlan(Plan):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the worker that draws a window, without the exact tables."""
+        """The worker's memory for drawing a window, without the exact tables."""
         return self.window.memory_bytes
 
     @property
