@@ -32,7 +32,7 @@ class Plan(ABC):
     ``mechanism``: the name of the mechanism on cards and in ledgers.
     ``guarantee``: the guarantee of the mechanism, without counts of records left out.
     ``loss``: the privacy loss charged to a ledger, including counts of records left out.
-    ``left_out``: the plan of counting records outside the domain; None if they are not counted.
+    ``left_out``: the plan for counting records outside the domain; None without these counts.
     ``ledger_token``: the token of the ledger entry that paid for the release, if any.
     """
 
@@ -99,7 +99,7 @@ class Plan(ABC):
         """The noisy draws, except the ``left_out`` counts, each with the loss of its noise alone.
 
         Every draw of a plan must be listed: ``check_promise`` adds up these steps before a budget
-        is spent. A draw that depends on noise, such as a selection, is listed with its worst case.
+        is spent. If a draw depends on noise, for example on a selection, its worst case is listed.
         """
 
     @property

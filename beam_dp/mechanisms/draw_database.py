@@ -33,7 +33,7 @@ def with_bin_values(release: SyntheticDatabase, noise: NoiseSource) -> Synthetic
 
     Each value is uniform in its bin and independent of all other values, so the value depends on
     the data only through the bin, which the release states anyway: post-processing, at no privacy
-    cost. A release with more than 2^25 such values is returned unchanged.
+    cost. A release that would have more than 2^25 such values is returned unchanged.
     """
     if _is_too_large(release):
         return release

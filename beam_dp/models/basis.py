@@ -134,7 +134,9 @@ class Basis(Coefficients, Protocol):
 
 
 class MarginalCoefficients:
-    """The coefficients of each marginal; those of a domain of 10^300 cells would overflow a float.
+    """The coefficients of each marginal, on the scale of the marginal instead of the whole domain.
+
+    On the scale of a domain with 10^300 cells, coefficients would overflow a float.
 
     ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
     """

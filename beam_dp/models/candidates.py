@@ -4,7 +4,7 @@ A junction tree that joins many small tables may need a clique of all attributes
 array of the domain nor a tree is affordable. But half a million records, drawn from a distribution
 near the wanted one, can match almost any tables of two or three attributes if the records are
 weighted suitably. Importance sampling decides how many cells of the domain a candidate represents,
-so that coefficients mean the same as over the whole domain, and the same fit applies.
+so coefficients have the same meaning as over the whole domain, and can be fitted in the same way.
 
 Everything here is a function of noisy tables, the declared domain and public numbers.
 """
@@ -312,7 +312,7 @@ def less_noise(
     cannot explain the difference of a cell, the cell moves by its whole difference.
 
     ``table``: the table of the hypothesis, in records.
-    ``difference``: coefficients of the noisy table less those of ``table``, in records.
+    ``difference``: the coefficients of the noisy table minus those of ``table``, in records.
     """
     cells = coefficients_table(difference, table.shape)
     of_cell = noise / table.size

@@ -232,7 +232,7 @@ def _passes(
 
 
 def _shared(codes: NDArray[np.float64], bins: _Bins) -> NDArray[np.float64]:
-    """Returns, per code, the shared distribution learned from the other codes.
+    """Returns, for each code, the shared distribution learned from all other codes.
 
     A code's own noisy count is left out, because it would otherwise keep more of its noise.
 

@@ -340,7 +340,7 @@ class _Marginals:
         if holding:
             return min(holding, key=lambda i: self._num_cells(self._masks[i]))
         touched = [i for i, mask in enumerate(self._masks) if wanted & mask]
-        # A clique without wanted attributes, between other cliques, may be the cheapest.
+        # A clique without wanted attributes may be the cheapest if it is between other cliques.
         candidates = touched if len(self._masks) > 64 else range(len(self._masks))
         return min(candidates, key=lambda i: self._cost(i, -1, wanted))
 

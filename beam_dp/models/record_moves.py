@@ -191,9 +191,9 @@ class _Moves:
         left = rows * tables.size + own[:, None]
         entered = left + (wanted - own)[:, None]
         change = tables.change(left, entered)
-        # When several moves enter or leave the same cell, each reduces the gain of the others. If
-        # only a share p of the moves is made, each loses p times what it would lose if all were
-        # made.
+        # When several moves enter or leave one cell, every move reduces the gain of the other
+        # moves. If only a share p of the moves is made, the reduction is p times the reduction if
+        # all moves are made.
         meeting = (
             change.take(entered) - change.take(left)
         ) @ tables.weights - 2 * tables.weights.sum()

@@ -161,7 +161,7 @@ class ResidualBasis:
     def cells_summed(self, axes: Support) -> int:
         """Returns how many cells of the whole table are summed in one cell of this marginal.
 
-        A support's coefficients are those of its marginal, divided by the root of this number.
+        A support's coefficients are its marginal's coefficients over the root of this number.
         """
         return self.num_cells // math.prod(self.shape[axis] for axis in axes)
 

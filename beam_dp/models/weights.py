@@ -113,7 +113,7 @@ class SparseWeights:
             self._renew()
 
     def _renew(self) -> None:
-        """Scales the weights so that they sum to 1."""
+        """Scales the weights to the sum 1."""
         largest = max(self._logs.values(), default=0.0)
         largest = max(largest, 0.0)  # the logarithm for a free slot
         total = self.num_free * math.exp(-largest)

@@ -99,8 +99,9 @@ _GRID = 2**13
 def windows(num_leaves: int) -> Hierarchy:
     """Returns a strategy of weighted windows over up to 1,024 blocks, with a tree in each block.
 
-    Every column has the same L1 norm, up to rounding: for a block whose windows have total weight
-    s, the block's own tree has the share 1 / (1 + s), and each window its weight times this share.
+    All columns have equal L1 norms, up to rounding: if the windows over a block have total weight
+    s, the block's own tree gets the share 1 / (1 + s), and a window gets its weight times this
+    share.
 
     ``num_leaves``: the number of cells, >= 2.
 

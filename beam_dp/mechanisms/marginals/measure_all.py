@@ -1,4 +1,4 @@
-"""The mechanisms MWEM, Gaussian and Laplace, and plans that measure all tables at once."""
+"""The mechanisms MWEM, Gaussian and Laplace, and plans that measure all tables in one step."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class MeasureAllPlan(plans.MarginalsPlan):
     ``predicted_cell_error``: the predicted root mean squared error of a cell before the fit, in
     records.
     ``max_unit_cost``: the limit C on the joint cost of a unit's records (``unit_costs``); None
-    without such a limit.
+    without this limit.
     """
 
     strategy: ClassVar[str] = "measure_all"
@@ -130,7 +130,7 @@ class MeasureAllPlan(plans.MarginalsPlan):
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
     ) -> SyntheticDatabase:
-        """Draws all measurements once, and returns the release that fits them."""
+        """Draws all measurements, and returns the release that fits the measurements."""
         tables = []
         for position, measurement in enumerate(self.measurements):
             if progress is not None:

@@ -257,7 +257,7 @@ def choose_left_out(
     number: int,
     noise: NoiseSource,
 ) -> list[Support]:
-    """Returns pairs with a cell that the fit gets wrong, chosen one after the other.
+    """Chooses pairs, one at a time, with a cell in which the fit is far from the exact table.
 
     ``answers``: the fitted tables of all left-out pairs, in records.
     ``marginals``: the exact tables, which include these pairs; secret.

@@ -57,7 +57,8 @@ class StartingRecords:
     ``codes``: distinct records, one array of shape (m,) per attribute; ``counts``: shape (m,).
 
     Privacy: the records must be public, or an earlier release, which spent its own budget. No
-    measurement and no promise depends on the records; only the fit to noisy tables reads them.
+    measurement and no promise depends on these records; only the fit to noisy tables reads these
+    records.
     """
 
     domain: Domain
@@ -99,7 +100,7 @@ class StartingRecords:
 class MarginalsPlan(Plan):
     """A mechanism's public parameters for a synthetic database.
 
-    Args: those of ``Plan``, and
+    Args: the arguments of ``Plan``, and
         workload: the marginals or queries that the release must answer.
         num_records: the public number of records, or ``"noisy"``.
         summary_tables: attribute sets whose exact tables the mechanism reads.

@@ -1,4 +1,4 @@
-"""Selects pairs, measures them, fits a model: MWEM for workloads that do not fit one model.
+"""MWEM for workloads that do not fit one model: selects pairs, measures the pairs and fits.
 
 Four steps share the budget. The first step measures every attribute alone. The second step gives
 every pair of attributes in the workload a noisy score, the pair's distance from independence. The
@@ -306,8 +306,8 @@ def _added_measurements(
 ) -> list[Measurement]:
     """Returns the measurements of the pairs that the last check adds, one per pair.
 
-    The noise of a pair then depends only on the pair, not on other added pairs; ``NoiseBounds``
-    relies on this.
+    With separate measurements, the noise of a pair does not depend on the other added pairs;
+    ``NoiseBounds`` relies on this.
     """
     return [
         each
@@ -320,7 +320,7 @@ def _pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes in the marginals of the workload.
 
     Leaves out pairs with a table larger than the limit for a tree, and pairs with an attribute of
-    one code, which show no more than the other attribute.
+    one code, which contain no more information than the second attribute alone.
     """
     domain = workload.domain
     pairs = {

@@ -116,9 +116,9 @@ def synthesise(
 
     ``tables``: the noisy tables, in records.
     ``progress``: is called with public quantities only.
-    ``joined``: the attribute sets that a tree joins; by default the sets of the workload. Only the
-    records are fitted to tables of other sets, and answer queries about them. If the domain fits an
-    array, all sets must be joined.
+    ``joined``: the attribute sets that a tree joins; by default the sets of the workload. For the
+    remaining sets, only the records are fitted to the tables, and the records answer queries. If
+    the domain fits an array, all sets must be joined.
     ``num_bounded_cells``: the number of cells whose bounds must be true together, if noise decided
     which cells were measured; by default the cells of each marginal alone.
     """
@@ -221,7 +221,7 @@ def _over_tree(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> _Hypothesis:
-    """Fits a junction tree to the joined sets, and its records also to the tables of other sets."""
+    """Fits a junction tree to the joined sets; fits its records to the remaining tables, too."""
     domain = plan.domain
     basis = plan_basis(plan, joined)
     assert isinstance(basis, TreeBasis)

@@ -326,7 +326,7 @@ def _settle(plan: OnlinePlan, num_records: int) -> Settings:
         noise=noise,
         threshold=math.ceil(chosen.threshold * GRID),
         gap=gap,
-        # 2 / GRID: both questions and the threshold are rounded to the grid.
+        # The term 2 / GRID allows for rounding questions and the threshold to the grid.
         hypothesis_bound=chosen.threshold + noise.margin(chosen.num_asked, beta, GRID) + 2 / GRID,
         update_bound=noise.answer_bound(beta, GRID),
         exhausted_bound=gap + total_bound + 2 / GRID if is_enough else None,

@@ -32,8 +32,8 @@ class PrivateAnswer:
 
     ``value``: an estimate of the sum of the query over the records.
     ``standard_error``: the standard error of the noise; None for an answer from the hypothesis.
-    ``bound``: an error bound, valid for all answers at once except with the plan's failure
-    probability; None if no bound is proved.
+    ``bound``: an error bound; the bounds of all answers together fail with at most the plan's
+    failure probability. None if no bound is proved.
     """
 
     value: float
@@ -137,7 +137,7 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
 
     @property
     def num_answered(self) -> int:
-        """The number of different queries answered so far; public."""
+        """The number of different queries that were already answered; public."""
         return len(self._answers)
 
     @property
@@ -237,7 +237,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
     the hypothesis and the data are not read again.
 
     Args:
-        plan: see ``plan_private_mw``. The constructor spends ``plan.loss`` at once.
+        plan: see ``plan_private_mw``. The constructor spends the whole ``plan.loss``.
         histogram: the exact counts; secret.
         noise: the source of all noise.
         start: a release to start from, or public weights, one per cell, not all 0. A thousandth of
@@ -246,8 +246,8 @@ class PrivateMW(OnlineMW[LinearQuery]):
             constructor does not refuse a second run with the same token.
         earlier: public answers of an earlier run, which are repeated at no cost. Their bounds are
             valid with the failure probability of the earlier run.
-        saved: the result of ``hand_over`` of an earlier run of the same plan. Nothing is spent, and
-            only one object may continue the saved run.
+        saved: the result of ``hand_over`` of an earlier run of this plan. The constructor then
+            spends no budget. Only one object may continue the saved run.
 
     Raises:
         InputError: if the histogram or the start has another domain, if the token paid for

@@ -50,7 +50,7 @@ def save_private_mw(run: private_mw.PrivateMW, folder: str | Path) -> None:
 
     The secret is written last, so that an incomplete folder cannot be resumed. If writing fails,
     the run cannot be saved again; the run's transcript and weights can still start a new run. The
-    digest of the files has no key: it detects damage, but doesn't prove who wrote the files.
+    digest of the files has no key: it detects damage, but does not authenticate the files.
     """
     path = Path(folder)
     try:

@@ -165,7 +165,7 @@ class SparseMW(OnlineMW[SparseQuery]):
     from the hypothesis and the data are not read again. Slots never run out.
 
     Args:
-        plan: see ``plan_sparse_mw``. The constructor spends ``plan.loss`` at once.
+        plan: see ``plan_sparse_mw``. The constructor spends the whole ``plan.loss``.
         records: the exact counts by key; secret.
         noise: the source of all noise.
         ledger_token: the token of the ledger entry that paid, if any. A token pays for one run: the

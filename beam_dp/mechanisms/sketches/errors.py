@@ -40,8 +40,8 @@ class KeyProfile:
     arguments determine a and the shape s. The shape is minus infinity for equal counts, -1 for
     uniform counts, 0 for geometric counts and positive for power laws: about 1.1 for words and web
     pages. For any data, excesses over a high threshold approach this law (Pickands, 1975). Unless
-    all counts are similar, the model has keys with few records, as real tables do; a power law with
-    the same ends has no such keys.
+    all counts are similar, the model has keys with few records, as real tables do; a power law from
+    the largest to the smallest count does not have such keys.
 
     Privacy does not depend on the profile. With a wrong profile, predictions are wrong, so the
     chosen plan may not be the best.
@@ -282,8 +282,8 @@ def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Grou
     """Returns E median^2 = sum of (2 t + 1) P(|median| > t); P(median > t) is a binomial tail.
 
     Beyond half the length of ``law``, a cell is as large as the one heavy key in the cell. Few keys
-    share cells with heavy keys in two rows, but the errors of these keys are so large that they may
-    dominate the mean.
+    share cells with heavy keys in two rows, but the large errors of these keys may dominate the
+    mean.
     """
     from scipy.stats import binom  # imported here because it loads slowly
 

@@ -138,7 +138,7 @@ class MultisetChoice:
 
     @cached_property
     def _types(self) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
-        """The distinct columns of the query matrix, and for each of them the cells that have it."""
+        """The distinct columns of the query matrix, and the cells of each distinct column."""
         columns, kinds = np.unique(self._distinct, axis=1, return_inverse=True)
         order = np.argsort(np.ravel(kinds), kind="stable")
         ends = np.cumsum(np.bincount(np.ravel(kinds)))[:-1]

@@ -29,8 +29,8 @@ class MultisetLaw:
     """A distribution over multisets y of one size: P(y) is proportional to exp(-loss(y) / scale).
 
     The loss is the integer max over q of |target(q) - sum of answers(q, x) over x in y|. Cells
-    with the same answers to every query have the same type; all multisets of the same size from
-    the cells of one type are equally likely.
+    with equal answers to every query have the same type; multisets of one size from the cells of
+    one type are equally likely.
 
     ``targets``: one target per query, 0 <= target <= 2^61; secret.
     ``answers``: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times

@@ -421,7 +421,7 @@ def cells_of(workload: Workload) -> LinearWorkload:
 
 
 def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
-    """Returns the sets of attributes of the queries, without subsets of other such sets."""
+    """Returns the maximal sets of attributes among the attribute sets of the queries."""
     sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
     axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
     largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]

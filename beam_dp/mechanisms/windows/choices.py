@@ -42,7 +42,7 @@ _CONDITION = "must be 'one', 'running' or 'trailing:N' with N from 1 to"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """Sums of the last ``length`` windows, or of all windows so far if ``length`` is None."""
+    """Sums of the last ``length`` windows, or sums from the first window if ``length`` is None."""
 
     length: int | None
 

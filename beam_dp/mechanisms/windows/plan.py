@@ -243,7 +243,7 @@ def plan_window_tables(
         epsilon: the epsilon of the guarantee.
         delta: the delta of the guarantee; 0 for pure privacy.
         distribution: the noise; ``auto`` uses the distribution with the smaller error.
-        strategy: ``independent``, ``levels``, or the ``best`` of both for the questions.
+        strategy: ``independent``, ``levels``, or ``best`` for the better of the two strategies.
         block: the number of windows in a block; ``best`` also tries the divisors of the horizon.
         share: the share of the budget for blocks, in (0, 1); by default the best for the questions.
         questions: the questions to optimise for, with equal weights: ``one``, ``trailing:N`` or
