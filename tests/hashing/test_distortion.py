@@ -59,7 +59,7 @@ def tails_of(case: str, independence: int) -> tuple[Distortion, Reals, float, fl
 
 @pytest.mark.parametrize("order", [2, 4, 6])
 @pytest.mark.parametrize("case", CASES)
-def test_moments_are_at_most_those_behind_the_bound(case, order):
+def test_measured_moments_are_at_most_the_moments_used_in_the_bound(case, order):
     tails, found, norm, largest = tails_of(case, 2 * order)
     moment = tails.bound(norm, largest, RARE) ** order * RARE
     assert (found**order).mean() <= moment * (1 + 1e-12)
@@ -99,7 +99,7 @@ def test_bound_grows_with_queries_and_shrinks_with_rows():
     assert bounds[0] < bounds[1] / 3.9 and 1.3 * bounds[1] < bounds[2] < 2 * bounds[1]
 
 
-def test_extreme_sizes_have_a_bound():
+def test_bounds_for_extreme_sizes_are_positive_and_finite():
     for sparsity, norm, largest in (
         (2**24, 2.0**50, 2.0**50),
         (1, 2.0**50, 1.0),

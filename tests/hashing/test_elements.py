@@ -59,14 +59,14 @@ MEANT = {
 
 
 @pytest.mark.parametrize("kind", FORMS)
-def test_element_is_its_integer_or_fingerprint_in_every_form(kind):
+def test_every_input_type_gives_the_expected_elements(kind):
     for values in FORMS[kind]:
         elements = universe_elements(values, KEY)
         assert elements.dtype == np.uint64
         assert elements.tolist() == MEANT[kind]
 
 
-def test_types_are_distinct_even_in_one_list():
+def test_equal_looking_values_of_different_types_are_distinct_elements():
     mixed = [5, "5", b"5", np.uint64(7)]
     expected = [5, fingerprint("5"), fingerprint(b"5"), 7]
     assert universe_elements(mixed, KEY).tolist() == expected

@@ -170,7 +170,9 @@ def test_laplace_and_gaussian_answer_a_whole_file_in_one_step(tmp_path, capfd, m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
-def test_describe_shows_answers_and_answer_refuses_them(tmp_path, capfd, monkeypatch, mechanism):
+def test_describe_shows_answers_and_answer_refuses_the_release(
+    tmp_path, capfd, monkeypatch, mechanism
+):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(flags(tmp_path, mechanism=mechanism)) == 0
     capfd.readouterr()
@@ -300,7 +302,7 @@ OTHER_QUERIES = "--queries: '{}' is refused; .*"
         ("4", "row_conjunction:6,4", f"{OTHER_QUERIES}the nearest known is 'row_conjunctions'$"),
     ],
 )
-def test_sparse_queries_reject_bad_sparsity_and_other_queries(sparsity, spec, told, capfd):
+def test_sparse_queries_reject_invalid_sparsity_and_dense_queries(sparsity, spec, told, capfd):
     promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record --output o"
     asked = f"--mechanism sparse_mw --key k --max_sparsity {sparsity} --queries {spec}"
     words = f"--input i.csv --num_records 9 {promise} {asked}".split()

@@ -81,7 +81,7 @@ BOUND = "max_records_per_unit"
     ],
     ids=str,
 )
-def test_refuses_combination_of_flags(tmp_path, capfd, flags, pattern):
+def test_refuses_invalid_combination_of_flags(tmp_path, capfd, flags, pattern):
     refused(capfd, tmp_path, job_flags(tmp_path, **flags), pattern)
 
 
@@ -140,7 +140,7 @@ def test_refusal_of_too_large_domain_states_its_size_and_what_would_fit(tmp_path
     refused(capfd, tmp_path, argv, r"--domain: '10\^16.0 cells' ", r"2\^26", "the first 3 of its 8")
 
 
-def test_refuses_workload_that_the_mechanism_cannot_join(tmp_path, capfd):
+def test_refuses_workload_with_too_large_junction_tree(tmp_path, capfd):
     for mechanism in ("gaussian", "laplace"):
         argv = job_flags(tmp_path, domain=HUGE, mechanism=mechanism)
         refused(capfd, tmp_path, argv, r"--workload: 'a junction tree of 10\^16.0 cells'", "mwem")

@@ -34,7 +34,7 @@ def kept(number: int, keys: str) -> str:
     return f"  {number} of these would be kept, if this is what the values mean, with\n    {keys}\n"
 
 
-def test_boolean_drops_yes_and_no_and_suggests_words(tmp_path, capsys):
+def test_yes_and_no_are_left_out_of_booleans_and_suggested_as_declared_words(tmp_path, capsys):
     rows = "smoker,age\n" + "Yes,30\n" * 3 + "no,30\n" * 2 + "true,130\n"
     assert check(tmp_path, rows, SMOKER, AGE) == 1
     printed = capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_fitting_sample_exits_with_0(tmp_path, capsys):
     ],
     ids=["words, case, blanks, nulls", "declared words", "nulls and limits", "only other"],
 )
-def test_suggests_all_keys_together_and_other_only_alone(
+def test_suggests_all_needed_keys_together_and_other_only_without_further_keys(
     tmp_path, capsys, rows, attribute, number, cure
 ):
     assert check(tmp_path, rows, attribute) == 1

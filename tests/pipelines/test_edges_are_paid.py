@@ -61,7 +61,7 @@ def ledger_of(folder: Path, draw_id: str) -> Ledger:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_rejects_another_budget_and_spends_nothing(tmp_path, capfd, program):
+def test_program_rejects_budget_that_did_not_pay_and_spends_nothing(tmp_path, capfd, program):
     ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
     for argv, told in (
         (
@@ -156,7 +156,7 @@ def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
     made(None, dp.parse_domain({"attributes": DOMAIN["attributes"][:1]}))
 
 
-def test_beam_yaml_rejects_another_budget():
+def test_beam_yaml_rejects_budget_that_did_not_pay_for_the_edges():
     config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
               "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
     with pytest.raises(ValueError, match=r"^ledger: missing; must be given, the one that"):

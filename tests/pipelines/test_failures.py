@@ -98,7 +98,7 @@ def test_failing_worker_setup_names_what_is_missing(fails, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
-def test_withholds_other_errors_in_worker_setup(fails, monkeypatch, error):
+def test_unlisted_error_in_worker_setup_is_reported_without_its_message(fails, monkeypatch, error):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
 
@@ -135,12 +135,12 @@ def test_failing_submission_names_what_is_missing(fails, monkeypatch, tmp_path):
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
-def test_withholds_other_errors_of_submission(fails, monkeypatch, error):
+def test_unlisted_error_while_submitting_is_reported_without_its_message(fails, monkeypatch, error):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
     assert "withheld" in fails(**EMBEDDED)
 
 
-def test_withholds_errors_after_submission(fails, monkeypatch):
+def test_error_after_submission_is_reported_without_its_message(fails, monkeypatch):
     class Submitted(PipelineResult):
         def __init__(self) -> None:
             pass
@@ -175,7 +175,7 @@ def test_withholds_errors_from_a_runner_that_may_run_the_job_itself(
 @pytest.mark.parametrize(
     "error", ["ModuleNotFoundError: No module named 'alice'", "OSError: alice"]
 )
-def test_withholds_text_quoted_by_an_engine(error):
+def test_failure_line_omits_error_text_quoted_by_an_engine(error):
     quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{error}\n"
     assert "alice" not in failure(RuntimeError(quoted))
 

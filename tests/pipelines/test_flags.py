@@ -43,7 +43,7 @@ def test_accepts_negative_number_as_flag_value():
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
 
 
-def test_condition_names_a_switch_as_a_flag():
+def test_error_line_writes_argument_in_condition_as_a_flag():
     with pytest.raises(InputError) as caught:
         Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
     assert flags.one_line(caught.value, shared.COMMON) == (
@@ -128,7 +128,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_preview_page_shows_the_release(tmp_path, capfd, monkeypatch, name):
+def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     ledger, flags = paid_by(PROGRAMS[name].flags(tmp_path), tmp_path, 1e5)
     told = ["--purpose=a report", "--who=Zoë", "--validate_only"]

@@ -159,7 +159,7 @@ def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
     )
 
 
-def test_refuses_missing_jar(refused):
+def test_refuses_local_flink_without_jar_flag(refused):
     refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
 
 

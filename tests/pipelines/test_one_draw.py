@@ -217,7 +217,7 @@ def test_job_with_a_killed_writer_leaves_no_draft(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_detects_a_writer_that_keeps_its_drafts(tmp_path, monkeypatch):
+def test_one_draw_check_fails_if_writer_keeps_its_drafts(tmp_path, monkeypatch):
     """The checks above are not blind."""
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
@@ -226,7 +226,7 @@ def test_detects_a_writer_that_keeps_its_drafts(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_detects_a_writer_that_lets_the_last_draw_win(tmp_path, monkeypatch):
+def test_writer_without_commit_leaves_several_draws(tmp_path, monkeypatch):
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
 
     def commit(draw: Draw, directory: str) -> bool:

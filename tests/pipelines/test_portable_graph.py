@@ -171,7 +171,7 @@ def test_graph_names_input_release_and_output(graph):
     assert {"Read", "Write"} < roots
 
 
-def test_graph_is_small(graph):
+def test_serialized_graph_is_smaller_than_200_kilobytes(graph):
     assert len(graph.SerializeToString()) < 200_000
 
 
@@ -249,7 +249,7 @@ def test_only_the_drawing_step_requests_memory(graph):
 
 
 @pytest.mark.slow
-def test_takes_the_larger_memory_request(tmp_path):
+def test_drawing_step_requests_the_larger_of_planned_and_user_memory(tmp_path):
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
         components = graph_of(job).components
@@ -295,7 +295,7 @@ def test_release_is_the_same_without_hints(tmp_path, monkeypatch):
     assert (tables[0] == tables[1]).all() and tables[0].sum() > 100
 
 
-def test_token_is_public():
+def test_token_has_only_public_fields():
     """It is in the graph of a paid job: no field of it gives access to a ledger."""
     fields = {field.name for field in dataclasses.fields(Token)}
     assert fields == {"dataset_id", "number", "mechanism", "guarantee", "loss"}

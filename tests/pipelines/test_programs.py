@@ -187,7 +187,7 @@ def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypa
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
 
-def test_unsavable_state_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
+def test_state_in_read_only_folder_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir
 

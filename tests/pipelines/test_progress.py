@@ -114,7 +114,7 @@ def test_progress_line_with_its_own_text_names_no_step(capfd, monkeypatch):
         wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
 
 
-def test_prints_nothing_after_the_job(capfd):
+def test_progress_message_after_the_job_is_not_printed(capfd):
     with Progress().listening(silence_beam=True):
         pass
     logging.getLogger(PROGRESS_LOGGER).info("late")

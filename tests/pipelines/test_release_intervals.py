@@ -151,7 +151,7 @@ def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_beam_dp_answers_sparse_queries(tmp_path, capsys):
+def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
     release = released(tmp_path)
     capsys.readouterr()
     out = str(tmp_path / "out")

@@ -142,7 +142,7 @@ def test_failed_job_leaves_no_state(tmp_path):
     assert [name for name in os.listdir(tmp_path) if "state" in name] == []
 
 
-def test_raises_if_a_state_cannot_be_renamed(tmp_path, capfd):
+def test_unmovable_state_is_reported_and_existing_folder_is_kept(tmp_path, capfd):
     (tmp_path / "private" / "1").mkdir(parents=True)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "theirs").touch()

@@ -64,7 +64,7 @@ def test_rho_matches_known_answers():
 
 
 @pytest.mark.parametrize("delta, loose", [(1e-9, 0.0117812), (1e-6, 0.0174689)])
-def test_loose_conversion_gives_a_smaller_rho(delta, loose):
+def test_textbook_conversion_gives_a_smaller_rho_than_zcdp_rho(delta, loose):
     log_term = math.log(1 / delta)
     solved = (math.sqrt(log_term + 1) - math.sqrt(log_term)) ** 2
     assert solved == pytest.approx(loose, rel=1e-5)
@@ -129,7 +129,7 @@ def test_calibrated_mu_and_rho_are_the_largest_that_fit(epsilon, delta):
     assert zcdp_epsilon(rho * (1 + 1e-9), delta) > epsilon
 
 
-def test_calibration_is_monotone():
+def test_mu_and_rho_grow_with_epsilon_and_delta():
     for first, second in itertools.pairwise(EPSILONS):
         for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
             assert calibrate(first, 1e-9) < calibrate(second, 1e-9)
@@ -236,8 +236,8 @@ def test_exact_delta_on_a_fine_grid_is_nearly_delta(epsilon, delta):
     assert true_delta([shift], [0.95 * sigma], epsilon) > 1.5 * delta
 
 
-def test_analytic_sigma_exceeds_delta_on_a_coarse_grid():
-    """Analytic sigma without it overspends delta by far at epsilon 8: the oracle can see that."""
+def test_oracle_sees_that_analytic_sigma_overspends_delta_on_a_coarse_grid():
+    """On a coarse grid, the sigma of continuous noise overspends delta by far at epsilon 8."""
     sigma = 1 / gaussian_mu(8.0, 1e-6)
     assert true_delta([1], [sigma], 8.0) > 2e-6
 
@@ -268,7 +268,7 @@ def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> flo
     "epsilon, delta, coordinates, spent",
     [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
 )
-def test_scaled_scalar_sigma_exceeds_delta_for_vectors(epsilon, delta, coordinates, spent):
+def test_sigma_scaled_from_one_coordinate_overspends_delta(epsilon, delta, coordinates, spent):
     """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
     assert delta_of_equal_coordinates(2, 1.5, epsilon) == pytest.approx(
         true_delta([1, 1], [1.5, 1.5], epsilon), rel=1e-6
@@ -287,7 +287,7 @@ def test_scaled_scalar_sigma_exceeds_delta_for_vectors(epsilon, delta, coordinat
     assert delta_of_equal_coordinates(coordinates, ours, epsilon) <= delta
 
 
-def test_denormal_delta_has_an_epsilon():
+def test_denormal_delta_gives_nearly_the_epsilon_of_the_smallest_allowed_delta():
     assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
 
 
@@ -403,7 +403,7 @@ def test_loss_computed_from_the_noise_matches_the_stated_loss(mechanism, delta, 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_loss_is_the_same_under_both_relations(mechanism):
+def test_loss_of_plans_except_mwem_is_the_same_under_both_relations(mechanism):
     workload = workload_of(domain_of(2, 3, 4), 2)
     losses = {
         plan_of(mechanism, workload, promise(relation, APPROXIMATE), 100).loss

@@ -253,7 +253,7 @@ def test_card_and_schema_have_the_same_structure_under_real_noise(tmp_path, file
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
-def test_detects_leak_added_by_hand(tmp_path, leak, monkeypatch):
+def test_comparison_detects_a_deliberate_leak(tmp_path, leak, monkeypatch):
     add, kind = LEAKS[leak]
     seen = {}
     for name, rows in neighbours().items():
@@ -284,7 +284,7 @@ def test_comparison_lists_draft_files_that_were_not_removed(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_comparison_detects_the_data_if_noise_hides_nothing(tmp_path, monkeypatch):
+def test_comparison_detects_different_data_if_noise_is_negligible(tmp_path, monkeypatch):
     """The comparison is not blind: noise so small that it hides nothing shows the difference."""
     monkeypatch.setattr("observe.SameWhateverTheData", NoNoise)
     unit = {"privacy_unit": "record", "max_records_per_unit": None}

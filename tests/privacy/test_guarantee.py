@@ -68,7 +68,7 @@ def test_privacy_unit_record_allows_only_one_record_per_unit():
         Guarantee(1, 0, "replace_one", "record", 2)
 
 
-def test_accepts_extreme_values():
+def test_accepts_smallest_and_largest_allowed_values():
     assert Guarantee(1e-300, 0, "replace_one", "record", 1).epsilon == 1e-300
     assert Guarantee(1e6, MAX_DELTA, "replace_one", "person", 2**40).delta == MAX_DELTA
 

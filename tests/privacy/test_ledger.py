@@ -102,7 +102,7 @@ def test_rejects_token_of_another_ledger(ledger_url):
             ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
-def test_budget_fits_ten_releases_of_a_tenth_and_not_eleven(ledger_url):
+def test_budget_of_one_fits_ten_releases_of_a_tenth_and_rejects_the_eleventh(ledger_url):
     ledger = declared(ledger_url)
     for number in range(10):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
@@ -153,7 +153,7 @@ def test_refusal_names_remaining_delta(ledger_url):
         ledger.check("visits", TENTH, Loss.pure(0.8))
 
 
-def test_check_spends_nothing(ledger_url):
+def test_check_raises_the_error_of_spend_and_spends_nothing(ledger_url):
     ledger = declared(ledger_url)
     ledger.check("visits", TENTH, Loss.pure(0.1))
     with pytest.raises(OverBudgetError):
@@ -281,7 +281,7 @@ VALUES = (float("nan"), b"bytes", object(), "\ud800", NESTED)
 @pytest.mark.parametrize(
     "parameters", [*({"value": each} for each in VALUES), [1], 1], ids=range(7)
 )
-def test_parameters_must_be_json(tmp_path, parameters):
+def test_rejects_parameters_that_are_not_a_json_object(tmp_path, parameters):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with pytest.raises(InputError, match=r"^parameters: ") as error:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters)

@@ -218,7 +218,7 @@ def test_non_ascii_dataset_id_survives_a_server_without_encoding(postgresql):
     assert ledger.account("Besuche für März").epsilon == 1.0
 
 
-def test_commit_to_a_file_is_synchronous(tmp_path):
+def test_sqlite_connection_commits_synchronously_and_checks_foreign_keys(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with ledger._storage.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA

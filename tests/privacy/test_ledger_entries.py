@@ -129,7 +129,7 @@ def test_ledger_commands_and_errors_hide_the_password(postgresql, capfd):
     assert "s3cret" not in str(error.value)
 
 
-def test_driver_cannot_print_the_password(tmp_path, monkeypatch):
+def test_error_hides_password_printed_by_the_driver(tmp_path, monkeypatch):
     psycopg = pytest.importorskip("psycopg")
 
     def connect(*arguments: object, **named: object) -> None:
@@ -191,7 +191,7 @@ def test_reads_entries_without_origin(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.5)
 
 
-def test_origin_needs_no_change_of_tables(tmp_path):
+def test_origin_does_not_change_tables_or_schema_version(tmp_path):
     """Programs of earlier versions read and spend from the same ledger."""
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:

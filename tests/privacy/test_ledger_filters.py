@@ -340,7 +340,7 @@ def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
-def test_best_adaptive_adversary_stays_within_delta(composition, epsilon, delta):
+def test_worst_case_adversary_stays_within_delta(composition, epsilon, delta):
     reached = best_adversary(Account(epsilon, delta, composition), ((0.1, 0.0), (0.3, 0.0)))
     assert reached <= delta
 
@@ -349,14 +349,14 @@ def test_best_adaptive_adversary_stays_within_delta(composition, epsilon, delta)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
-def test_best_adaptive_adversary_with_slacks_stays_within_delta(composition, epsilon, delta, share):
+def test_worst_case_adversary_with_slacks_stays_within_delta(composition, epsilon, delta, share):
     account = Account(epsilon, delta, composition)
     reached = best_adversary(account, ((0.2, 0.0), (1e-3, share * delta)))
     assert (share if account.fits(approximate(1e-3, share * delta)) else 0) * delta <= reached
     assert reached <= delta * (1 + 1e-9)
 
 
-def test_best_adversary_exceeds_delta_with_four_times_the_budget(monkeypatch):
+def test_worst_case_adversary_exceeds_delta_with_four_budgets(monkeypatch):
     def wrong(which: Filter, epsilon: float, delta: float) -> object:
         return 4 * limit(which, epsilon, delta)
 
@@ -380,7 +380,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
         ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
     ],
 )
-def test_best_adversary_exceeds_delta_if_slacks_are_not_separate(monkeypatch, name, value):
+def test_worst_case_adversary_exceeds_delta_if_slacks_are_not_separate(monkeypatch, name, value):
     """Slacks that are not added up; and a whole delta for slacks and another for the filter."""
     if name == "filters":
         monkeypatch.setattr(Account, "slack_limit", whole_delta_kept)

@@ -158,7 +158,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_worst_analyst_stays_within_delta(case):
+def test_worst_case_analyst_stays_within_delta(case):
     epsilon, delta, steps = CASES[case]
     most = reached(pure_first(epsilon, delta), steps, most=6)
     assert delta / 10 < most <= delta * (1 + 1e-12)
@@ -166,7 +166,7 @@ def test_worst_analyst_stays_within_delta(case):
         assert most > 0.9 * delta  # nearly all that the proof allows
 
 
-def test_worst_analyst_exceeds_delta_of_a_filter_with_the_whole_epsilon(monkeypatch):
+def test_worst_case_analyst_exceeds_delta_if_the_filter_has_the_whole_epsilon(monkeypatch):
     monkeypatch.setattr(Account, "_rest", property(lambda account: account.epsilon))
     for case, (epsilon, delta, steps) in CASES.items():
         if case != "in many steps":  # which costs too much of delta
@@ -179,7 +179,7 @@ def as_if_pure_came_first(account: Account, loss: Loss) -> bool:
     return dataclasses.replace(account, losses=tuple(ordered[:-1])).fits(ordered[-1])
 
 
-def test_worst_analyst_exceeds_delta_if_epsilon_is_fixed_after_noise(monkeypatch):
+def test_worst_case_analyst_exceeds_delta_if_epsilon_is_fixed_after_noise(monkeypatch):
     def only_gaussian(account: Account, next_loss: Loss | None = None) -> tuple[Filter, ...]:
         return ("pure", "gaussian") if account._rest >= 1e-6 else ("pure",)
 

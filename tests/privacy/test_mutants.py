@@ -321,7 +321,7 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
 
 @pytest.mark.mostly_slow(one_in=5, start=1)
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_audit_detects_the_bug(mutant, monkeypatch):
+def test_audit_measures_excess_loss_of_mutant(mutant, monkeypatch):
     name, apply = MUTANTS[mutant]
     apply(monkeypatch)
     assert AUDITS[name]() > 1.005
@@ -356,7 +356,7 @@ def test_audit_catches_one_record_noise_for_two_records(mechanism, neighboring):
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("mechanism", [PAIRS, ROUNDS], ids=repr)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_audit_finds_selection_noise_for_another_relation_or_unit_too_small(mechanism, neighboring):
+def test_audit_detects_selection_noise_planned_for_a_weaker_guarantee(mechanism, neighboring):
     one, two = (promise(neighboring, APPROXIMATE, 1.0, most) for most in (1, 2))
     assert audit_trees(mechanism, two, one) > 1.2
     if neighboring == REPLACE:

@@ -88,7 +88,7 @@ def test_rounds_numbers_beyond_doubles_outwards():
     assert root_up(10**700) == math.inf and 0 < root_up(Fraction(1, 10**600)) < 1.1e-300
 
 
-def test_margin_covers_its_number_of_operations():
+def test_margin_covers_rounding_errors_of_the_stated_number_of_operations():
     for operations, (value,) in enumerate(numbers(2, 200, (-300, 300))):
         worst = Fraction(value) * (1 + Fraction(1, 2**53)) ** operations
         assert raised(value, operations) >= worst

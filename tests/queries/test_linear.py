@@ -225,7 +225,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("written", "condition"), BAD)
-def test_bad_query_is_rejected_in_one_line(written, condition):
+def test_invalid_query_is_rejected_in_one_line(written, condition):
     message = refusal(QUERIES.from_json, written)
     assert condition in message and message.startswith("query")
 
@@ -246,7 +246,7 @@ def test_rejects_invalid_arguments():
         Parity((2, 2), (0, 0), (((0, 1),), ((0, 1),)))
 
 
-def test_supports_many_single_level_attributes_and_large_tables():
+def test_query_ignores_many_single_level_attributes():
     names = [IntegerAttribute(f"x{i}", 0, 0) for i in range(70)]
     domain = Domain((*names[:35], IntegerAttribute("a", 0, 2), *names[35:], BooleanAttribute("b")))
     query = LinearQueries(domain).conjunction({"a": {"not": 1}, "b": True})

@@ -223,7 +223,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("spec", "condition"), REFUSED)
-def test_rejects_bad_form(spec, condition):
+def test_rejects_invalid_specification(spec, condition):
     message = refusal(parse_linear_workload, spec, MIXED)
     assert message.startswith(("workload", "ways")) and condition in message
 
@@ -241,7 +241,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "condition"), LINES)
-def test_rejects_bad_line(line, condition, tmp_path):
+def test_rejects_file_with_invalid_line(line, condition, tmp_path):
     path = tmp_path / "queries.jsonl"
     path.write_text(line)
     assert condition in refusal(parse_linear_workload, str(path), MIXED)
@@ -258,7 +258,7 @@ MATRICES = [
 
 
 @pytest.mark.parametrize(("matrix", "condition"), MATRICES)
-def test_rejects_bad_matrix(matrix, condition, tmp_path):
+def test_rejects_invalid_matrix(matrix, condition, tmp_path):
     np.save(tmp_path / "q.npy", matrix, allow_pickle=True)
     assert condition in refusal(parse_linear_workload, f"matrix:{tmp_path / 'q.npy'}", BINARY)
 

@@ -52,12 +52,12 @@ def test_any_line_gives_a_query_or_an_error(held):
         ('{"id": "\\ud800", "prefix": {}}', "prefix must have attribute, high"),
     ],
 )
-def test_bad_line_gives_an_error(line, error):
+def test_invalid_line_gives_an_error(line, error):
     found = read_line(QUERIES, line)
     assert found.query is None and error in found.error
 
 
-def test_good_line_gives_a_query():
+def test_valid_line_gives_a_query():
     found = read_line(QUERIES, '{"id": 5, "conjunction": {"sex": "f"}}')
     assert found.id == "5" and found.error is None
     assert found.query == QUERIES.conjunction({"sex": "f"})
@@ -65,7 +65,7 @@ def test_good_line_gives_a_query():
 
 
 @pytest.mark.slow
-def test_rejects_marginal_with_too_many_cells_at_once():
+def test_rejects_marginal_with_more_cells_than_the_query_limit():
     queries = LinearQueries(read_domain('{"a": 1024, "b": 1024}'))
     with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):
         expand_line(queries, '{"marginal": ["a", "b"]}')

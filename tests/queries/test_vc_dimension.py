@@ -187,7 +187,7 @@ def test_disjunctions_are_bounded_like_their_negated_conjunctions(way, width):
 
 
 @pytest.mark.parametrize("spec", ["conjunctions:1", "conjunctions:2", "marginals:2"])
-def test_workload_finds_its_cells_if_some_are_impossible(spec):
+def test_shattered_cells_are_possible_cells(spec):
     free = domain_of(3, 3)
     domain = free.with_impossible(
         [{"a0": [0], "a1": [1, 2]}, {"a0": [1], "a1": [0, 2]}, {"a0": [2], "a1": [0]}]
@@ -221,7 +221,7 @@ def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):
         assert matrix_vc_dimension(np.array(sets)).most == min(points, dimension)
 
 
-def test_work_limit_is_respected():
+def test_search_stops_near_its_limit_of_work():
     matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
     for steps in (2**12, 2**14):
         with lines_below(60_000 + 10 * 2 * steps):

@@ -120,6 +120,6 @@ def test_python_keywords_can_be_attribute_names(text, held):
 
 
 @pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
-def test_python_keywords_are_rejected_as_syntax(text):
+def test_conditions_with_python_statements_are_rejected(text):
     with pytest.raises(InputError, match="where"):
         read_condition(TICKETS, text)

@@ -87,7 +87,7 @@ def test_unknown_specification_is_rejected_in_one_line(spec, condition):
         ('{"marginal": ["age"]}\n{"marginal": ["age"]}', "must list each marginal once"),
     ],
 )
-def test_bad_file_is_rejected_with_its_line(tmp_path, text, condition):
+def test_invalid_file_is_rejected_with_the_reason(tmp_path, text, condition):
     path = tmp_path / "w.jsonl"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert condition in refusal(parse_workload, str(path), DOMAIN)

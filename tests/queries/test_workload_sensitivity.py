@@ -57,7 +57,7 @@ def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(workloads())
-def test_both_ways_of_comparing_all_pairs_agree(workload):
+def test_matrix_product_and_pairwise_comparison_find_the_same_distances(workload):
     structured = [each for each in workload if not isinstance(each, Explicit)]
     if not structured:
         return
@@ -101,7 +101,7 @@ CLOSED_FORMS = [
 
 
 @pytest.mark.parametrize(("spec", "domain", "added", "replaced"), CLOSED_FORMS)
-def test_closed_forms_compare_no_pairs(spec, domain, added, replaced, monkeypatch):
+def test_closed_forms_are_exact_without_comparing_pairs(spec, domain, added, replaced, monkeypatch):
     assert without_pairs(spec, domain, monkeypatch) == (added, replaced)
 
 
@@ -121,7 +121,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
     assert bound == WorkloadSensitivity(12 * UNIT, 12 * UNIT**2, False)
 
 
-def test_conjunctions_of_larger_attributes_are_compared_pair_by_pair():
+def test_sensitivity_of_conjunctions_of_larger_attributes_is_exact():
     """With s > 2 levels, s literals hold in any cell, and four differ between any two levels."""
     workload = parse_linear_workload("conjunctions:1", domain_of((4, 5, 5)))
     assert workload_sensitivity(workload, ADD).l1 == 14 * UNIT
@@ -130,7 +130,7 @@ def test_conjunctions_of_larger_attributes_are_compared_pair_by_pair():
     )
 
 
-def test_intervals_are_compared_pair_by_pair():
+def test_sensitivity_of_intervals_is_exact_and_matches_direct_counts():
     workload = parse_linear_workload("intervals:a0", domain_of((40, 3)))
     covering = [(i + 1) * (40 - i) for i in range(40)]
     apart = [
@@ -141,7 +141,7 @@ def test_intervals_are_compared_pair_by_pair():
     assert found.l1 == max(*covering, *apart) * UNIT and found.is_exact
 
 
-def test_square_root_is_rounded_up():
+def test_l2_sensitivity_is_rounded_up_to_an_integer():
     assert [WorkloadSensitivity(0, square, True).l2 for square in (0, 1, 2, 4, 5, 2**60 + 1)] == [
         0, 1, 2, 2, 3, 2**30 + 1,
     ]  # fmt: skip

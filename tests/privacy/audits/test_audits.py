@@ -65,7 +65,7 @@ def fails(check: Callable[[], Finding]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "check"), CHECKS)
-def test_audit_passes(name, check, record_property):
+def test_audit_of_unchanged_code_passes_and_is_not_blind(name, check, record_property):
     finding = BY_ID[name].checks[check]()
     record_property("audit", row(BY_ID[name], None, finding))
     assert finding.passes, finding
@@ -74,7 +74,7 @@ def test_audit_passes(name, check, record_property):
 
 
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
-def test_audit_catches_the_mutant(name, mutant, record_property, monkeypatch):
+def test_audit_detects_its_mutant(name, mutant, record_property, monkeypatch):
     audit = BY_ID[name]
     record_property("audit", row(audit, mutant, None))
     audit.mutants[mutant].apply(monkeypatch)
@@ -115,7 +115,7 @@ SOLE_WITNESSES = [
 
 
 @pytest.mark.parametrize(("name", "mutant"), SOLE_WITNESSES)
-def test_mutant_is_caught_only_by_its_check(name, mutant, monkeypatch):
+def test_mutant_passes_all_checks_except_its_own(name, mutant, monkeypatch):
     audit = BY_ID[name]
     caught_by = audit.mutants[mutant].caught_by
     remaining = {check: run for check, run in audit.checks.items() if check != caught_by}
