@@ -67,7 +67,7 @@ class TimeAttribute(BinnedAttribute):
 
 @dataclass(frozen=True)
 class DateAttribute(TimeAttribute):
-    """A column of dates in declared bins, closed on the left, the last one on both sides.
+    """A column of dates in declared bins [low, high); the last bin also contains its upper edge.
 
     A time without a zone is read as its day.
 
@@ -111,7 +111,7 @@ class DateAttribute(TimeAttribute):
 
 @dataclass(frozen=True)
 class DatetimeAttribute(TimeAttribute):
-    """A column of times in declared bins, closed on the left, the last one on both sides.
+    """A column of times in declared bins [low, high); the last bin also contains its upper edge.
 
     If the edges have a zone, the column reads only times with a zone, compared in UTC. If the edges
     have no zone, it reads only times without a zone, and dates as midnight.

@@ -275,7 +275,7 @@ class BinnedAttribute(OrderedAttribute):
 
 @dataclass(frozen=True)
 class NumericAttribute(BinnedAttribute):
-    """A column of numbers in declared bins, closed on the left, the last one on both sides.
+    """A column of numbers in declared bins [low, high); the last bin also contains its upper edge.
 
     Args:
         edges: at least two finite numbers, strictly increasing.

@@ -62,7 +62,7 @@ def number_of(text: bytes) -> float | None:
 
 
 def time_of(text: bytes) -> tuple[int, bool] | None:
-    """Returns the nanoseconds since 1970 of an ISO 8601 string, and whether it has a zone.
+    """Returns the nanoseconds since 1970 of an ISO 8601 string, and whether the string has a zone.
 
     Returns None for other strings. Nanoseconds count UTC for strings with a zone, else local time.
     A string is a date ``YYYY-MM-DD``, which means midnight, or a date, ``T`` or a space, and a

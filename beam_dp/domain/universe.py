@@ -159,7 +159,7 @@ class Domain:
         return tuple(positions)
 
     def restrict(self, names: Iterable[str]) -> Domain:
-        """Returns the domain of a marginal: these attributes, in the order given.
+        """Returns the domain of the marginal on these attributes, in the given order.
 
         The domain keeps the impossible combinations of these attributes.
 

@@ -100,7 +100,7 @@ class AmazonBucket:
         self._copy(source, target)
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object, unless its version changed or the target exists: then returns False."""
+        """Copies an object; returns False if the object's version changed or the target exists."""
         try:
             self._copy(source, target, CopySourceIfMatch=version, IfNoneMatch="*")
         except FileExistsError:

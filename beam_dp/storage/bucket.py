@@ -74,7 +74,7 @@ class Bucket(Protocol):
         """Copies an object, whether the target exists or not."""
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object, unless its version changed or the target exists: then returns False.
+        """Copies an object; returns False if the object's version changed or the target exists.
 
         May also return False for a retried request whose first response was lost.
         """

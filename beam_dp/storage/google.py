@@ -96,7 +96,7 @@ class GoogleBucket:
             self._copy(source, target)
 
     def copy_exclusively(self, source: str, version: str, target: str) -> bool:
-        """Copies an object, unless its version changed or the target exists: then returns False."""
+        """Copies an object; returns False if the object's version changed or the target exists."""
         conditions = {"if_generation_match": _NEW, "if_source_generation_match": int(version)}
         try:
             with _errors():

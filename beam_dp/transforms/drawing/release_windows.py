@@ -216,7 +216,7 @@ def _shards(table: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterable[tuple[in
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _DrawEach(beam.PTransform):
-    """Draws and commits a release of each exact table."""
+    """Draws and commits a release for each exact table."""
 
     plan: WindowsPlan
     horizon_id: str

@@ -1,1 +1,1 @@
-"""Reading of files and elements as batches of columns."""
+"""Reads files and elements as batches of columns."""

@@ -165,7 +165,7 @@ class Avro:
         return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of 16 MiB: a range is read into memory and takes seconds to decode."""
+        """Returns ranges of 16 MiB, which fit in memory and take seconds to decode."""
         return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:

@@ -199,7 +199,7 @@ class ReadRecords(RecordSource):
         return records
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
-        """Refuses a column that is not read, is missing or repeated in a file, or doesn't fit."""
+        """Refuses a column that is not read, is missing, is repeated, or has an unsuitable type."""
         if self.columns is not None and column not in self.columns:
             near = nearest_known(column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
@@ -218,7 +218,7 @@ class ReadRecords(RecordSource):
                 raise InputError(argument, column, condition)
 
     def reading(self, records: beam.PCollection[Any]) -> Reading:
-        """Returns the columns that workers read for the steps that use the records, or raises."""
+        """Returns the columns that the steps after ``records`` need; raises if they conflict."""
         takers, others = takers_of(records)
         uses = [
             (name, argument, taker.attributes.get(name))
@@ -312,7 +312,7 @@ class ReadRecords(RecordSource):
         )
 
     def _refuse_empty_files(self) -> None:
-        """Refuses the files if they are all empty CSV files, without column names."""
+        """Refuses input whose files are all empty CSV files, without column names."""
         if not self.schemas:
             condition = "must match a file with the names of its columns; those found are empty"
             raise InputError("input", self.pattern, condition)
