@@ -90,11 +90,11 @@ def release(
             quote records.
         ReleaseError: if a written file was lost.
         Exception: if the release could not be written. The exception's attribute ``release`` is the
-        release, because the budget is spent and another draw would cost the same budget again.
+            release, because the budget is spent and another draw would cost the budget again.
 
     Cost: encoding and counting take tens of nanoseconds per record and attribute, on one thread.
-    Memory contains the table and the mechanism's data; if the unit is not the record, also 16 bytes
-    and the codes of each record.
+    The table and the mechanism need memory; if the unit is not the record, each record needs another
+    16 bytes and memory for its codes.
 
     Example:
         >>> import pyarrow as pa

@@ -199,7 +199,7 @@ def refuse_unshared_output(output: str, runner: str, name: str = "output") -> No
 
 
 def runner_findings() -> Iterator[Finding]:
-    """Yields one finding per runner: whether it works; does not contact a cluster."""
+    """Yields, per runner, a finding that says whether the runner works; contacts no cluster."""
     yield _local()
     yield _prepared(FLINK_RUNNER, job_servers.prepare_flink, job_servers.FLINK_VARIABLE)
     yield _prepared(PRISM_RUNNER, job_servers.prepare_prism, job_servers.PRISM_VARIABLE)

@@ -80,7 +80,7 @@ def run_pipeline(
     alive: Callable[[], str] = is_working,
     is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Runs a pipeline to its end; returns whether it succeeded, and prints one line if not.
+    """Runs a pipeline to its end; returns whether it succeeded; prints one line about a failure.
 
     Always removes the drafts that killed workers left in the outputs, because drafts are private.
 

@@ -11,7 +11,7 @@ from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, in
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
 _OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
 QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
-# For flags that apply only to some kinds of releases: these kinds.
+# Flags that apply only to some kinds of releases, with the kinds.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
     "sparse": "a release for sparse queries",

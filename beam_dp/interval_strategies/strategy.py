@@ -58,7 +58,7 @@ class Strategy(Protocol):
         ...
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns A x exactly, in integers modulo 2^64; the only step that reads the counts."""
+        """Returns A x exactly, in integers modulo 2^64. Only this step reads the counts."""
         ...
 
     def estimate(self, noisy: Values) -> Prefixes | Nodes:

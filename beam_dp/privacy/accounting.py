@@ -15,7 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.noise.bound import log_normal
 from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 
-# The width, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
+# The width t, in grid units, of the Gaussian that turns continuous noise into discrete noise in the
 # proof of ``discrete_gaussian_mu``.
 _SMOOTHING = 2
 # sqrt(pi / 8) = 0.62665706865775..., rounded up.
@@ -107,11 +107,12 @@ def range_mu(epsilon: Real) -> Fraction:
 
 
 def discrete_parameter(squared_deviation: Real) -> float:
-    """Returns the parameter of a discrete Gaussian as private as a continuous one, rounded up.
+    """Returns the parameter, rounded up, of discrete Gaussian noise as private as continuous noise.
 
     The parameter s satisfies s^2 - 4 >= the squared deviation (see ``discrete_gaussian_mu``).
 
-    ``squared_deviation``: the exact one of the continuous Gaussian, in squared grid units, > 0.
+    ``squared_deviation``: the exact squared deviation of continuous noise, in squared grid units, >
+    0.
     """
     if squared_deviation == math.inf:
         return math.inf
@@ -119,7 +120,7 @@ def discrete_parameter(squared_deviation: Real) -> float:
 
 
 def squared_deviation(parameter: Real) -> Fraction:
-    """Returns the squared deviation of a continuous Gaussian as private as a discrete one."""
+    """Returns the squared deviation of continuous Gaussian noise as private as discrete noise."""
     return Fraction(parameter) ** 2 - _SMOOTHING**2
 
 

@@ -156,7 +156,7 @@ def large_epsilon(epsilon: float) -> str | None:
 def warn_of_epsilon(epsilon: float) -> None:
     """Warns once about an epsilon above 10."""
     if (text := large_epsilon(epsilon)) is not None:
-        warnings.warn(text, PrivacyWarning, stacklevel=1)  # one call site: Python warns once
+        warnings.warn(text, PrivacyWarning, stacklevel=1)  # Python warns once per call site
 
 
 def warn_of_record_unit(columns: Iterable[str]) -> None:

@@ -204,8 +204,8 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
     ``disjunctions:2``            the same with "or" instead of "and"
     ``monotone_conjunctions:2``   "both attributes have their last level", for every two
                                   attributes; all must have two levels
-    ``monotone_disjunctions:2``   "at least one attribute has its last level"; likewise
-    ``parities:2``                "exactly one attribute has its last level"; likewise
+    ``monotone_disjunctions:2``   "at least one attribute has its last level"; two levels
+    ``parities:2``                "exactly one attribute has its last level"; two levels
     ``intervals:age``             every interval of the levels of an attribute
     ``prefixes:age``              every interval that begins with the first level
     ``matrix:FILE.npy``           an array of shape (num_queries, num_cells) with values
@@ -219,7 +219,7 @@ def parse_linear_workload(spec: str, domain: Domain) -> LinearWorkload:
 
     Raises:
         InputError: if ``spec`` has another form, does not fit the domain or is too large, or if the
-        domain has more than 2^26 cells. The error is raised before any query is built.
+            domain has more than 2^26 cells. The error is raised before any query is built.
 
     Example:
         >>> from beam_dp.domain.files import read_domain

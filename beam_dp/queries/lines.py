@@ -37,8 +37,8 @@ class QueryLine:
 def read_line(queries: QueryReader, line: Any) -> QueryLine:
     """Returns the query of a line, or the reason why the line is invalid; never raises.
 
-    ``line``: a line of JSON, or the parsed object: an argument of ``LinearQueries.from_json`` with
-    an optional ``id`` (a string or an integer).
+    ``line``: a line of JSON or the parsed object, which is an argument of
+    ``LinearQueries.from_json`` with an optional ``id`` (a string or an integer).
 
     Example:
         >>> from beam_dp.domain.files import read_domain

@@ -22,8 +22,9 @@ _TYPES: dict[KeyType, type] = {"text": str, "bytes": bytes, "integer": int}
 class SparseQueries:
     """Reads sparse queries about records that are counted by the fingerprints of their keys.
 
-    A query with two keys that share a fingerprint is refused: one record would count for both keys
-    and could change the sum by more than 1. Anyone who knows the hash key can find such keys.
+    A query with two keys that share a fingerprint is refused, because one record would count for
+    both keys and could change the sum by more than 1. Anyone who knows the hash key can find keys
+    that share a fingerprint.
     """
 
     def __init__(self, key_type: KeyType, max_sparsity: int, hash_key: HashKey) -> None:

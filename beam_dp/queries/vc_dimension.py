@@ -60,7 +60,7 @@ class VCDimension:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the VC dimension is known exactly: it is ``most``."""
+        """Whether the VC dimension is known exactly; ``most`` is then the dimension."""
         return self.least == self.most
 
     def __str__(self) -> str:

@@ -78,8 +78,8 @@ def gaussian_epsilon(mu_squared: Fraction, delta: Fraction) -> float:
     The vector of noisy integers may have up to 2^40 coordinates; mu^2 is the sum of d^2 / (s^2 - 4)
     over the coordinates. The probability of each outcome is then within a factor e^g, g < 1e-20, of
     its probability under a function of continuous noise (the proof is in
-    ``privacy.accounting.discrete_gaussian_mu``). So delta is reduced, and epsilon raised,
-    accordingly.
+    ``privacy.accounting.discrete_gaussian_mu``). So delta is reduced, and epsilon is raised, by the
+    corresponding amounts.
 
     Reference: Balle and Wang (2018), Theorem 5; Dong, Roth and Su (2022), Corollary 2.13.
     """

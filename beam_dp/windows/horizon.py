@@ -199,7 +199,7 @@ class Blocks:
         return range(start, min(start + self.size, self.num_windows))
 
     def parts(self, first: int, stop: int) -> Iterator[tuple[int, range]]:
-        """Yields the number of each block that overlaps a run of windows, and the overlap."""
+        """Yields the number of each block that overlaps a run of windows, with the overlap."""
         for number in range(first // self.size, (stop - 1) // self.size + 1):
             windows = self.windows(number)
             yield number, range(max(first, windows.start), min(stop, windows.stop))
@@ -344,7 +344,7 @@ def keep_windows(
     keep = before[last] - before[first] < most
     numbers = remembered.numbers.copy()
     added = keep
-    if not forgets:  # one entry per unit
+    if not forgets:  # in this case, each unit has a single entry
         known = first < last
         numbers[first[keep & known]] += 1
         added = keep & ~known

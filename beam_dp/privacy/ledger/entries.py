@@ -66,7 +66,7 @@ def parse_url(text: str) -> sa.URL:
         return sa.URL.create("sqlite", database=text)
     try:
         url = sa.make_url(text)
-    except (exc.ArgumentError, ValueError):  # not a URL, or a port that is not a number
+    except (exc.ArgumentError, ValueError):  # the text is not a URL, or the port is not a number
         _refuse_unseen(text)
     parts = [url.host, url.username]
     if url.drivername not in _SQLITE:

@@ -360,7 +360,7 @@ class Account:
             if which == "zcdp":
                 epsilon = zcdp_epsilon(up(spent), delta)
             else:
-                # Exact up to the width of the last bracket of the bisection.
+                # This epsilon is exact up to the width of the last bracket of the bisection.
                 epsilon = max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON)
             found.append(up(self._before + Fraction(epsilon)))
         return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon

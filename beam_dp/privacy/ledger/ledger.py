@@ -157,7 +157,7 @@ class Ledger:
         Raises:
             OverBudgetError: if the release does not fit the remaining budget.
             LedgerError: if the dataset id is unknown, or was declared with another unit or
-            relation.
+                relation.
             InputError: if the parameters are not JSON, or too long.
         """
         check_text("dataset_id", dataset_id)
@@ -314,7 +314,7 @@ class Ledger:
             return account_of(dataset, self._rows.tokens(connection, dataset_id))
 
     def total(self, dataset_id: str) -> float:
-        """Returns the epsilon spent so far at the budget's delta (``Account.spent_epsilon``)."""
+        """Returns the total epsilon spent, at the budget's delta (``Account.spent_epsilon``)."""
         return self.account(dataset_id).spent_epsilon()
 
     def remaining(self, dataset_id: str, kind: Kind = "pure", delta: float | None = None) -> float:
@@ -356,7 +356,7 @@ class Ledger:
         guarantee: Guarantee,
         loss: Loss,
     ) -> list[Token]:
-        """Returns the tokens of all releases so far; raises an error if one more does not fit."""
+        """Returns the tokens of all paid releases; raises if one more release does not fit."""
         dataset = self._declared(row, dataset_id)
         for name in ("privacy_unit", "neighboring"):
             asked, declared = str(getattr(guarantee, name)), str(getattr(dataset, name))

@@ -289,7 +289,7 @@ class Rows:
         mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
         rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
         self.refuse_gaps(dataset_id, [row.number for row in rows])
-        # Most releases of a dataset have one of only a few guarantees.
+        # The releases of a dataset usually have only a few different guarantees.
         guarantees: dict[str, Guarantee] = {}
         tokens = []
         for row in rows:
