@@ -27,7 +27,7 @@ class Plan(ABC):
     """The plan of a mechanism, made from public numbers before any record is read.
 
     Noise is drawn from the typed fields of the subclass. ``public`` derives the JSON of cards and
-    ledgers from these fields; the JSON is never read back, so changing it changes no release.
+    ledgers from these fields; the JSON is never read back, so changing the JSON changes no release.
 
     ``mechanism``: the name of the mechanism on cards and in ledgers.
     ``guarantee``: the guarantee of the mechanism, without counts of records left out.

@@ -281,7 +281,7 @@ def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
 def record_cells(
     shape: Sequence[int], codes: Sequence[NDArray[np.int32]] | NDArray[np.int32], axes: Support
 ) -> NDArray[np.int64]:
-    """Returns the cell of each record in a table over the axes, in the order of the axes."""
+    """Returns the cell number of each record in a table over the axes, in the given order."""
     cells = np.zeros(len(codes[0]), dtype=np.int64)
     for axis in axes:
         cells *= shape[axis]

@@ -121,7 +121,7 @@ class Cascade:
             out[...] = 0.0
 
     def sum_down(self, table: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Returns the wanted marginals of a table; the next pass overwrites these arrays."""
+        """Returns the wanted marginals of a table; the next call overwrites these arrays."""
         results: list[NDArray[np.float64]] = [table] * self.num_wanted
         self._sum(self._root, table, results)
         return results

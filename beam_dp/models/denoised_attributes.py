@@ -4,7 +4,7 @@ The counts of one attribute have structure: counts are not negative, most counts
 are small, and counts of adjacent ordered codes are similar or jump. The model is a hidden Markov
 chain: a code's count is 0, or follows a distribution that all codes share, or, for ordered codes,
 resembles the count of the preceding code. The share of small counts and the similarity of adjacent
-counts are learned from the same noisy counts, so a meaningless order changes little. The posterior
+counts are learned from the noisy counts, too, so a meaningless order changes little. The posterior
 means replace the noisy counts only in the fit of a hypothesis: published measurements and stated
 errors do not change.
 """
@@ -177,7 +177,7 @@ class _Bins:
 
 
 def _independent(shared: NDArray[np.float64], bins: _Bins) -> tuple[float, NDArray[np.float64]]:
-    """Returns the log-likelihood and the posterior of codes that are independent."""
+    """Returns the log-likelihood and the posterior for independent codes."""
     joint = shared * bins.likelihoods
     return float(np.log(joint.sum(axis=1)).sum()), _normalised(joint)
 

@@ -374,7 +374,7 @@ def refit(
     penalty: float,
     tolerance: float = _TOLERANCE,
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis one step further on the path, for use between rounds.
+    """Returns the hypothesis after one more step on the path, for use between rounds.
 
     ``log_weights``: the initial hypothesis, with the result's shape (num_coefficients,).
     """

@@ -1,4 +1,4 @@
-"""Marginals of a distribution that is defined by tables of log-potentials.
+"""Computes marginals of a distribution that tables of log-potentials define.
 
 The weight of a cell is proportional to exp(sum of the potentials at its codes), and 0 if the domain
 declares the cell impossible. Attributes that are not connected by tables are independent, and
@@ -127,7 +127,7 @@ def _nothing_possible(axes: Axes) -> InputError:
 def _dense_marginals(
     axes: Axes, shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], wanted: Iterable[Axes]
 ) -> Mapping[Axes, Table]:
-    """Returns marginals of one component, from slabs of fixed leading codes."""
+    """Returns marginals of one component, summed over slabs that fix the leading codes."""
     num_lead = 0
     while math.prod(shape[axis] for axis in axes[num_lead:]) > _SLAB_CELLS:
         num_lead += 1

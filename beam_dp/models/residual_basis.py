@@ -98,7 +98,7 @@ class ResidualBasis:
         ``coefficients``: the coefficients of the table, shape (num_coefficients,), float64.
 
         Returns:
-            The sum (infinite if a cell overflows), and shape (num_coefficients,), float64.
+            The sum (infinite if a cell overflows), and the coefficients, shape (num_coefficients,).
         """
         first = self._levels[0]
         outer = [np.empty((rows, first.rest_cells)) for rows in first.target_rows]
@@ -159,7 +159,7 @@ class ResidualBasis:
         return [tables[axes].copy() for axes in sets]
 
     def cells_summed(self, axes: Support) -> int:
-        """Returns how many cells of the whole table are summed in one cell of this marginal.
+        """Returns the number of cells of the whole table that are summed per cell of this marginal.
 
         A support's coefficients are its marginal's coefficients over the root of this number.
         """

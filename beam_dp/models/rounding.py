@@ -59,11 +59,11 @@ def round_to_records(
     Starts from systematic rounding. Each correction then computes fractional moves that would
     cancel the error of all coefficients, and rounds the moves to whole records. Finally, batches of
     records move from the cells whose loss lowers the error most to the cells whose gain raises the
-    error least. Stops when the error is small enough or no move helps. Deterministic.
+    error least. Stops when the error is small enough or no move helps. Uses no randomness.
 
     ``weights``: shape (num_cells,), float64, >= 0, sums to 1.
     ``importance``: shape (num_coefficients,), >= 0.
-    ``max_error``: root of the weighted squared error, in records, at which to stop.
+    ``max_error``: the root of the weighted squared error, in records, at which to stop.
     ``wanted``: the coefficients to approximate, in records; by default those of ``weights``.
 
     Accuracy: the error of independent draws is about the root of a cell's count; the error of this

@@ -156,7 +156,7 @@ class Option:
 
     ``mechanism``: the mechanism's name for programs, unless ``parameters`` contain another name.
     ``program``: the pipeline program that runs the mechanism; None if there is no such program.
-    ``refusal``: the reason why the mechanism cannot do the job; None if it can.
+    ``refusal``: the reason why the mechanism cannot do the job; None if the job is feasible.
     ``expected_error``: the root mean squared error of an answer, averaged over the workload by the
     workload's weights, in records; None if the error depends on the data. For a synthetic database
     this is the error of the unbiased noisy tables; if many cells are empty, the fit's error is

@@ -74,7 +74,7 @@ def plan_sparse_release(
 
     ``profile``: public assumptions about the keys; counts are weights.
     ``max_size``: the largest number of stored numbers in a release, at least 64.
-    ``sparsity``: the sparsity of queries for which errors are minimised; default ``max_sparsity``.
+    ``sparsity``: the sparsity of the queries whose error is minimised; default ``max_sparsity``.
     """
     check_is("guarantee", guarantee, Guarantee)
     check_is("profile", profile, errors.KeyProfile)

@@ -422,7 +422,7 @@ def geometric_noisy_top(
 
 
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
-    """Returns the joint law of independent outcomes, as tuples."""
+    """Returns the joint law of independent outcomes; the joint outcomes are tuples."""
     return {
         tuple(outcome for outcome, _ in parts): math.prod(share for _, share in parts)
         for parts in itertools.product(*(law.items() for law in laws))

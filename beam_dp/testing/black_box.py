@@ -168,10 +168,11 @@ def audit_black_box(
 
     One event is chosen from separate pilot runs. If the laws are known, a second event is chosen
     from the laws, so that its bound does not depend on the luck of a pilot. The result is the
-    larger of both bounds; each event gets half of ``false_alarm``. A correct mechanism is refuted
-    with probability at most ``false_alarm``. An audit that finds no leak proves nothing unless the
-    audit could have found a leak. To check this, give the exact laws, or an event and its
-    probabilities: ``is_blind`` then shows whether the bound is at most 0.8 of the predicted bound.
+    larger of the two bounds; each event gets half of ``false_alarm``. A correct mechanism is
+    refuted with probability at most ``false_alarm``. An audit that finds no leak proves nothing
+    unless the audit could have found a leak. To check this, give the exact laws, or an event and
+    its probabilities: ``is_blind`` then shows whether the bound is at most 0.8 of the predicted
+    bound.
 
     ``first``: runs the mechanism a number of times on the first data set and returns the outcomes.
     Outcomes must be hashable unless there is a score.

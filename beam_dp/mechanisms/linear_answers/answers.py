@@ -1,4 +1,4 @@
-"""Plans and draws of noisy answers to a declared workload of linear queries."""
+"""Plans and draws noisy answers to a declared workload of linear queries."""
 
 from __future__ import annotations
 

@@ -362,8 +362,8 @@ def _best_shares(
     minimum: for 20 covers of four workloads it was at most 1.5 % above the best result of six
     random starts, and mostly the same.
 
-    Discrete noise has the variance of continuous noise if the variance is large; if it is small,
-    equal shares may be better.
+    If the noise is large, the variance of discrete noise equals the variance of continuous noise;
+    if the noise is small, equal shares may be better.
 
     Returns: One share per table; None if measuring the tables has no benefit.
 

@@ -193,7 +193,7 @@ class MarginalsPlan(Plan):
 
     @property
     def steps(self) -> Sequence[Step]:
-        """See ``Plan``: derived from the strategy's parameters and the measurements.
+        """See ``Plan``. The steps are derived from the strategy's parameters and the measurements.
 
         A plan with a strategy that the package does not know draws only its ``measurements``.
         """

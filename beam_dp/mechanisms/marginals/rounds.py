@@ -81,7 +81,7 @@ class RoundBudget:
         """Returns the scales of a round that spends several units.
 
         A unit is a share of epsilon, inverse to the scales, or of mu^2, inverse to the squares of
-        the scales (less 4, on a grid). Both add up, even if units are chosen adaptively.
+        the scales (less 4, on a grid). Epsilons and mu^2 add up, even for adaptively chosen units.
         """
         if units == 1:
             return self

@@ -3,7 +3,7 @@
 Four steps share the budget. The first step measures every attribute alone. The second step gives
 every pair of attributes in the workload a noisy score, the pair's distance from independence. The
 third step measures the pairs that promise to lower the error most and fit one junction tree. The
-last check adds a few pairs for which the fit has a very wrong cell. Each step is a Gaussian
+last check adds a few pairs for which a cell of the fit is far off. Each step is a Gaussian
 mechanism, or at least as private, so the steps together cost as much as one Gaussian mechanism, for
 any results of earlier steps.
 """
@@ -121,7 +121,7 @@ class SelectionPlan(plans.MarginalsPlan):
         return (*self.measurements, *noisier)
 
     def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
-        """Returns the last check's number of choices, if scores chose the pairs in ``chosen``."""
+        """Returns the number of choices in the last check if the scores chose these pairs."""
         return pair_scores.num_choices(
             self.budget.check, len(self.pairs) - len(chosen), num_records
         )

@@ -174,12 +174,13 @@ _MAX_STEP = 700.0
 class Stop:
     """A test that ends the rounds at the first selected cell with a small error, by comparison.
 
-    ``bound``: a bound on the largest error of any cell, in records, for the hypothesis at which the
-    rounds ended, with probability 0.95.
+    ``bound``: a bound on the largest error of any cell, in records, that is true with probability
+    0.95 for the hypothesis after the last round.
 
     Privacy: AboveThreshold on minus the errors; a unit changes each error by at most k records. The
     noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
-    rounds that are not run stays unspent but is charged: when rounds end depends on the data.
+    rounds that are not run stays unspent but is charged, because the number of rounds depends on
+    the data.
     """
 
     below: float

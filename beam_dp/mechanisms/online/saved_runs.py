@@ -274,7 +274,7 @@ def _expected(plan: PrivateMWPlan) -> dict[str, Any]:
 def answer_line(
     run: private_mw.OnlineMW[Any], queries: QueryReader, line: Any
 ) -> tuple[dict[str, Any], str | None]:
-    """Answers one query as users write it; an invalid query gets a row with an error.
+    """Answers one query in the syntax for users; an invalid query gets a row with an error.
 
     Privacy: the text of a query is public, so error messages may quote it. A refused query reads no
     data.
@@ -327,8 +327,8 @@ def run_from_log(
 ) -> private_mw.PrivateMW:
     """Resumes the run that wrote a log.
 
-    The log is public and short: queries, answers, and steps of the hypothesis. The secret part is
-    the state of the sparse vector, a few integers. The log contains no dense array.
+    The log is public and short: it contains queries, answers and steps of the hypothesis, but no
+    dense array. The secret state of the sparse vector is a few integers.
 
     ``histogram``: the exact counts of the logged run.
     ``start``: the release that the run started from, if any.

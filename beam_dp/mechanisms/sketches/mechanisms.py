@@ -86,7 +86,7 @@ class SparseProject(SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """The width of the projection must be a multiple of this."""
+        """The widths of the projection are multiples of this number."""
         return 64 if self.family == "dense" else self.num_blocks
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
@@ -188,7 +188,7 @@ class CountSketch(SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """The width of the projection must be a multiple of this."""
+        """The widths of the projection are multiples of this number."""
         return self.num_rows
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:
@@ -347,7 +347,7 @@ class HybridSketch(SparseMechanism):
 
     @property
     def width_step(self) -> int:
-        """The width of the projection must be a multiple of this."""
+        """The widths of the projection are multiples of this number."""
         return self.num_rows
 
     def _noise(self, guarantee: Guarantee, max_weight: int) -> SparseNoise:

@@ -113,7 +113,7 @@ class SparsePlan(Plan):
     ``max_sparsity``: the largest number of elements in a query.
     ``max_weight``: the largest weight of one record; weights are integers >= 0.
     ``hash_key``: the key of the projection and of the fingerprints of text, drawn with the plan.
-    ``options``: names and values of options that ``sketch`` and ``histogram`` don't show.
+    ``options``: names and values of the options that ``sketch`` and ``histogram`` do not include.
     ``key``: the columns of the records that form the key, and their types, as JSON values.
     """
 
@@ -199,7 +199,7 @@ class SparseMechanism(ABC):
 
     @property
     def width_step(self) -> int:
-        """The width of the projection must be a multiple of this; 0 without a projection."""
+        """The widths of the projection are multiples of this number; 0 without a projection."""
         return 0
 
     def within(self, size: int) -> Self:

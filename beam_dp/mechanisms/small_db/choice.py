@@ -1,4 +1,4 @@
-"""The choice of a small database by the exponential mechanism."""
+"""Chooses a small database by the exponential mechanism."""
 
 from __future__ import annotations
 

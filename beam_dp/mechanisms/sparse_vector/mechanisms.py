@@ -33,8 +33,8 @@ class HaltedError(RuntimeError):
 class Live:
     """A secret state that must exist only once.
 
-    Calls from several threads take turns (``_turn``). Copying and pickling are refused, and so are
-    calls in a forked child process, which has a copy of the state.
+    Calls from several threads take turns (``_turn``). Copying, pickling and calls in a forked child
+    process, which has a copy of the state, are refused.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class SparseState(Live):
 
 
 class NumericSparse(Live):
-    """Reports which questions are above a threshold, answers these with noise, then halts.
+    """Reports which questions are above a threshold, answers these questions with noise, and halts.
 
     ``threshold``: the public threshold, in units of the grid.
     ``grid``: the number of units per record, from 1 to 2^20.

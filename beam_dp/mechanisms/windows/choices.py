@@ -220,7 +220,7 @@ _WHOLE = Fraction(1)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One way to measure windows, with the resulting variances.
+    """A possible way to measure windows, with the resulting variances.
 
     ``window_variance``: the mean variance of a cell of a window in the workload, squared records.
     ``block``: the number of windows in a block; None if no blocks are measured.
