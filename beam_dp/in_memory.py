@@ -93,8 +93,8 @@ def release(
             release, because the budget is spent and another draw would cost the budget again.
 
     Cost: encoding and counting take tens of nanoseconds per record and attribute, on one thread.
-    The table and the mechanism need memory; if the unit is not the record, each record needs another
-    16 bytes and memory for its codes.
+    The table and the mechanism need memory; if the unit is not the record, each record needs a
+    further 16 bytes and memory for its codes.
 
     Example:
         >>> import pyarrow as pa

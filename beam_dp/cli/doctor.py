@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Prints the findings; returns 1 if a part that making a release needs is broken."""
+    """Prints the findings; returns 1 if a part that releases need is broken."""
     own = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
     core = [_python(), own, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
     local, *others = _runners()

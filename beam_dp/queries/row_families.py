@@ -108,7 +108,7 @@ def conjunction_of_text(text: Any) -> SparseQuery:
 
 
 def names_row_conjunctions(spec: str) -> bool:
-    """Returns whether ``spec`` names a family of conjunctions over rows, and not a file."""
+    """Returns whether ``spec`` names a family of conjunctions over rows, rather than a file."""
     return spec.partition(":")[0] in ROW_FORMS and ":" in spec
 
 

@@ -76,7 +76,7 @@ class Column:
 
 
 def common_kind(members: Sequence[Column]) -> Column:
-    """Returns the column for values of several types, each given as a column.
+    """Returns the column for values of several types, with one column given per type.
 
     Integers mixed with other numbers are numbers; strings mixed with integers are strings. Other
     mixtures cannot become an attribute.

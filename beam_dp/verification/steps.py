@@ -410,7 +410,7 @@ def _told(theorem: str, epsilon: float, steps: Sequence[Step]) -> _Option:
 
 
 def _with_more(option: _Option, more: Fraction) -> _Option:
-    """Returns a conversion with another epsilon added to its epsilon."""
+    """Returns a conversion after adding an epsilon to the conversion's epsilon."""
     epsilon, formula, theorem, numbers = option
     both = up(Fraction(epsilon) + more) if math.isfinite(epsilon) else epsilon
     numbers = f"{numbers}; {above(epsilon)} + {above(more)} = epsilon {above(both)}"

@@ -214,7 +214,7 @@ class Ledger:
         return found, False
 
     def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
-        """Returns the entry that ``spend_once`` would continue; None if it would pay."""
+        """Returns the entry that ``spend_once`` would continue; None if no entry has this id."""
         check_text("dataset_id", dataset_id)
         check_text(key, value)
         with self._storage.reading() as connection:
