@@ -90,7 +90,7 @@ class LiteralQuery(LinearQuery):
 
 @dataclass(frozen=True)
 class Product(LiteralQuery):
-    """A query that is 1 if all codes are in given ranges: a conjunction, cell or interval.
+    """A query that is 1 if all codes are in given ranges, such as a conjunction, cell or interval.
 
     ``axes``: positions of the attributes in the query, ascending; if empty, q = 1.
     ``ranges``: for each axis, the codes where q can be 1: ascending ranges that do not touch,

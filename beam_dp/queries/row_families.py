@@ -147,7 +147,7 @@ def row_conjunction(num_bits: int, literals: Mapping[int, int]) -> SparseQuery:
 def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
     """Returns the query that is 1 if all literals are true and at least one of ``bits`` is 1.
 
-    Other arguments, errors and the cost are as for ``row_conjunction``.
+    The other arguments, the errors and the cost are those of ``row_conjunction``.
 
     Example:
         >>> row_disjunction(3, {0: 1}, [1, 2]).elements
@@ -160,7 +160,7 @@ def row_disjunction(num_bits: int, literals: Mapping[int, int], bits: Iterable[i
 def row_parity(num_bits: int, literals: Mapping[int, int], bits: Iterable[int]) -> SparseQuery:
     """Returns the query that is 1 if all literals are true and an odd number of ``bits`` is 1.
 
-    Other arguments, errors and the cost are as for ``row_conjunction``.
+    The other arguments, the errors and the cost are those of ``row_conjunction``.
 
     Example:
         >>> row_parity(3, {0: 1}, [1, 2]).elements

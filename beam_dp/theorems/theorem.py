@@ -37,7 +37,7 @@ class Bound:
 class Theorem:
     """A theorem on the error of one job as a function of the number of records, and its inverse.
 
-    ``name``: a text that names the mechanism, the source, and the changes to the published theorem.
+    ``name``: a string with the mechanism, the source, and the changes to the published theorem.
     ``error``: the largest error of all answers, in records, as a function of the number of records.
     The error divided by the number of records must fall when the number of records grows.
 

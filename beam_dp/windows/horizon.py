@@ -329,7 +329,7 @@ def keep_windows(
     forgotten.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
-    if most == protected:  # in this case, every window is kept
+    if most == protected:  # then every window of a unit is kept
         return np.ones(units.shape[1], np.bool_), remembered
     forgets = protected < num_windows
     if forgets:

@@ -96,13 +96,13 @@ rounded down.
 **Slack.** The claims of some releases hold except with a probability, the release's slack. A part r
 of delta, fixed before the first noise is drawn, is kept for slacks. The slacks may sum to at most
 r, whichever filter accepts. This is a plain sum, so each slack may depend on everything seen
-before. The fixed filter has the rest: its limit is that for (epsilon, delta - r). With r = delta,
-only the pure filter applies. Claim: this keeps (epsilon, delta). Proof. A release of slack s has
-the law (1 - s) P' + s P'' or (1 - s) Q' + s Q'', depending on the neighbour, and the claims hold
-for P' and Q' (``Loss``). Let the transcript also contain the part that each release was drawn from,
-which can only reveal more. By the union bound over the steps, the probability that at least one
-release is drawn from its second part is at most E[sum of s] <= r. All other transcripts have
-probabilities c P' and c Q' with the same c = product of (1 - s) <= 1, where P' and Q' are the
+before. The fixed filter has the rest of delta: its limit is the limit for (epsilon, delta - r).
+With r = delta, only the pure filter applies. Claim: this keeps (epsilon, delta). Proof. A release
+of slack s has the law (1 - s) P' + s P'' or (1 - s) Q' + s Q'', depending on the neighbour, and the
+claims hold for P' and Q' (``Loss``). Let the transcript also contain the part that each release was
+drawn from, which can only reveal more. By the union bound over the steps, the probability that at
+least one release is drawn from its second part is at most E[sum of s] <= r. All other transcripts
+have probabilities c P' and c Q' with the same c = product of (1 - s) <= 1, where P' and Q' are the
 probabilities for releases without slack, which one filter of (epsilon, delta - r) accepted. So the
 sum of (P - e^epsilon Q)+ is at most r + (delta - r). For zero-concentrated privacy, this is the
 composition of Bun and Steinke (2016), Section 8, and the filter of Whitehouse et al. (2023).
