@@ -1,4 +1,4 @@
-"""Selection from a public list by the exponential mechanism with integer scores.
+"""Selects from a public list by the exponential mechanism, with integer scores.
 
 Scores must be integers in public units that move by at most ``sensitivity`` when one privacy unit
 changes as the relation says. The privacy proofs are valid for both relations; only the sensitivity

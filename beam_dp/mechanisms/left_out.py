@@ -1,4 +1,4 @@
-"""Noisy counts of the records outside the domain, paid for in addition to a release."""
+"""Counts the records outside the domain, with noise, for a part of the release's budget."""
 
 from __future__ import annotations
 

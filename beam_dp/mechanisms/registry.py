@@ -1,4 +1,4 @@
-"""The registry of mechanisms, by the names that programs use.
+"""The registry of mechanisms: maps the names that programs use to classes.
 
 To add a mechanism, add a line here and a file in a subpackage. The flags of programs, the checks of
 these flags and the parameters of job templates follow from the entry. So do the rows of

@@ -9,9 +9,9 @@ bound on its largest value. If the range of values is so wide that small values 
 shift is instead the exact maximum, found separately for each message cell.
 
 A marginal over any attributes, even of different cliques, is collected at one clique. Every
-neighbour with wanted attributes on its side of the tree sends their distribution given the
-attributes shared with the receiver. A message serves all marginals that need the same attributes
-from the same side, and one cascade computes all sums of one clique's table.
+neighbour whose side of the tree has wanted attributes sends the distribution of these attributes,
+given the attributes shared with the receiver. One message is enough for all marginals that need
+the same attributes from one side, and one cascade computes all sums of one clique's table.
 
 Records are rounded without randomness. Records that agree on the attributes that determine the next
 attribute's distribution are adjacent in an ordering. A low-discrepancy sequence along this ordering

@@ -125,7 +125,7 @@ class ResidualBasis:
         ``shift``: a guess of the logarithm; a good guess saves two passes over the cells.
 
         Returns:
-            The logarithm, and shape (num_coefficients,), float64.
+            The logarithm, and the coefficients, shape (num_coefficients,), float64.
         """
         weight_sum, coefficients = self.exponential_moments(log_weights, shift)
         if not _SMALLEST_SUM < weight_sum < math.inf:

@@ -108,7 +108,7 @@ class TreeBasis(FactoredBasis):
         """Returns the log of the sum of weights, and the coefficients of their distribution.
 
         Returns:
-            The logarithm, and shape (num_coefficients,), float64.
+            The logarithm, and the coefficients, shape (num_coefficients,), float64.
         """
         log_sum, marginals = self.tree.calibrate(self._potentials(log_weights))
         return log_sum, self.coefficients(marginals[: len(self.sets)])

@@ -60,7 +60,7 @@ class SparseWeights:
     """A public distribution over slots: one slot per updated element, and free slots.
 
     All elements that were never updated have the weight of one free slot, for any universe. Each
-    newly updated element takes a slot. All data outside the queries so far count as one free slot,
+    newly updated element takes a slot. All data outside the earlier queries count as one free slot,
     so at least one slot stays free. c updates of at most m elements need m c + 1 slots; after that,
     slots are added.
 

@@ -191,7 +191,7 @@ class Option:
 
     @property
     def rank(self) -> tuple[bool, float, float, bool]:
-        """The sort key: feasible options first, then by expected error, then by bound.
+        """The sort key: feasible options come first, sorted by expected error and then by bound.
 
         An unknown expected error is replaced by the bound, which is never smaller. If two options
         are equal, an option that a program can run comes first.

@@ -58,8 +58,8 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     """Returns the error bound of the unbiased estimates from all measurements of a plan.
 
     Accuracy: with probability 1 - beta no cell of any marginal of the workload is off by more than
-    the bound. If every marginal is a table with Laplace noise, the bound is the published one;
-    otherwise it is the tail bound of a weighted sum of noises, ``noise.bound.noise_bound``.
+    the bound. If every marginal is a table with Laplace noise, the bound is the published bound;
+    otherwise the tail bound of a weighted sum of noises is used (``noise.bound.noise_bound``).
 
     Reference: Dwork and Roth (2014), Theorem 3.8; Chernoff's bound.
     """

@@ -230,7 +230,7 @@ def rank_windows_for_target(
 def out_of_reach(target: Target, floor: float) -> InputError:
     """Returns the refusal of an error target that no mechanism meets.
 
-    ``floor`` is the least error of all mechanisms; infinite if no error is known in advance.
+    ``floor``: the least error of all mechanisms; infinite if no error is known in advance.
     """
     if not math.isfinite(floor):
         what = "bound is proved" if target.of_bound else "error is known in advance"

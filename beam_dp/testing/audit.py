@@ -181,7 +181,7 @@ _LEAST_EXPECTED, _ENOUGH_EXPECTED, _SHARE_EXPECTED = 10.0, 200.0, 0.01
 
 @dataclasses.dataclass(frozen=True)
 class SamplerAudit:
-    """The result of a chi-square test; infinite if an outcome of probability 0 occurred."""
+    """The result of a chi-square test; ``statistic`` is infinite after an impossible outcome."""
 
     statistic: float
     critical_value: float

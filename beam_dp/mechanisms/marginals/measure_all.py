@@ -399,7 +399,7 @@ class MWEM(plans.Mechanism):
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
     ) -> plans.MarginalsPlan:
-        """Returns the plan of the measurements or rounds."""
+        """Returns the plan for the measurements or for the rounds."""
         plans.check_request(domain, workload, guarantee, num_records)
         if self.calibration == "textbook":
             rounds = None if self.num_rounds == "annealed" else self.num_rounds

@@ -169,7 +169,7 @@ def residual_strategy(
 
     Accuracy: variances proportional to sqrt(cost / benefit) minimise the objective over all
     Gaussian mechanisms that measure residuals independently. Residuals of three and more attributes
-    then get a little more noise, because the fit needs them less.
+    then get a little more noise, because the fit needs these residuals less than other residuals.
 
     Reference: Xiao, He, Zhang and Kifer (2023), Theorem 5, for the optimal variances.
     """

@@ -1,4 +1,4 @@
-"""Makes the records of a release from a hypothesis. Nothing here touches exact data."""
+"""Makes the records of a release from a hypothesis. This module never reads exact data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From noisy measurements to a synthetic database. Nothing here touches exact data."""
+"""Turns noisy measurements into a synthetic database. This module never reads exact data."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ class PrivateMW(OnlineMW[LinearQuery]):
         return self._hypothesis.weights.copy()
 
     def hand_over(self) -> SavedRun:
-        """Ends this object and returns the partly secret state, with which another can continue.
+        """Ends this object and returns its partly secret state, from which one object can continue.
 
         Raises HaltedError after an earlier hand-over and in a forked process.
         """

@@ -90,7 +90,7 @@ Draw = Callable[[NDArray[np.int64], float], NDArray[np.int64]]
 
 
 class SparseState(Live):
-    """The state that a sparse vector handed over to one other object or one file.
+    """The state of a sparse vector after it was handed over, to one object or one file.
 
     ``values``: the public ``num_above``, the number of questions above the threshold, and the
     secret ``noisy_threshold``.
