@@ -161,7 +161,7 @@ def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
     (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
     before = everything_under(tmp_path / "state")
     for named, pattern in (
-        ({"resume": state}, r"--ledger: missing; must be given: 'people/1' in it paid"),
+        ({"resume": state}, r"--ledger: missing; must be given: its entry 'people/1' paid"),
         ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is refused; must"),
         ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
         ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),

@@ -83,7 +83,7 @@ def test_flag_all_shows_refusals_instead_of_their_number(capsys):
     assert "intervals, tight" not in few
     told = " ".join(" ".join(lines_of(capsys, [*words, "--all"])).split())
     assert "intervals, tight: not possible: workload: 26 is refused; must be intervals" in told
-    assert "--all says why" not in told
+    assert "--all explains why" not in told
 
 
 def test_single_refusal_is_worded_in_the_singular(capsys):
