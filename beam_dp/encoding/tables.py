@@ -159,7 +159,7 @@ class Table:
                 yield frame_batch(self._frame, columns)
             else:
                 yield from self._reader
-        except Exception:  # even the OSError of a stream has a message of the library
+        except Exception:  # even an OSError from a stream has the library's message
             raise UnreadableError("table", "a column", _READABLE) from None
 
 

@@ -386,7 +386,7 @@ def test_rejects_window_of_another_horizon_or_number():
         swapped.answer(plan.workload, slice(0, 1))
 
 
-def test_synthetic_databases_of_windows_are_answered_one_at_a_time():
+def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     database = release_of()
     release = HorizonRelease(
         horizon=horizon_of(4),

@@ -88,7 +88,7 @@ def test_sparse_vector_matches_known_answers(max_above, delta, answers, expected
     assert sparse_vector_theorem(tight, 1000, 0.05).error(1) <= theorem.error(1)
 
 
-def test_noise_exceeds_published_accuracy_of_numeric_answers_with_delta():
+def test_published_accuracy_of_numeric_answers_fails_if_delta_is_positive():
     """The noise of ten answers alone exceeds it in more than one run of twenty."""
     guarantee = promise(delta=DELTA)
     noise = sparse_vector_noise(guarantee, 10, answers=True, calibration="textbook")

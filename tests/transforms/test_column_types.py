@@ -165,7 +165,7 @@ def test_accepts_parquet_column_if_its_type_has_levels(tmp_path, name):
     assert accepted(ReadRecords(str(path)).check_column) == expected
 
 
-def test_rejects_parquet_unit_of_8_bytes_that_may_be_addresses(tmp_path):
+def test_rejects_parquet_column_of_8_byte_values_as_privacy_unit(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([b"12345678"], pa.binary(8))}), path)
     reader = ReadRecords(str(path))

@@ -97,7 +97,7 @@ def test_empty_field_is_null_and_quoted_empty_field_is_text():
     assert batch.to_pylist() == [{"a": "1", "b": "", "c": None}]
 
 
-def test_empty_line_is_a_record_of_one_column():
+def test_empty_line_is_a_record_only_if_the_file_has_one_column():
     assert [b.num_rows for b in csv_lines.parse_lines(b"1\n\n3\n", ["a"], ["a"])] == [3]
     assert [b.num_rows for b in csv_lines.parse_lines(b"1,2\n\n3,4\n", ["a", "b"], ["a"])] == [2]
 

@@ -409,7 +409,7 @@ def test_unit_in_two_files_is_limited_as_one_unit(tmp_path):
     assert len(kept) == 3 and {2, 5} <= set(kept.tolist())
 
 
-def test_leaves_out_arrow_records_whose_unit_may_be_an_address():
+def test_drops_arrow_records_whose_8_byte_unit_may_be_a_memory_address():
     """A pipeline learns the type in a worker, where it refuses nothing."""
     domain = Domain((IntegerAttribute("x", 0, 9),))
     addresses = pa.array([number.to_bytes(8, "little") for number in range(5)], pa.binary(8))

@@ -76,7 +76,7 @@ def accepted(check: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_avro_time_column_has_levels(tmp_path, name):
+def test_avro_column_is_accepted_only_by_attributes_that_can_read_its_type(tmp_path, name):
     kind, values, expected = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     assert accepted(ReadRecords(path).check_column) == expected

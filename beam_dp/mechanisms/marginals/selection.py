@@ -106,10 +106,10 @@ class SelectionPlan(plans.MarginalsPlan):
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
-        """The measurements for the case that every pair is chosen, with the most noise per pair.
+        """The measurements if every pair is chosen, each with the most noise that it can get.
 
-        If more pairs are chosen, or if the last check makes more choices, each pair gets less of
-        the budget and so more noise.
+        The more pairs are chosen, and the more choices the last check makes, the smaller is the
+        share of the budget for each pair.
         """
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
         chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)

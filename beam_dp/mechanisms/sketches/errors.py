@@ -281,7 +281,7 @@ def _laplace_transform(angles: NDArray[np.float64], scale: float) -> NDArray[np.
 def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Groups) -> float:
     """Returns E median^2 = sum of (2 t + 1) P(|median| > t); P(median > t) is a binomial tail.
 
-    Beyond half the length of ``law``, a cell is as large as the one heavy key in the cell. Few keys
+    A cell above half the length of ``law`` is taken to equal the one heavy key in it. Few keys
     share cells with heavy keys in two rows, but the large errors of these keys may dominate the
     mean.
     """

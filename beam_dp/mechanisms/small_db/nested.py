@@ -126,8 +126,8 @@ class NestedSampler:
     def _all_levels(self) -> list[int]:
         """Returns the possible losses of all queries, ascending and with repetitions.
 
-        All losses are at least the losses of the queries without cells. Repetitions make the number
-        of losses depend on public parameters only.
+        A query without cells has a fixed loss, and no multiset has a smaller loss than the largest
+        of these. Repetitions make the number of losses depend on public parameters only.
         """
         law = self._law
         least, found = 0, []

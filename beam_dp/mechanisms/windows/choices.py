@@ -143,7 +143,7 @@ _MAX_UNITED_CELLS = 2**20
 
 
 def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
-    """Returns the largest sum, over blocks, of the squared number of a unit's windows in a block.
+    """Returns the largest sum, over blocks, of the squares of a unit's windows per block.
 
     A unit is kept in c windows, at most n of them in one block. The sum of squares is convex, so
     the sum is largest if all but one of the numbers are 0 or n. With c = q n + r and r < n the

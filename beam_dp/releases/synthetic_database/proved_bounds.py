@@ -81,7 +81,7 @@ class ProvedBounds:
         even if the unbiased answer has a smaller error bar; by default, False for all queries.
         """
         estimates, number = self.estimates, num_answers or len(queries)
-        # Depends on the queries only, not on the pairs that were left out, which noise chose.
+        # This must depend on the queries only: noise decided which pairs were left out.
         scored = {each.axes for each in queries} & self._scored.keys()
         probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
         pairs = self._pairs(
