@@ -43,7 +43,7 @@ _SOURCE = Flag(
     "source",
     "the declared schema: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE, JSON from"
     " BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of pydantic; or a CSV"
-    " file, of which only the header is read",
+    " file, whose header alone is read",
     "SOURCE",
     is_positional=True,
 )

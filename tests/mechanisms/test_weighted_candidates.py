@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pandas as pd
@@ -161,6 +161,16 @@ def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
     for answer in release.answer(workload):
         away = release.record_marginal(answer.attributes) - answer.values
         assert np.abs(away).max() < 1e-6 * num_records + 5
+
+
+@pytest.mark.parametrize("form", [nullcontext, on_trees, over_candidates])
+def test_every_form_of_hypothesis_reports_the_stage_of_records(form):
+    stages: list[str] = []
+    with form():
+        plan = plan_of(MWEM(), workload_of(DOMAIN, 2), promise(ADD, APPROXIMATE), 2000)
+        held = summary(plan, dependent())
+        plan.release(held, Seeded(1), lambda stage, done, of: stages.append(stage))
+    assert stages[-2:] == ["fit", "records"]
 
 
 def test_fit_over_candidates_starts_from_public_records():

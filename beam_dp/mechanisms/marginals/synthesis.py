@@ -298,7 +298,7 @@ def _fitted(
     signs, start = noise.signs(basis.num_coefficients), None
     if plan.start_from is not None:
         start = start_log_weights(plan.start_from, basis, importance, signs, tolerance(basis))
-    return maximum_entropy.fit_maximum_entropy(
+    found = maximum_entropy.fit_maximum_entropy(
         basis,
         observed,
         total,
@@ -309,6 +309,9 @@ def _fitted(
         denoise=lambda each: denoised(plan.domain, basis, each, total),
         start=start,
     )
+    if progress is not None:
+        progress("records", 1, 1)
+    return found
 
 
 def independent_start(
