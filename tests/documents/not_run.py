@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "README.md": {
-        "records --encode--> cells": "a picture",
         "pip install beam_dp": "installed by tests/wheel",
         "make demo ": "minutes; run by .ci/run",
     },
