@@ -35,7 +35,7 @@ class AmazonBucket:
     ``AWS_ENDPOINT_URL_S3`` selects another service, as for every program that uses boto3. A service
     that ignores the conditions of writes or copies is refused.
 
-    ``folder``: the folder in which ``check`` tests permissions, often granted for one folder only.
+    ``folder``: where ``check`` tests permissions, because these are often granted per folder.
     """
 
     def __init__(self, name: str, folder: str = "") -> None:
@@ -68,8 +68,8 @@ class AmazonBucket:
                 + ",".join(f"{block}=true" for block in _PUBLIC_ACCESS)
             )
         self._request("list_objects_v2", Prefix=f"{self._folder}/", MaxKeys=1)
-        # No object has this name, so the conditional write and deletion change nothing. A bucket
-        # with suspended versioning would record a deletion without a condition.
+        # No object has this name, so the conditional write and deletion change nothing. If
+        # versioning is suspended, the bucket would record a deletion without a condition.
         name = f"{self._folder}/{DRAFT_PREFIX}"
         written = self.replace(name, _NO_VERSION, b"")
         with contextlib.suppress(FileExistsError, FileNotFoundError):

@@ -43,21 +43,21 @@ _DECOMPRESSORS: dict[bytes, Any] = {
     b"bzip2": bz2.BZ2Decompressor,
 }
 _CHECKSUM_BYTES = 4
-# All blocks of a file may expand to this many times the size of the file plus this many bytes.
+# The default limit for all blocks of a file: a multiple of the file's size, plus some bytes.
 _EXPANSION, _SMALL = 16, 2**20
 BLOCK_BYTES = 2**20
 # For rows in random order, this level takes 40 % of the time of level 6 and 5 to 20 % more bytes.
 _DEFLATE_LEVEL = 3
 _MAX_LONG_BYTES = 10  # seven bits per byte
 _LONGS_AT_ONCE = 2**15
-# The minimum bytes per record in a file and numbers per part of an array (except the last part):
-# with these limits, the size of a file bounds the time to read the file.
+# Minimum sizes: bytes per record, and numbers per part of an array (the last part may be shorter).
+# They make the size of a file bound the time to read the file.
 _RECORD_BYTES, _PART_NUMBERS = 8, 1024
 _SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # shifts for the ten digits of a long
 
 
 def file_name(draw_id: str, purpose: str) -> str:
-    """Returns the name of a draw's file for a purpose."""
+    """Returns the name of the file that contains one part of a draw."""
     return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
 
 
@@ -99,7 +99,7 @@ def encode_longs(values: NDArray[np.int64]) -> bytes:
 
 
 def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of records and the bytes of blocks of about a mebibyte."""
+    """Yields the number of records and the bytes of each block; a block has about a mebibyte."""
     for records in parts:
         ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
         start, written = 0, 0
@@ -227,7 +227,7 @@ def _types(schema: Any) -> Any:
 def read_records(
     data: bytes, schema: Mapping[str, Any], max_block_bytes: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yields the records of a file that ``read_blocks`` checks, with arrays of numbers in numpy."""
+    """Yields the records of a file, with numpy arrays; ``read_blocks`` checks the file."""
     total = 0
     for number, block in read_blocks(data, schema, max_block_bytes):
         total += number

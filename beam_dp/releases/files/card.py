@@ -1,4 +1,4 @@
-"""Reads and checks ``card.json``, the description of a release, for the fields of all kinds."""
+"""Reads ``card.json``, the description of a release, and checks the fields that all kinds share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Card:
             raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
         files = {name: payload_file(name, entry) for name, entry in parsed["files"].items()}
         card = cls(parsed["kind"], draw_id, files, parsed)
-        # Every name must contain the draw's id: no file leaves the folder or replaces another file.
+        # Names contain the draw's id and no folder, so no file replaces another draw's file.
         card.check_files([name for name in files if draw_id in os.path.basename(name) == name])
         return card
 

@@ -30,9 +30,9 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError
 from beam_dp.storage import store as storage
 
-# Used instead of a draw id for the draft of the file that begins a horizon.
+# Replaces the draw id in the name of the draft of ``horizon.json``.
 BEGINNING = "horizon"
-# Drafts that contain no draw: jobs that start at the same moment may see these drafts.
+# The drafts that contain no draw; they may belong to another job that starts at the same moment.
 _WITHOUT_DRAW = (f"{storage.DRAFT_PREFIX}{storage.TRIAL}-", f"{storage.DRAFT_PREFIX}{BEGINNING}-")
 
 

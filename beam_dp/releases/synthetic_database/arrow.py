@@ -40,7 +40,7 @@ def arrow_schema(domain: Domain) -> pa.Schema:
 
 
 def arrow_type(attribute: Attribute) -> pa.DataType:
-    """Returns the type of a column: string if the values have several types or include other."""
+    """Returns the type of a column; string if values have several types or may be "other"."""
     import pyarrow as pa
 
     return {
@@ -75,7 +75,7 @@ def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
 def arrow_column(
     attribute: Attribute, codes: NDArray[Any], numbers: NDArray[Any] | None
 ) -> pa.Array:
-    """Returns the values for codes, shape (n,), or for bins the drawn ``numbers`` if given."""
+    """Returns the values for codes, shape (n,); for bins, the drawn ``numbers`` if given."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -168,7 +168,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
 
 
 def _measured(release: SyntheticDatabase) -> str:
-    """Returns the section about the measured tables, by the number of attributes."""
+    """Returns the section about the measured tables, grouped by the number of attributes."""
     held = release.measurements
     domain, workload = release.domain, release.workload
     words = [

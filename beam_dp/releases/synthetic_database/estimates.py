@@ -141,7 +141,7 @@ class Estimates:
             stated.
         """
         asked = list(zip(counted, values, strict=True))
-        # Sums and numbers of the same attributes use the same tables, as do centred sums.
+        # The sum, the centred sum and the number of records of a question use the same tables.
         sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]
         found = list(self.both([*sums, *counted]))
         both = [
@@ -213,7 +213,7 @@ class Estimates:
         return {axes: tables[self._names(axes)] for axes in sets}
 
     def _is_sparse(self, axes: Axes) -> bool:
-        """Returns whether the records answer a table with more cells than there are records."""
+        """Returns whether a table is computed from the records and has more cells than records."""
         num_cells = math.prod(self._domain.shape[axis] for axis in axes)
         is_larger = num_cells > len(self.fitted.counts)
         return is_larger and self.fitted.is_answered_by_records(self._names(axes))

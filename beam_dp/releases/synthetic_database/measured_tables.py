@@ -328,10 +328,10 @@ class PairDistances:
     independent: IndependentTables | None = field(default=None, compare=False)
 
     def noise_bound(self, failure_probability: float) -> float:
-        """Returns a bound on the noise of all scores, in records, except with a probability.
+        """Returns a bound, in records, on the noise of all scores, for a failure probability.
 
-        The bound is true for all scored pairs together, whether or not a pair is measured later, so
-        also for any pairs that are chosen by the scores.
+        The bound is true for all scored pairs together, whether or not a pair is measured later.
+        So it is also true for any pairs that are chosen by the scores.
         """
         return noise_bound(self.deviation**2, len(self.pairs), None, failure_probability)
 
@@ -403,7 +403,7 @@ class NoiseBounds:
     def of(
         self, axes: Support, variance: float, num_answers: int, failure_probability: float
     ) -> float:
-        """Returns a bound on the errors of several answers, in records, except with a probability.
+        """Returns a bound, in records, on the errors of answers, for a failure probability.
 
         ``axes``: the attributes of an answer, ascending.
         ``variance``: the variance of the answer if no choice depended on the noise.
@@ -436,9 +436,9 @@ class NoiseBounds:
         return len(self.measured)
 
     def _parts(self, axes: Support) -> list[int]:
-        """Returns, per measurement, the number of noise parts of an answer with unknown weights.
+        """Returns, per measurement, how many noise terms with unknown weights an answer contains.
 
-        All measurements after the choice count as one part, because the choice fixed their weights.
+        All measurements after the choice count as one term, because the choice fixed their weights.
         """
         inside = set(axes)
         first = [self._num_seen(each, inside) for each in self.measured[: self._num_first]]

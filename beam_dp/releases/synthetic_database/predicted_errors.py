@@ -98,7 +98,7 @@ class FittedErrors:
             spread[place] = np.maximum(vectors**2 @ share - means**2, 0.0)
             # A fit may give almost no mass to a code that some records have.
             chances *= (vectors != 0) @ np.maximum(share, least_share)
-        # The ratio of how often all literals are true to how often under independence.
+        # How often all literals are true, relative to independent attributes.
         lift = np.clip(
             np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )

@@ -115,7 +115,7 @@ class ProvedBounds:
         The bound follows from the counts of each attribute alone, and is infinite unless the query
         is a product; it is only used for products that are never negative.
         """
-        # If a product of two negative values is positive, it is the product of their sizes.
+        # A product that is never negative equals the product of the absolute values.
         alone = [
             VectorQuery((axis,), (np.abs(vector),))
             for query in queries
@@ -161,7 +161,7 @@ class ProvedBounds:
         wanted = list(wanted)
         if not wanted or independent is None or measured is None or measured.distances is None:
             return {}
-        # If the number of records is noisy, half of the probability is for the number.
+        # If the number of records is noisy, its own bound may fail with half of the probability.
         is_public = self.estimates.num_records is not None
         of_scores = measured.distances.noise_bound(probability if is_public else probability / 2)
         of_total = 0.0

@@ -42,7 +42,7 @@ WITHIN_BINS = ("uniform", "midpoint")
 # With more values than this, the middle of each bin is released, because a drawn value takes 8
 # bytes in memory and in the file, while equal records take almost no space.
 MAX_BIN_VALUES = 2**25
-# The number of distinct records from parts of a file to collect before joining the parts.
+# Parts of a file are joined once they have this many distinct records together.
 _MOST_WAITING = 2**20
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OUTSIDE = "has a value outside its domain"
@@ -270,7 +270,7 @@ def _shuffled(
         num_rows = int(counts.sum())
         if num_rows <= _BLOCK_ROWS:
             which = np.repeat(np.arange(len(counts)), counts)
-            # A block has two equal words with probability 2^-30: a slower sort is not worthwhile.
+            # A block has equal words with probability 2^-30, so no slower, stable sort is needed.
             yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
             continue
         heads = _num_heads(counts, bits)

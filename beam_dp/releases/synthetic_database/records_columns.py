@@ -178,7 +178,7 @@ def _levels(
 def _codes(
     attribute: Attribute, column: pa.Array, is_drawn: bool
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Returns the codes of values, and the numbers of ``_levels``.
+    """Returns the code of each value, and the drawn values or 0.
 
     An unknown string of a list attribute gets an arbitrary code; other unknown values raise.
     """

@@ -73,8 +73,8 @@ class SyntheticDatabase(Release):
             numbers and times, else float64; 0 if the record is outside the bins. Empty if the
             release states the middle of each bin instead.
         potentials: pairs (names, table): attribute names in domain order, and a table of finite
-            logarithms, float64, one axis per attribute. The hypothesis weighs a possible cell by
-            exp of the sum of the tables.
+            logarithms, float64, one axis per attribute. The hypothesis, which is the fitted
+            distribution, gives a possible cell the weight exp(sum of the tables' values).
         record_tables: attribute sets whose noisy tables were fitted by the records, not by the
             hypothesis. Queries on these sets, or on supersets, are answered from the records.
         draw_id: the id of this draw of noise; 32 hexadecimal digits.

@@ -178,12 +178,12 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     }
     covered = [names for names, variance in by_names.items() if math.isfinite(variance)]
     noise = max((by_names[names] for names in covered), default=0.0)
-    # Two counts may be as large as all records, or as the noise; 1e-9 of a bound exceeds the
-    # rounding of the counts for up to 70,000 times the number of records.
+    # Two counts may be as large as all records, or as the noise. The tolerance of 1e-9 of a bound
+    # covers the rounding of counts that are up to 70,000 times as large as the bound.
     rounding = _ROUNDING * (release.represented + math.sqrt(noise))
     misfits, together = _misfits(release, covered), _num_bounded_cells(release)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
-    # The bounds of rounds may be true together for more cells than one marginal has.
+    # After rounds, a bound may be true together for more cells than one marginal has.
     is_determined = together is not None or bounds.choice == "beforehand"
     for names, variance in by_names.items():
         error, label = release.errors.get(names, {}), ",".join(names) or "the total"

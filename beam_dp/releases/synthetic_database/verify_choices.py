@@ -232,7 +232,7 @@ def _choices(
     fit: Mapping[str, Any] | None,
     figures: Figures,
 ) -> list[Step]:
-    """Returns the step of all choices among left-out pairs; for a plan, of the maximum number.
+    """Returns the step of all choices among left-out pairs; a plan states their maximum number.
 
     A record, even one that replaces another, moves a cell and the largest distance by at most 1.
     """
@@ -257,7 +257,7 @@ def _added_figures(
     squared_mu: float,
     figures: Figures,
 ) -> None:
-    """Compares the number of added pairs with the pairs that were measured alone at the end."""
+    """Compares the number of added pairs with how many pairs were measured alone at the end."""
     added = 0
     for each in reversed(tables):
         (step,) = table_steps(domain, [each], guarantee)

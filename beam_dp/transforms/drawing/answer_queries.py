@@ -70,9 +70,9 @@ class AnswerQueries(beam.PTransform):
         records: Arrow batches (``ReadRecords``), pandas frames, dicts or rows; bounded.
         start: the release to start from; required if, and only if, the plan starts from a release.
         ledger_token: the token from ``Ledger.spend`` that paid for this run.
-        save_in: an existing private folder. Each attempt at bounded queries saves its run there
-            under its ``run_id``, as ``save_private_mw`` does. Keep the saved run whose answers were
-            written, and remove the folder.
+        save_in: an existing private folder. Each attempt to answer bounded queries saves its run
+            there under its ``run_id``, as ``save_private_mw`` does. Keep the saved run whose
+            answers were written, and remove the folder.
         resume: the folder of a saved run that bounded queries continue, without spending budget.
             A saved state can be used only once and counts as used before the first answer, so a
             retried attempt fails.
@@ -169,7 +169,7 @@ def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Starter:
-    """Creates runs. Part of the job graph: everything except the ledger's password is public."""
+    """Creates runs; part of the job graph. Everything except the ledger's password is public."""
 
     plan: PrivateMWPlan
     start: bytes | None
@@ -370,7 +370,7 @@ def _workload_answers(
     return one_worker.answer_batches(noise.draw_id(), public, rows)
 
 
-# Fingerprints need only the sixteen bytes of the hash key, without further independence.
+# Fingerprints use only the 16 bytes of the hash key; the independence of hash functions is unused.
 _INDEPENDENCE = 1
 
 

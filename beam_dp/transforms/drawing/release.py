@@ -92,8 +92,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             queries.
         guarantee: the promised guarantee.
         mechanism: the mechanism that draws the release.
-        num_records: the number of records if it is public; ``"noisy"`` to estimate it from
-            the budget.
+        num_records: the number of records if it is public; ``"noisy"`` to spend a part of the
+            budget on an estimate.
         ledger_token: the token from ``Ledger.spend`` that paid for this release; the card then
             names the ledger entry. Without a token, nothing is recorded.
         count_left_out: whether to count records outside the domain, with noise, from 5 % of the
