@@ -51,7 +51,7 @@ def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def name_file_only(path: str) -> Iterator[None]:
-    """Replaces any error while reading a file with an error that contains only the file's name."""
+    """Replaces any error raised in reading a file with one that contains only the file's name."""
     try:
         yield
     except ReadError:

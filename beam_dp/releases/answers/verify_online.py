@@ -1,4 +1,4 @@
-"""Verifies answers to queries one at a time: sparse vector, numeric answers, perhaps a count."""
+"""Verifies answers to queries that came one at a time, by the sparse vector technique."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COUNT_SCALE = "count_scale"
 _COUNT_FAILURE = 0.25  # the noisy count's share of the failure probability
 _GRID = 1 << VALUE_BITS
 _MAX_RECORDS = 2**40  # the largest number of records that settings support
-_START_SHARE = 0.001  # the uniform share of a hypothesis that starts from a release
+_START_SHARE = 0.001  # the share of the uniform distribution if a hypothesis starts from a release
 
 CARD = ("mechanism", "guarantee", "num_records", "plan")
 CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
@@ -157,7 +157,7 @@ def _choice_figures(
 def _least_error(
     card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> float:
-    """Returns the smallest alpha for which the tight number of updates is enough."""
+    """Returns the smallest alpha that the largest number of updates allows."""
     updates = settings["noise"]["max_above"] + 1
     if card["mechanism"] == "sparse_mw":
         most = checked_integer("max_sparsity", plan["max_sparsity"], 1)

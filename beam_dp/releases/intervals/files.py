@@ -89,7 +89,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
             parsed["mechanism"], attribute.num_levels, guarantee.neighboring, integers
         )
         with np.errstate(all="ignore"):
-            # The matrix of another strategy has another error, or an error that can't be computed.
+            # If the matrix is of a different strategy, this error differs or is not a number.
             found = variance / grid**2 * strategy.errors.mean()
         if not math.isclose(found, error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"

@@ -145,7 +145,7 @@ class IntervalRelease(Release):
         return float(everything.values), float(everything.standard_errors)
 
     def not_counted(self) -> str:
-        """Returns a note that intervals leave out other and null; empty without such values."""
+        """Returns a note that intervals leave out "other" and null; empty without such values."""
         has_others = self.attribute.size > self.num_leaves
         return "counted in no interval: other or null" if has_others else ""
 

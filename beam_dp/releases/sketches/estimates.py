@@ -187,12 +187,12 @@ class ProjectionBounds:
     Accuracy: the error of an answer <Aq, Ax + Z> / R is the sum of the noise <Aq, Z> / R and the
     distortion <Aq, Ax> / R - <q, x>. With probability 1 - beta, over hash and noise, neither part
     of any of the k answers exceeds its bound. The distortion exceeds its bound with probability at
-    most beta / 2; the norm of Aq and, for Laplace noise, its largest entry with beta / 4; noise
-    with such weights with beta / 4. Queries must not depend on the hash key or on earlier answers,
-    and different texts must have different fingerprints.
+    most beta / 2. So do the norm of Aq and, for Laplace noise, its largest entry, together with
+    probability beta / 4, and the noise for such Aq with beta / 4. Queries must not depend on the
+    hash key or on earlier answers, and different texts must have different fingerprints.
 
-    Reference: Blum and Roth (2011), Lemma 4.8 and Theorem 4.9, with moments of the hash and
-    Chernoff's bound of the noise in place of theirs.
+    Reference: Blum and Roth (2011), Lemma 4.8 and Theorem 4.9. Their proofs are replaced by moments
+    of the hash and by Chernoff's bound on the noise.
 
     Example:
         >>> bounds = ProjectionBounds(2**16, 8, "discrete_gaussian", 15.5, 48, 100)
@@ -243,7 +243,7 @@ class ProjectionBounds:
 
     @cached_property
     def distortion_of_norm(self) -> float:
-        """A bound on the distortion per unit of the L2 norm of all counts, except with beta / 2."""
+        """A bound on the distortion per unit of the counts' L2 norm; may fail with beta / 2."""
         return self._tails.coefficient(self.failure_probability / 2)
 
     def to_json(self) -> dict[str, Any]:

@@ -76,11 +76,11 @@ class NoisySketch:
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection that gives the cells; for blocks, before folding."""
+        """Returns the projection from elements to cells; for blocks, to cells before ``fold``."""
         return signs_of(self.family, key, len(self.cells), self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the cells that the sums of a projection fold to."""
+        """Returns the cells, computed exactly from the sums of ``signs``."""
         return folded(self.family, sums, len(self.cells), self.num_blocks)
 
     @property

@@ -68,7 +68,7 @@ def describe_window_tables(release: WindowTables) -> RenderableType:
 
 
 def errors_table(release: WindowTables) -> RenderableType:
-    """Returns the errors of a window's marginals, which are equal for all windows of a horizon."""
+    """Returns the errors of a window's marginals; all windows of a horizon have these errors."""
     errors = [
         (", ".join(names), short_value(math.sqrt(release.variance(names))))
         for names in release.workload.marginals[:_SHOWN_MARGINALS]

@@ -215,7 +215,7 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
 
     Privacy: a resumed job is refused unless it makes the promise in the file. It is also refused if
     its source can't be read again from the start, unless the promise is for each window separately:
-    the windows that are kept for a unit follow from all its records, and would not be the same.
+    all records of a unit decide which of its windows count, so without them the choice may differ.
     """
     store = store_for(directory, "output")
     begun = _read_begun(store, directory)

@@ -279,7 +279,7 @@ def _share_figures(
 def _database_figures(
     stated: object, limits: Limits, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
-    """Compares the promise that a horizon states for one window with the whole promise."""
+    """Compares a horizon's promise for one window with its promise for all protected windows."""
     verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
     assert isinstance(stated, Mapping)
     own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)

@@ -115,12 +115,12 @@ class CountLimited(beam.PTransform):
     Privacy: adding or removing one unit changes the counts of at most c of any P windows, by at
     most k records each, regardless of other units. With ``unit_costs``, the cost of these records
     is at most the limit in each window. Every window is an independent draw with noise for that
-    cost, so that c windows spend c times as much as one window. Which of a unit's records count is
-    a function of the unit's own records (``keep_windows``, ``select_records``), in order of
-    windows. So a replay counts the same records, in agreement with windows released before.
+    cost, so that c windows spend c times as much as one window. The unit's own records, in order of
+    windows, determine which of them count (``keep_windows``, ``select_records``). So a replay
+    counts the same records in windows that were already released.
 
-    A partition of units has exactly one pane per window, even if the pane is empty. So a state with
-    the number of the next window puts the panes in order, on any runner, without timers or clocks.
+    A partition of units has exactly one pane per window, even if the pane is empty. So storing the
+    number of the next window is enough to order the panes on any runner, without timers or clocks.
 
     Input: Arrow batches in the global window. Output: shards of histograms in the global window,
     with timestamps just before their windows close.
@@ -402,7 +402,7 @@ class SumTables(beam.PTransform):
         self.num_blocks = num_blocks(num_cells)
 
     def expand(self, shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[WindowShards]:
-        """Adds up blocks, adds window numbers, and groups the blocks of each table with several."""
+        """Adds up blocks and adds window numbers; if a table has several blocks, groups them."""
         blocks, is_whole = add_shards(shards), self.num_blocks == 1
         numbered = blocks | "Number" >> beam.ParDo(_NumberBlock(self.windows, is_whole))
         return numbered if is_whole else numbered | "Group" >> beam.GroupByKey()
@@ -446,7 +446,7 @@ class _CountBundle(beam.DoFn):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _NumberBlock(beam.DoFn):
-    """Adds the window number to each block, or to a list of the block if tables have one block."""
+    """Pairs each block with its window number; a block that is a whole table becomes a list."""
 
     windows: BeamWindows
     is_whole: bool

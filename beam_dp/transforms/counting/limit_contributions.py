@@ -34,7 +34,7 @@ from beam_dp.summaries.projection import within_squared_norm
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
-# The largest element, even if all records are of one unit or records have many words.
+# The largest size of an element, even if one unit has all records or a record has many words.
 _ELEMENT_BYTES = 2**23
 _BUFFERED_RECORDS = 2**18
 _BATCH_RECORDS = 2**16  # counting many tables takes twice as long with short batches
@@ -233,7 +233,7 @@ class LimitKeys(beam.PTransform):
         words = KeyWords()
         if sketch is not None and sketch.max_squared_norm is not None:
             if guarantee.privacy_unit == RECORD:
-                # A record occurs once in each row of the sketch.
+                # A record of weight w adds w^2 to the squared norm of each row of the sketch.
                 heaviest = math.isqrt(sketch.max_squared_norm // sketch.num_blocks)
                 leave_out = beam.ParDo(_LeaveOutHeavy(heaviest))
                 return records | "Limit norm" >> leave_out.with_output_types(KeyBatch)
@@ -245,7 +245,7 @@ class LimitKeys(beam.PTransform):
 
 
 class _ClippedKeyWords(KeyWords):
-    """Weighted elements; limits the norm of each unit's sketch when it reads elements back."""
+    """Weighted elements; reading them back limits the norm of each unit's sketch."""
 
     def __init__(self, signs: BlockSigns, row_width: int, max_squared_norm: int) -> None:
         self.signs = signs

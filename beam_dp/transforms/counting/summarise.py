@@ -386,7 +386,7 @@ class _MergeBundle(beam.DoFn):
     def _flush(self) -> list[tuple[int, bytes]]:
         counts = ElementCounts.of(self._batches)
         self.start_bundle()
-        # Elements are mixed, because consecutive integers would fall in the same partition.
+        # Elements are hashed, because consecutive integers would be in the same partition.
         places = np.stack((mix(counts.elements), counts.elements))
         return [
             (number, shard)

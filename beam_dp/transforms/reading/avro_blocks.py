@@ -45,7 +45,7 @@ _WITHOUT_LEVELS = ("time-millis", "time-micros", "duration")
 def parse_schema(text: bytes) -> dict[str, Any]:
     """Parses and checks the schema of a file of records."""
     try:
-        # Removes the marks by which fastavro would take the schema as already checked.
+        # fastavro does not check a schema that contains its own marks, so the marks are removed.
         schema = json.loads(text, object_hook=_without_marks)
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
@@ -79,7 +79,7 @@ def _union(kind: Schema) -> list[Schema]:
 
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
     members = [named.get(each, each) if isinstance(each, str) else each for each in _union(kind)]
-    # A null member alone does not make a union readable.
+    # A union is readable only if a member other than null is readable.
     values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
     is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
     return ColumnType(

@@ -242,7 +242,7 @@ def _all_plain(block: bytes) -> bool:
     """Returns whether quotes in all lines only surround whole fields; true for most blocks."""
     start = 0
     while start < len(block):
-        # Short parts, so that the masks, which are several times larger, stay in the cache.
+        # Parts are short, so that the masks, which are several times larger, stay in the cache.
         stop = block.find(b"\n", start + _PIECE_BYTES) + 1 or len(block)
         if not _only_surrounds(np.frombuffer(block, np.uint8, stop - start, start)):
             return False

@@ -360,11 +360,11 @@ class Reading:
 
 
 class _LateReading:
-    """Pickles as the result of ``reader.reading`` at the time of pickling.
+    """When pickled, is replaced by the result of ``reader.reading``.
 
-    Only the choice of columns happens after construction. A pipeline is built from its sources on,
-    so the columns that releases need are known only when the graph is complete and its steps are
-    pickled for the workers.
+    Only the choice of columns happens after construction. A pipeline's sources are built first. The
+    columns that releases need are known only when the graph is complete, and its steps are pickled
+    for the workers.
     """
 
     def __init__(self, reader: ReadRecords, records: beam.PCollection[pa.RecordBatch]) -> None:

@@ -50,8 +50,8 @@ class ReadArrivals(read.ReadRecords):
         poll: the interval between listings of the folder, as seconds or a string such as ``30s``.
         settle: the longest time between a file's modification and its appearance, as seconds or
             a string; >= 0.
-        replay: whether to read the files present now, as a bounded collection with the same tables.
-            Refused before the horizon is over.
+        replay: whether to read the files present now, as a bounded collection; the tables are the
+            same. Refused before the horizon is over.
 
     Raises:
         InputError: if a value is out of range, ``ReadRecords`` would refuse a present file, or the
@@ -141,7 +141,7 @@ class ReadArrivals(read.ReadRecords):
 class _Poll(PollFn):
     """Lists the files; the watermark is the clock minus ``settle``."""
 
-    seen: SeenFiles | None = None  # the files of the horizon, once it is begun
+    seen: SeenFiles | None = None  # the files of the horizon, after it has begun
 
     def __init__(self, horizon: Horizon, settle: int) -> None:
         self.ends = horizon.closes(horizon.num_windows - 1)

@@ -103,7 +103,7 @@ def _is_record(kind: type) -> bool:
 
 def _kinds(kind: Any) -> Iterator[Kind]:
     if isinstance(kind, typehints.UnionConstraint):
-        # A null member alone does not make a union readable.
+        # A union is readable only if a member other than null is readable.
         for each in set(kind.union_types) - {type(None)}:
             yield from _kinds(each)
     elif isinstance(kind, type):
@@ -207,7 +207,7 @@ class RecordBatches(beam.PTransform):
         if not self.unit_is_record:
             return
         warn_of_record_unit(name for name in known if name not in self.columns)
-        # A user who means the column of that name would silently get the weaker guarantee.
+        # Otherwise, a user who means the column would silently get the weaker guarantee.
         if RECORD in known:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
