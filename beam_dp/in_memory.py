@@ -74,7 +74,7 @@ def release(
         within_bins: see ``ReleaseSyntheticDatabase``.
         records_format: see ``ReleaseSyntheticDatabase``.
         start_from: see ``ReleaseSyntheticDatabase``.
-        output: a directory to write the release to as well, like ``write_release``.
+        output: a directory to which the release is also written, as by ``write_release``.
         ledger: the ledger that pays before noise is drawn; the card then names the entry.
         dataset_id: the dataset whose budget pays.
         purpose: the purpose in the ledger's entry, besides the author, time and ``output``.

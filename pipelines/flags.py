@@ -172,7 +172,7 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
 
 
 def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
-    """Returns the records to start from, of a release or public files; None without such flags."""
+    """Returns the records of a release or of public files to start from; None without flags."""
     path = given.get("start_from")
     if path is None or format_of(path) is None:
         release = start_release(given, domain)

@@ -335,7 +335,7 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
 
 
 _SHOWN_WARNINGS = 3
-# Chance hardly explains a deviation of more standard errors.
+# A deviation of more standard errors is hardly due to chance.
 _STANDARD_ERRORS = 3
 
 

@@ -224,7 +224,7 @@ def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
     others = ("workload", "windows", "num_keys", "largest_count")
     if texts[TARGET_ERROR.name] is None or any(texts[name] is not None for name in others):
         return False
-    # Queries of keys don't need a workload. If no epsilon is given, the error asks for an epsilon.
+    # Queries of keys need no workload. Without an epsilon, the flags ask for the least epsilon.
     return texts["max_sparsity"] is None or texts["epsilon"] is not None
 
 

@@ -55,7 +55,7 @@ class ColumnType:
         return cls(str(kind), frozenset((arrow_kind(kind),)), may_be_address=may_be_address(kind))
 
     def is_readable(self, attribute: Attribute | None) -> bool:
-        """Returns whether values may have a level of ``attribute``; without it, may be a key."""
+        """Returns whether values may have a level of ``attribute`` or, if it is None, be keys."""
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)

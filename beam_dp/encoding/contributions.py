@@ -40,7 +40,7 @@ def split_by(
 _SAMPLE = 2**12
 _RARE = 2**8
 _HASHED_RECORDS = 2**16
-# With at least this number of rows, each unit that has 1/8 of the rows is reduced before sorting.
+# With this many rows or more, a unit that has at least 1/8 of the rows is reduced before sorting.
 _MANY_ROWS = 2**16
 _LONG_SHARE = 8
 
@@ -209,10 +209,10 @@ def _low_rows(
     counts: NDArray[np.int64],
     most: int,
 ) -> NDArray[np.bool_] | np.bool_:
-    """Returns the mask of rows that may be among the lowest of ``unit``, shape (2, 1); or True.
+    """Returns the mask of rows that may have a unit's lowest ranks; True if all rows may.
 
-    ``counts``: the counts of all rows; copying the unit's counts would take twice as much memory
-    as the unit's words.
+    ``unit``: the unit, shape (2, 1). ``counts``: the counts of all rows; copying the unit's counts
+    would take twice as much memory as the unit's words.
 
     Uses only hashes and treats rows with equal hashes as one kind of record. If these rows are of
     several kinds, each kind has at most as many records as the merged kind, so the ranks of a kind
@@ -231,7 +231,7 @@ def _low_rows(
     firsts = np.flatnonzero(new)
     if firsts.size <= most:
         return np.True_
-    # The first record of a kind ranks by the kind's hash: ``most`` records rank up to this bound.
+    # The first record of each kind ranks by the kind's hash, so ``most`` records reach this bound.
     bound = ranked[firsts[most - 1]]
     others = []
     first = 0  # start of the run that continues from the previous part

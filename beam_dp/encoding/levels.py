@@ -238,7 +238,7 @@ def _signs(texts: list[bytes]) -> NDArray[np.int64]:
 
 
 def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> Coded:
-    """Encodes integers by a table from the lowest to the highest, if shorter than the column."""
+    """Encodes integers; uses a table of all codes if their range is shorter than the column."""
     if not values.size:
         return encode(values)
     lowest, highest = int(values.min()), int(values.max())
@@ -347,7 +347,7 @@ class TimeLevels(Levels):
             return self.nothing(len(values))
         if unit < self._resolution:  # a date attribute reads a time as its day
             values, unit = values // (self._resolution // unit), self._resolution
-        # Edges are rounded up to the column's unit: a value reaches an edge if it reaches the unit.
+        # Edges are rounded up to the column's unit: values reach the edge if they reach that unit.
         low, *inner = (-(-edge // unit) for edge in self._edges[:-1])
         high = self._edges[-1] // unit
         below = 0

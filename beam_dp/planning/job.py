@@ -79,7 +79,7 @@ class PlanningJob:
         return self.num_records if self.num_records_is_public else "noisy"
 
     def needed(self, theorem: Theorem) -> int | None:
-        """Returns the number of records that ``max_error_fraction`` needs; None if not given."""
+        """Returns the ``records_needed`` of an option; None without a ``max_error_fraction``."""
         if self.max_error_fraction is None:
             return None
         return theorem.records_needed(self.max_error_fraction)
@@ -162,8 +162,8 @@ class Option:
     this is the error of the unbiased noisy tables; if many cells are empty, the fit's error is
     smaller.
     ``bound``: a bound on the errors of all answers together; None if no bound is proved.
-    ``records_needed``: the number of records that, by the bound, the job's ``max_error_fraction``
-    needs; None if the job has no such fraction or if no number is enough.
+    ``records_needed``: the least number of records for which the bound meets the job's
+    ``max_error_fraction``; None if the job has no such fraction or if no number is enough.
     ``resources``: memory and time; None if the mechanism cannot do the job.
     ``parameters``: flags that follow from public numbers and must be given to the program.
     ``note``: a remark on the numbers.

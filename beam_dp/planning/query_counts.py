@@ -73,7 +73,7 @@ class QueryCountJob:
 
 @dataclasses.dataclass(frozen=True)
 class QueryCount:
-    """The number of queries that a theorem allows; 0, with a refusal, without a plan."""
+    """The number of queries that a theorem allows; 0, with the reason, if there is no plan."""
 
     mechanism: str
     calibration: Calibration

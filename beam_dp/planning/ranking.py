@@ -151,7 +151,7 @@ def rank_window_strategies(
     block: int = choices.DEFAULT_BLOCK,
     allow_large_delta: bool = False,
 ) -> list[WindowsOption]:
-    """Returns all ways to measure windows, best for the questions first. Reads no data.
+    """Returns all ways to measure windows, the smallest mean error first. Reads no data.
 
     Arguments and errors: see ``plan_window_tables``. ``auto`` compares both distributions, and
     the divisors of the horizon are compared in addition to ``block``.

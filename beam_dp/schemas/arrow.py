@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from beam_dp.errors import InputError
 from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
-# Kinds by numpy's letters. An object column is open, because it may have any type.
+# Kinds by numpy's letters. The user must choose the type of an object column.
 _PANDAS_KINDS: dict[str, Kind] = {
     "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime", "O": "open",
 }  # fmt: skip

@@ -216,10 +216,10 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     The records are rounded from the public hypothesis, so they must not contain other information.
     Rounding an array stops at a tenth of the error of the fit, or when it can't improve further. So
     the workload-weighted error of the records may be twice that tenth, or twice the error that
-    rounding once more leaves. For a tree, no cell of a table may be twice as far from the records
-    as for records that are drawn independently, except with probability 1e-9.
-    If the records are weighted candidates, the release has no other hypothesis: the tables of the
-    records are compared with the noisy tables.
+    rounding once more leaves. For a tree, a cell of the records may differ from the hypothesis by
+    at most twice a bound that holds for independent draws, except with probability 1e-9.
+    If the records are weighted candidates, the release has no other hypothesis. Then the tables of
+    the records are compared with the noisy tables.
     """
     measured = release.measurements
     noise = loose_distance = 0.0
