@@ -169,7 +169,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_package_follows_the_rule(rule, sources):
+def test_package_breaks_no_import_rule(rule, sources):
     assert RULES[rule](sources) == []
 
 

@@ -49,7 +49,7 @@ def test_quick_benchmarks_run(name, flags, told):
     assert told in done.stdout
 
 
-def test_stages_of_a_release_sum_to_its_time():
+def test_times_of_the_stages_add_up_to_the_time_of_a_release():
     import size
 
     lines = [
@@ -73,7 +73,7 @@ def test_stages_of_a_release_sum_to_its_time():
     }
 
 
-def test_latent_tables_are_repeatable_and_their_pairs_depend(tmp_path, monkeypatch):
+def test_generated_tables_are_repeatable_with_dependent_pairs(tmp_path, monkeypatch):
     import pass_inputs
     import pass_peers
 

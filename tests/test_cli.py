@@ -94,7 +94,7 @@ def test_answer_prints_values_standard_error_and_bound(directory, capfd, monkeyp
     assert "within 30.5 records of the truth, except with probability 0.05" in out
 
 
-def test_answer_states_missing_error(directory, capfd):
+def test_answer_says_that_a_marginal_was_not_measured(directory, capfd):
     assert main(["answer", directory, "--marginal", "sex"]) == 0
     assert "did not measure this whole marginal" in capfd.readouterr().out
     assert main(["answer", directory, "--marginal", "sex,getting in/out of bed"]) == 0
@@ -133,7 +133,7 @@ def test_long_table_is_truncated_with_a_notice(directory, capfd):
     assert "null" not in out
 
 
-def test_unknown_attribute_is_refused_with_the_nearest(directory, capfd):
+def test_error_for_an_unknown_attribute_names_the_nearest(directory, capfd):
     message = line(capfd, "answer", directory, "--marginal", "sexx")
     near = "is not an attribute; the nearest known is 'sex'"
     assert message == f"error: --marginal: 'sexx' is refused; {near}\n"

@@ -79,7 +79,7 @@ def test_missing_extra_is_not_an_error(capfd, monkeypatch):
         ({"numpy": "absent_module"}, "can't be loaded (No module named 'absent_module')"),
     ],
 )
-def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
+def test_doctor_exits_with_1_if_a_requirement_is_broken(capfd, monkeypatch, core, condition):
     monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
     assert condition in out and out.endswith("Making a release needs the broken parts above.")
@@ -87,7 +87,7 @@ def test_broken_requirement_exits_with_1(capfd, monkeypatch, core, condition):
 
 
 @pytest.mark.usefixtures("quick")
-def test_read_only_installation_exits_with_1(capfd, monkeypatch):
+def test_doctor_exits_with_1_if_only_reading_is_installed(capfd, monkeypatch):
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
     assert out.endswith("Releases can be read here. Making a release needs the broken parts above.")

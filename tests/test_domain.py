@@ -105,7 +105,7 @@ def test_restrict_keeps_the_order_given(domain):
         domain.restrict(("age", "age"))
 
 
-def test_rejects_unknown_attribute_naming_the_nearest(domain):
+def test_error_for_an_unknown_attribute_names_the_nearest_one(domain):
     with pytest.raises(
         InputError,
         match="attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",

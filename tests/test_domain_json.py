@@ -313,7 +313,7 @@ MAPPED = [
 
 
 @pytest.mark.parametrize("fields", MAPPED)
-def test_card_states_mapping_as_declared(fields):
+def test_json_contains_declarations_as_written(fields):
     domain = parse_domain(entry(**fields))
     assert domain.to_json()["attributes"] == [{"name": "a", **fields}]
     assert domain_from_json(domain.to_json()) == domain

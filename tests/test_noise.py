@@ -145,7 +145,7 @@ def test_sums_wrap_instead_of_saturating(kind):
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
-def test_noise_keeps_shape_and_type_of_its_input(kind, shape):
+def test_noisy_values_have_the_shape_and_type_of_the_input(kind, shape):
     values = np.zeros(shape, np.int64)
     noisy = getattr(NoiseSource(), kind)(values, 3.0)
     assert noisy.shape == shape and noisy.dtype == np.int64
@@ -229,7 +229,7 @@ def test_integers_below_a_bound_are_uniform(bound):
 
 
 @pytest.mark.parametrize("numerator", [0, 1, 3, 7])
-def test_coins_have_the_probability_enclosed_by_their_bounds(numerator):
+def test_probability_of_a_coin_is_between_its_bounds(numerator):
     """Sevenths, seen through bounds so wide at first that most tosses need more bits."""
     noise = NoiseSource()
 

@@ -113,7 +113,7 @@ def test_logarithm_is_accurate_at_the_ends_of_doubles():
 
 
 @pytest.mark.parametrize("log_probability", [-0.7, -1.0, -5.0, -50.0, -700.0, -5000.0, -1e6, -1e12])
-def test_quantile_is_the_inverse(log_probability):
+def test_quantile_inverts_the_normal_distribution(log_probability):
     point = normal_quantile(log_probability)
     assert log_normal(point) == pytest.approx(log_probability, rel=1e-14)
     assert point == pytest.approx(float(ndtri_exp(log_probability)), rel=1e-11)

@@ -100,13 +100,13 @@ def test_compares_released_records_with_true_ones(compared):
         ("endless", 1, "over the limit of 1 CPU s"),
     ],
 )
-def test_page_records_a_failed_peer_run(compared, body, limit, told):
+def test_page_records_a_failed_run_of_another_library(compared, body, limit, told):
     runs, page = compared(*FAKE, "--limit", str(limit), body=body)
     assert len(runs) == 1
     assert row(page, "fake (numpy)")[1:] == [told, "", "", "", ""]
 
 
-def test_running_this_project_alone_keeps_peer_results(compared):
+def test_running_this_project_alone_keeps_results_of_other_libraries(compared):
     compared(*FAKE, "--seeds", "1")
     own = ("--only", "beam_dp", "--seeds", "1")
     runs, page = compared(*own)
@@ -130,6 +130,6 @@ def test_one_pass_keeps_rows_within_the_limit(compared, monkeypatch):
 
 
 @pytest.mark.parametrize("python", ["no-such-python", "/bin/false"])
-def test_refuses_python_without_the_peer(compared, python):
+def test_refuses_python_that_lacks_the_other_library(compared, python):
     with pytest.raises(SystemExit, match=f"--numpy: '{python}' is refused; must be a Python that"):
         compared("--only", "fake", "--numpy", python)

@@ -60,7 +60,7 @@ def test_reports_the_slowest_tests_without_failing_any(pytester, monkeypatch):
     ]
 
 
-def test_reports_nothing_unless_asked(pytester):
+def test_slowest_tests_are_reported_only_on_request(pytester):
     pytester.makepyfile("def test_nothing():\n    pass")
     run = pytester.runpytest_inprocess("-p", "processor_time")
     run.stdout.no_fnmatch_line("*dearest*")

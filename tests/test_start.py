@@ -122,7 +122,7 @@ def test_refuses_guarantee_before_importing_the_program(changed, told, monkeypat
     assert told in capsys.readouterr().err
 
 
-def test_version_is_that_of_the_package(capsys):
+def test_version_flag_prints_the_version_of_the_package(capsys):
     with pytest.raises(SystemExit) as exit:
         main(["--version"])
     assert exit.value.code == 0
@@ -190,7 +190,7 @@ FILE, FILES = Flag("domain", "a domain", form="file"), Flag("input", "records", 
         (FILES, "no/such/[a-z]"),
     ],
 )
-def test_files_that_may_exist_are_left_to_the_program(flag, text):
+def test_check_accepts_files_that_may_exist(flag, text):
     check_files([flag], {flag.name: text})
     check_files([flag], {flag.name: None})
 

@@ -42,7 +42,7 @@ def test_every_block_can_be_read(page):
 @pytest.mark.parametrize(
     "page", [page for page, blocks in BLOCKS.items() if any(map(is_run, blocks))]
 )
-def test_a_page_can_be_followed(page, tmp_path, monkeypatch, capfd):
+def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     reader = Reader(lambda: "".join(capfd.readouterr()))

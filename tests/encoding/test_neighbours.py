@@ -80,7 +80,7 @@ def test_text_or_date_has_the_same_level_next_to_values_of_its_type(name, level_
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]
 
 
-def test_one_fraction_does_not_change_a_thousand_booleans():
+def test_one_fraction_in_a_column_does_not_change_how_booleans_are_read():
     attribute = CategoricalAttribute("smoker", ("true", "false"))
     for values in ([0.5] + [True] * 1000, [True] * 1000 + [0.5], [1, 0.5] + [True] * 1000):
         codes = encode_column(attribute, arrow_column(values))

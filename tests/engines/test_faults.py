@@ -32,7 +32,7 @@ NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_publishes_one_whole_draw_or_nothing(tmp_path, cluster, waiting, name):
+def test_one_whole_draw_or_nothing_is_published_after_a_fault(tmp_path, cluster, waiting, name):
     program = PROGRAMS["release_synthetic_database"]
     fault = FAULTS[name]
     # The worst moment of the write: committed, but nothing in its place yet.
@@ -46,7 +46,7 @@ def test_fault_publishes_one_whole_draw_or_nothing(tmp_path, cluster, waiting, n
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
-def test_fault_publishes_one_whole_draw_or_nothing_in_a_bucket(
+def test_one_whole_draw_or_nothing_is_published_in_a_bucket_after_a_fault(
     tmp_path, cluster, waiting, google_storage, name
 ):
     program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
@@ -101,7 +101,7 @@ def show(pytestconfig) -> Callable[[Sequence[str]], None]:
 @pytest.mark.faults
 @pytest.mark.parametrize("program", [*PROGRAMS, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_fault_in_every_program_publishes_at_most_one_draw(
+def test_at_most_one_draw_is_published_after_any_fault_in_any_program(
     tmp_path, cluster, waiting, google_storage, show, name, program
 ):
     job, service = PROGRAMS.get(program), None

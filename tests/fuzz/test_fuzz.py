@@ -50,7 +50,7 @@ def test_fuzzer_finds_a_removed_check(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_fuzzer_runs_under_a_limit_of_memory(name):
+def test_fuzzer_runs_with_a_memory_limit(name):
     flags = ["--random", "--runs=200", "--seed=3", f"--seconds={HANG_SECONDS}"]
     command = [sys.executable, "tests/fuzz/run.py", name, *flags]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)

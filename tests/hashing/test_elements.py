@@ -73,7 +73,7 @@ def test_equal_looking_values_of_different_types_are_distinct_elements():
     assert len(set(expected)) == 4
 
 
-def test_another_key_gives_other_fingerprints():
+def test_fingerprints_differ_if_the_key_differs():
     other = HashKey(KEY.independence, KEY.words, bytes(16))
     ours, theirs = universe_elements(TEXTS, KEY), universe_elements(TEXTS, other)
     assert not set(ours.tolist()) & set(theirs.tolist())

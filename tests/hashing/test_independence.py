@@ -147,5 +147,5 @@ def too_few_coefficients(independence: int, words: Words, num_polynomials: int) 
 
 
 @pytest.mark.parametrize(("broken", "size"), [(mixed_into_the_point, 2), (too_few_coefficients, 4)])
-def test_broken_family_has_a_small_dependent_set(broken, size):
+def test_broken_hash_family_has_a_small_dependent_set(broken, size):
     assert smallest_dependent_set(linear_forms(broken, 4, 2)) == size

@@ -75,7 +75,7 @@ def test_image_runs_commands_and_contains_no_secrets(storage):
         assert looked.returncode != 0, looked.stdout
 
 
-def test_engine_flags_start_beams_boot_program(storage):
+def test_image_starts_beams_boot_program_for_the_flags_of_an_engine(storage):
     said = storage.inside(WORKER, "--id=1-1", check=False)
     assert (said.returncode, "No provision endpoint provided" in said.stderr) == (1, True)
 

@@ -63,7 +63,7 @@ def test_permute_and_flip_distribution_matches_sum_over_subsets():
 
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("monotone", [False, True])
-def test_every_shift_of_every_score_costs_at_most_epsilon(name, monotone):
+def test_every_shift_of_the_scores_has_a_loss_of_at_most_epsilon(name, monotone):
     """All differences of three integer scores within 6; the worst pair spends all of it."""
     scale = choose.selection_scale(1, 1.0, monotone)
     shifts = [(0, 1)] * 3 if monotone else [(-1, 0, 1)] * 3
@@ -130,7 +130,7 @@ def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("base", [0, 2**60, -(2**60)])
-def test_draws_follow_the_distribution_of_their_scale_only(name, base):
+def test_draws_follow_their_distribution_and_not_one_with_a_nearby_scale(name, base):
     drawn = draws(name, base + SCORES, 6000)
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes
     for wrong in (1.0, 1.6, 2.5):
@@ -214,7 +214,7 @@ def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("method", METHODS)
-def test_exact_distributions_cost_at_most_the_claimed_epsilon(method, monotone):
+def test_exact_distributions_have_at_most_the_stated_epsilon(method, monotone):
     """Of any integer scores; both mutants of the width or of c would cost twice as much."""
     choice = top_choice(promise(ADD), 2, 1, monotone=monotone, method=method)
     laws = {}
@@ -234,7 +234,7 @@ def test_exact_distributions_cost_at_most_the_claimed_epsilon(method, monotone):
 
 
 @pytest.mark.parametrize("monotone", [True, False])
-def test_one_shot_among_many_equal_scores_costs_all_of_epsilon(monotone):
+def test_loss_of_one_shot_among_many_equal_scores_is_epsilon(monotone):
     """The chosen ones moved, and of many others each hardly ever beats them."""
     choice = TopChoice("geometric", 2, 2 - monotone, (2 - monotone) * 2.0)
     scores = [9, 9, 0, 0]
@@ -319,7 +319,7 @@ def test_smaller_margin_is_chosen():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_margin_is_exceeded_rarely_but_smaller_margin_is_not(method):
+def test_margin_is_rarely_exceeded_and_a_smaller_margin_often(method):
     """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
     choice = TopChoice(method, 3, 1, 20.0)
     scores = np.zeros(100, np.int64)

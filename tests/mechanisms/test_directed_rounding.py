@@ -71,7 +71,7 @@ def test_inexact_sensitivity_is_rounded_up():
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
 
-def test_tables_with_any_shares_spend_no_more_than_was_promised():
+def test_loss_of_tables_with_any_shares_is_at_most_the_promise():
     rng = random.Random(2)
     for guarantee in PROMISES:
         shares = [10 ** rng.uniform(-9, 9) for _ in range(rng.randint(1, 40))]
@@ -82,7 +82,7 @@ def test_tables_with_any_shares_spend_no_more_than_was_promised():
         assert spent <= Fraction(guarantee.epsilon)
 
 
-def test_intervals_spend_no_more_than_was_promised():
+def test_loss_of_intervals_is_at_most_the_promise():
     for guarantee, leaves in itertools.product(PROMISES, (1, 7, 100)):
         matrix = tree((3, leaves)) if leaves > 3 else tree((leaves,))
         most = moved(guarantee) * guarantee.max_records_per_unit
@@ -95,7 +95,7 @@ def test_intervals_spend_no_more_than_was_promised():
         assert spent <= Fraction(found.loss.mu) ** 2 <= squared_mu(guarantee)
 
 
-def test_answers_to_a_workload_spend_no_more_than_was_promised():
+def test_loss_of_workload_answers_is_at_most_the_promise():
     workload = parse_linear_workload("intervals:a0", domain_of(9))
     for guarantee in PROMISES:
         for kind in ("discrete_laplace", "discrete_gaussian"):
@@ -108,7 +108,7 @@ def test_answers_to_a_workload_spend_no_more_than_was_promised():
                 assert spent <= Fraction(plan.loss.mu) ** 2 <= squared_mu(guarantee)
 
 
-def test_sketches_spend_no_more_than_was_promised():
+def test_loss_of_sketches_is_at_most_the_promise():
     for guarantee, weight in itertools.product(PROMISES, (1, 12345)):
         unit = moved(guarantee) * guarantee.max_records_per_unit * weight
         asked = {"max_sparsity": 1, "max_weight": weight}
@@ -132,7 +132,7 @@ def test_sketches_spend_no_more_than_was_promised():
 
 @pytest.mark.parametrize("units", [1, 3, 16, 1000])
 @pytest.mark.parametrize("is_public", [True, False])
-def test_rounds_spend_no_more_than_was_promised(units, is_public):
+def test_loss_of_rounds_is_at_most_the_promise(units, is_public):
     rng = random.Random(2)
     for guarantee in PROMISES:
         k, whole = guarantee.max_records_per_unit, moved(guarantee)
@@ -161,7 +161,7 @@ def test_rounds_spend_no_more_than_was_promised(units, is_public):
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 1000])
-def test_textbook_rounds_spend_no_more_than_was_promised(rounds):
+def test_loss_of_textbook_rounds_is_at_most_the_promise(rounds):
     domain = domain_of(3, 3)
     for guarantee in PROMISES:
         k = guarantee.max_records_per_unit
@@ -178,7 +178,7 @@ def test_textbook_rounds_spend_no_more_than_was_promised(rounds):
                 assert rounds * (selected**2 / 8 + measured**2 / 2) <= rho
 
 
-def test_tables_and_residuals_spend_no_more_than_was_promised():
+def test_loss_of_tables_and_residuals_is_at_most_the_promise():
     domain = domain_of(2, 3, 5, 4)
     workload = workload_of(domain, 2)
     for guarantee in PROMISES:
@@ -198,7 +198,7 @@ def test_tables_and_residuals_spend_no_more_than_was_promised():
             assert spent <= squared_mu(guarantee)
 
 
-def test_steps_of_a_selection_spend_no_more_than_was_promised():
+def test_loss_of_a_selection_is_at_most_the_promise():
     for guarantee, pairs in itertools.product(PROMISES, (1, 6, 500)):
         budget = selection_budget(guarantee, pairs)
         change = (moved(guarantee) * guarantee.max_records_per_unit * budget.score_grid) ** 2
@@ -207,7 +207,7 @@ def test_steps_of_a_selection_spend_no_more_than_was_promised():
         assert spent <= squared_mu(guarantee)
 
 
-def test_online_run_spends_no_more_than_was_promised():
+def test_loss_of_an_online_run_is_at_most_the_promise():
     domain = domain_of(32)
     for guarantee in PROMISES[::2]:
         k = guarantee.max_records_per_unit
@@ -230,7 +230,7 @@ def test_online_run_spends_no_more_than_was_promised():
                 assert Fraction(plan.loss.rho) <= Fraction(zcdp_rho(each.epsilon, each.delta))
 
 
-def test_sparse_vector_spends_no_more_than_was_promised():
+def test_loss_of_sparse_vector_is_at_most_the_promise():
     for guarantee, most in itertools.product(PROMISES[::4], (1, 3, 100)):
         k = guarantee.max_records_per_unit
         pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)

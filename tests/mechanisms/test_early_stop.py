@@ -61,7 +61,7 @@ def test_stopping_comparisons_spend_a_tenth_of_the_budget(num_rounds, most):
     assert num_rounds * of_round == pytest.approx(0.9 * rho)
 
 
-def test_mwem_without_a_stop_reserves_no_budget_for_it():
+def test_mwem_without_early_stopping_reserves_no_budget_for_it():
     for delta in (PURE, APPROXIMATE):
         noise = round_noise(promise(ADD, delta), 10)
         assert noise.stop is None
@@ -104,7 +104,7 @@ def test_stops_at_first_hypothesis_with_small_worst_error(stop_below):
     assert error == pytest.approx(100 * errors[expected])
 
 
-def test_stop_in_the_first_round_releases_the_uniform_hypothesis():
+def test_stopping_in_the_first_round_releases_the_uniform_hypothesis():
     release = released(stopping(20, 1.0))
     assert release.plan["num_updates"] == 0
     (first, _) = release.answer(WORKLOAD)

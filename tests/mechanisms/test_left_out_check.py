@@ -82,7 +82,7 @@ def test_choice_and_added_pair_spend_their_shares_of_the_budget(neighboring, mos
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_exact_distribution_of_a_choice_has_the_paid_range(neighboring, most):
+def test_log_ratios_of_a_choice_have_at_most_the_paid_range(neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check_budget(promise(neighboring, APPROXIMATE, 4.0, most), squared_mu)

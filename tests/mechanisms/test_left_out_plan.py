@@ -51,7 +51,7 @@ def counted(domain: Domain, records: tuple[tuple[int, int], ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("domain", [DOMAIN, domain_of(2, 2)], ids=["impossible", "all possible"])
-def test_exact_distribution_of_counts_spends_exactly_their_epsilon(relation, domain):
+def test_exact_distribution_of_counts_has_exactly_the_stated_epsilon(relation, domain):
     """Over all neighbours: a record is good, fails either attribute or both, or is impossible."""
     plan = planned(promise(relation, epsilon=20.0), domain)
     assert plan.epsilon == pytest.approx(1.0)

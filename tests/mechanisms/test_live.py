@@ -209,7 +209,7 @@ def test_sparse_vector_without_a_lock_gives_too_many_answers(monkeypatch):
     assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
 
 
-def test_asking_after_all_paid_answers_raises_or_is_exhausted():
+def test_question_after_the_last_paid_answer_raises_or_ends_the_run():
     mechanism = sparse_vector()
     mechanism._num_above = 2
     assert mechanism.has_halted

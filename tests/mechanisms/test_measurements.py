@@ -62,7 +62,7 @@ def test_residual_query_is_exact(shape):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (5,), (3, 2), (2, 3, 4), (1, 3)])
-def test_every_record_has_the_stated_residual_norm(shape):
+def test_residual_of_every_record_has_the_stated_norm(shape):
     grid = 6 * math.prod(shape)
     for cell in range(math.prod(shape)):
         table = np.zeros(shape, np.int64)
@@ -292,7 +292,7 @@ def test_draw_adds_noise_to_exact_integers_and_returns_records(kind, names):
         assert measurement.to_json()["scale"] == 5.0
 
 
-def test_numbers_of_noisy_cells_and_freedoms_match_known_values():
+def test_numbers_of_noisy_cells_and_degrees_of_freedom_match_known_values():
     domain = domain_of(3, 2, 1)
     each = [Measurement(("a0", "a1"), "table", "discrete_laplace", 1.0)]
     assert num_noisy_cells(domain, [*each, Measurement((), "table", "discrete_laplace", 1.0)]) == 7

@@ -203,7 +203,7 @@ def test_samplers_follow_the_exact_distribution(name, sampler, epsilon, num_reco
 @pytest.mark.audit
 @pytest.mark.usefixtures("weights_once")
 @pytest.mark.parametrize("name, sampler", CASES)
-def test_samplers_follow_only_the_distribution_of_their_scale(name, sampler):
+def test_samplers_follow_their_distribution_and_not_one_with_a_nearby_scale(name, sampler):
     runs, others = (100_000, (1.8, 2.2)) if name in AT_LENGTH else (30_000, (1.6, 2.5))
     mechanism = mechanism_of(name, 2.0, 5, 4, sampler)
     counts = counts_of(mechanism)

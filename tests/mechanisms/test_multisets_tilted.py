@@ -110,7 +110,7 @@ def test_log_sum_matches_enumeration_of_all_multisets():
     assert means == pytest.approx(numbers / total)
 
 
-def test_answers_of_zero_give_only_the_plain_tilt():
+def test_queries_with_only_zero_answers_need_only_the_plain_tilt():
     law = dataclasses.replace(law_of("one query", [4], 3.0), answers=np.zeros((1, 2), np.int64))
     (plain,) = find_tilts(law, 4)
     assert plain.rest == 1 and set(plain.weights) == {1 << TILT_BITS}

@@ -73,7 +73,7 @@ CHAIN = Workload(WIDE, tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
 
 
 @pytest.mark.parametrize("mechanism", [Gaussian(), Gaussian("textbook"), Laplace(), *TEXTBOOKS])
-def test_infeasible_workload_is_refused_with_advice(mechanism):
+def test_error_for_an_infeasible_workload_gives_advice(mechanism):
     line = refusal(mechanism, workload_of(WIDE, 2))
     if isinstance(mechanism, MWEM):
         assert line.startswith("domain: '10^22.2 cells' is refused; must have at most 2^26")

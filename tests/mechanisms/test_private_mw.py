@@ -106,7 +106,7 @@ def test_query_that_the_hypothesis_answers_reads_each_table_once():
     assert sorted(Counted.READS) == ["counts", "weights"]
 
 
-def test_bounds_end_after_the_last_question():
+def test_no_bound_is_stated_after_the_last_question():
     run = small_run(max_updates=4)
     domain = run.plan.domain
     bounds = [run.answer(cells(domain, code)).bound for code in range(6)]
@@ -255,7 +255,7 @@ def test_published_threshold_matches_the_printed_formula(
     assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
 
 
-def test_misprinted_factor_of_the_theorem_is_not_used():
+def test_published_factor_is_not_used_because_it_is_misprinted():
     log_cells = math.log(1024)
 
     def side(factor: float, alpha: float) -> float:
@@ -268,7 +268,7 @@ def test_misprinted_factor_of_the_theorem_is_not_used():
 
 
 @pytest.mark.parametrize("rate, low, high", [(0.25, 0.218912, 0.281088), (2, 0.0596015, 0.440399)])
-def test_update_matches_known_weights(rate, low, high):
+def test_weights_after_an_update_match_known_values(rate, low, high):
     half = Product((4,), (0,), (((0, 2),),))
     lowered, raised = DenseWeights(np.zeros(4)), DenseWeights(np.zeros(4))
     lowered.update(half, -rate)

@@ -397,7 +397,7 @@ def test_ledger_entries_do_not_depend_on_the_data(tmp_path, counts):
     assert [row[0] for row in rows] == [1, 2, 3]
 
 
-def test_earlier_answers_are_free_in_a_new_run_and_after_saving_it(tmp_path):
+def test_earlier_answers_cost_nothing_in_a_new_or_a_resumed_run(tmp_path):
     run, old, new = PrivateMW(PLAN, HISTOGRAM, NoNoise()), *(cells(PLAN.domain, n) for n in (0, 1))
     answered, noise = run.answer(old), NoNoise()
     plan = ready(dataclasses.replace(PLAN, starts_from_release=True))

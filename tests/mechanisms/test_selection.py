@@ -204,7 +204,7 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
         (REPLACE, 2, 20, 0.95),
     ],
 )
-def test_all_draws_of_a_selection_together_spend_exactly_the_guarantee(
+def test_loss_of_all_draws_of_a_selection_is_exactly_the_promise(
     neighboring, most, total, least, epsilon
 ):
     """The worst record under add-or-remove moves every draw by its sensitivity: all mu is spent."""
@@ -225,7 +225,7 @@ def test_all_draws_of_a_selection_together_spend_exactly_the_guarantee(
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_rounds", [5, "annealed"])
 @pytest.mark.parametrize("total", [20, "noisy"])
-def test_rounds_over_a_tree_spend_exactly_their_budget(delta, num_rounds, total):
+def test_loss_of_rounds_over_a_tree_is_exactly_their_budget(delta, num_rounds, total):
     domain = domain_of(3, 2, 2)
     guarantee = promise(ADD, delta)
     noise = scripted(4, 20)()

@@ -138,7 +138,7 @@ def test_collisions_with_a_heavy_key_in_two_rows_dominate_the_error():
     assert found == pytest.approx(light + heavy * 1e10, rel=0.01)
 
 
-def test_effect_of_the_threshold_matches_the_sum_over_the_noise():
+def test_effect_of_the_threshold_matches_summing_over_all_noise_values():
     histogram = HistogramNoise(2.0, 6)
     counts = np.array([1.0, 5.0, 6.0, 9.0])
     found = held_keys(histogram, counts)
@@ -152,7 +152,7 @@ def test_effect_of_the_threshold_matches_the_sum_over_the_noise():
     ("num_records", "num_keys", "largest"),
     [(10**6, 10**6, 1), (10**6, 10**4, 100), (10**6, 200_000, 115_000), (7, 1, 7), (10, 2, 9)],
 )
-def test_profile_has_the_declared_numbers(num_records, num_keys, largest):
+def test_key_profile_has_the_declared_numbers_of_records_and_keys(num_records, num_keys, largest):
     counts, keys = KeyProfile(num_records, num_keys, largest).groups
     assert keys.sum() == num_keys
     assert counts[0] == pytest.approx(largest)
@@ -175,7 +175,7 @@ def test_impossible_key_profile_is_refused(numbers, message):
         KeyProfile(*numbers)
 
 
-def test_cell_distribution_combines_noise_and_poisson_keys():
+def test_distribution_of_a_cell_is_that_of_noise_plus_poisson_keys():
     """Against a sum over how many keys of two counts there are, with every pattern of signs."""
     sketch = SketchNoise("blocks", 24, 3, "discrete_laplace", 2.0, "median")
     law = cell_law(sketch, (np.array([2.0, 5.0]), np.array([4.0, 1.0])))

@@ -116,7 +116,7 @@ def test_loss_of_above_threshold_matches_known_values(length, loss):
     assert found == pytest.approx(loss, rel=1e-6) and found <= 1 + 1e-9
 
 
-def test_every_short_sequence_of_questions_is_private():
+def test_answers_to_every_short_sequence_of_questions_are_private():
     for noise in (textbook(), sparse_vector_noise(promise(), 1, answers=False)):
         for base in product((-3, 0, 2), repeat=2):
             for shifts in product((-1, 0, 1), repeat=2):

@@ -100,7 +100,7 @@ def spent(noise) -> float:
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("most", [1, 3])
-def test_every_calibration_spends_at_most_what_is_promised(neighboring, delta, answers, most):
+def test_loss_of_every_calibration_is_at_most_the_promise(neighboring, delta, answers, most):
     guarantee = promise(neighboring, delta, 0.7, most)
     for max_above in (1, 7, 200):
         for noise in noise_candidates(guarantee, max_above, answers=answers):

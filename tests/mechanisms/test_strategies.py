@@ -113,7 +113,7 @@ def worst_share(
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
-def test_residual_strategy_spends_exactly_its_guarantee(shape, ways, neighboring, most, epsilon):
+def test_loss_of_residual_strategy_is_exactly_the_promise(shape, ways, neighboring, most, epsilon):
     workload = workload_of(domain_of(*shape), ways)
     guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
     for public in (True, False) if neighboring == ADD else (True,):
@@ -126,7 +126,7 @@ def test_residual_strategy_spends_exactly_its_guarantee(shape, ways, neighboring
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_table_strategies_spend_exactly_their_guarantee(ways, neighboring, most):
+def test_loss_of_table_strategy_is_exactly_the_promise(ways, neighboring, most):
     workload = workload_of(domain_of(2, 2, 2), ways)
     guarantee = promise(neighboring, PURE, 0.7, most)
     moved = 1 if neighboring == ADD else 2
@@ -152,7 +152,7 @@ def test_textbook_gaussian_keeps_its_guarantee(neighboring, most):
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])
-def test_tables_with_different_weights_spend_exactly_their_guarantee(neighboring, most, weights):
+def test_loss_of_tables_with_different_weights_is_exactly_the_promise(neighboring, most, weights):
     guarantee = promise(neighboring, PURE, 0.7, most)
     for sizes, ways in (((2, 2, 2), 2), ((2, 3, 2), 1)):
         workload = workload_of(domain_of(*sizes), ways, weights)
@@ -218,7 +218,7 @@ def test_random_shares_of_laplace_tables_predict_no_smaller_error(sizes, ways, p
             assert predicted(workload, tables, other) >= best * (1 - 1e-6)
 
 
-def test_known_noise_scales():
+def test_noise_scales_match_known_values():
     histogram = workload_of(domain_of(4), 1)
     assert table_strategy(histogram, promise(ADD))[0].scale == pytest.approx(1)
     assert table_strategy(histogram, promise(REPLACE))[0].scale == pytest.approx(2)
@@ -309,7 +309,7 @@ def test_noise_scales_stay_in_range_for_extreme_inputs(epsilon, neighboring):
             assert 0 < predicted_variance(workload, found, True) < math.inf
 
 
-def test_domain_with_one_level_per_attribute_needs_at_most_the_total():
+def test_only_the_total_is_measured_if_every_attribute_has_one_level():
     workload = workload_of(domain_of(1, 1), 2)
     for neighboring in (ADD, REPLACE):
         assert residual_strategy(workload, promise(neighboring, APPROXIMATE), True) == ()

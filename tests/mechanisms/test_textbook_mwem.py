@@ -97,7 +97,7 @@ def test_default_rounds_minimise_the_bound():
 @pytest.mark.parametrize(
     "measured, low, high", [(0, 0.218912, 0.281088), (-350, 0.0596015, 0.440399)]
 )
-def test_one_update_gives_known_weights(measured, low, high):
+def test_weights_after_one_update_match_known_values(measured, low, high):
     """N = 100 and a uniform start: cell 0 of a0 moves by (measured - 50) / 200."""
     workload = workload_of(domain_of(2, 2), 1)
     plan = plan_of(textbook(1), workload, promise(), 100)

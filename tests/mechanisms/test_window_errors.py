@@ -243,7 +243,7 @@ def test_ranked_first_choice_is_within_two_percent_of_the_best(num_windows, unit
                     assert final == pytest.approx(option.final_errors[text], rel=1e-4)
 
 
-def test_blocks_win_for_running_totals_and_lose_for_single_windows():
+def test_blocks_lower_the_error_of_running_totals_but_not_of_single_windows():
     for questions, strategy in ((("running",), "levels"), (("one",), "independent")):
         plan = plan_of(168, RECORD, strategy="best", questions=questions)
         assert plan.strategy == strategy

@@ -314,14 +314,14 @@ SEVERAL = workload_of(domain_of(2, 2), 1)
         pytest.param(2, person(2, 2), SEVERAL, LEVELS, id="several marginals, blocks"),
     ],
 )
-def test_windows_and_blocks_spend_exactly_the_promise(num_windows, unit, workload, options, noise):
+def test_total_loss_is_exactly_the_promise(num_windows, unit, workload, options, noise):
     share = largest_share(num_windows, unit, workload, {**noise, **options})
     assert 1 - 1e-6 < share <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN], ids=["laplace", "gaussian"])
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["windows", "and blocks"])
-def test_each_record_spends_exactly_the_promise(options, noise):
+def test_loss_of_each_record_is_exactly_the_promise(options, noise):
     """In all windows of the horizon together, for it is in one of them."""
     plan = plan_of(4, RECORD, CELLS, epsilon=0.8, **options, **noise)
     nobody = handed_out(plan, np.ones((4, 2)), range(4))

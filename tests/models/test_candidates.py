@@ -64,7 +64,7 @@ def test_synthesis_is_the_transpose_of_analysis(shape):
     )
 
 
-def test_candidate_with_base_2_weighs_as_much_as_two_with_base_1():
+def test_candidate_with_base_weight_2_counts_like_two_candidates():
     """A candidate of base 2 weighs as much as two candidates of base 1."""
     shape, codes = (2, 3), np.array([[0, 1, 1], [2, 0, 1]], dtype=np.int32)
     basis = CandidateBasis(shape, supports_of(shape), codes, np.log([2.0, 1.0, 1.0]))

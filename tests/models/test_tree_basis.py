@@ -165,7 +165,7 @@ def test_tree_and_dense_array_have_the_same_refit(name):
         np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
 
 
-def test_weights_carry_over_to_more_supports():
+def test_weights_are_unchanged_after_adding_supports():
     shape, supports = CASES["chain"]
     old = TreeBasis(shape, supports)
     new = TreeBasis(shape, closure([(0, 1), (1, 2), (2, 3), (0, 3)]))

@@ -47,7 +47,7 @@ def test_yes_and_no_are_left_out_of_booleans_and_suggested_as_declared_words(tmp
     assert "6 of 6 rows are left out of a release" in printed
 
 
-def test_fitting_sample_exits_with_0(tmp_path, capsys):
+def test_check_exits_with_0_if_every_row_is_kept(tmp_path, capsys):
     smoker = {**SMOKER, "true_values": ["yes"], "false_values": ["no"], "nullable": True,
               "null_values": ["NA"], "case": "ignore", "trim": True}  # fmt: skip
     age = {**AGE, "clip": True, "other": True}
@@ -118,7 +118,7 @@ def test_damaged_file_is_named_in_one_line(tmp_path, capsys):
     assert "Traceback" not in printed.err
 
 
-def test_missing_column_is_named_with_the_nearest(tmp_path, capsys):
+def test_error_for_a_missing_column_names_the_nearest(tmp_path, capsys):
     assert check(tmp_path, "smoke,age\ntrue,1\n", SMOKER, AGE) == 1
     printed = capsys.readouterr().out
     assert "a release would refuse this input: smoker: must be a column of" in printed

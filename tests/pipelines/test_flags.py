@@ -62,7 +62,7 @@ def test_error_line_writes_argument_in_condition_as_a_flag():
         ("--direct_num_worker=2", "--direct_num_workers"),
     ],
 )
-def test_unknown_flag_is_refused_with_the_nearest_known_one(unknown, nearest):
+def test_error_for_an_unknown_flag_names_the_nearest(unknown, nearest):
     line = refusal(*REQUIRED, unknown)
     assert line.startswith(f"error: {unknown.partition('=')[0]}: unknown flag")
     assert line.endswith(f"the nearest is {nearest}")

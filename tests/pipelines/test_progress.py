@@ -106,7 +106,7 @@ def test_progress_lines_name_the_current_step(capfd, monkeypatch):
     assert re.search(r"working: fit for \d+ s, about \d+ to \d+ s left\n", shown)
 
 
-def test_progress_line_with_its_own_text_names_no_step(capfd, monkeypatch):
+def test_progress_line_with_its_own_text_does_not_name_a_step(capfd, monkeypatch):
     """Of a stream each window has such a step."""
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True, alive=lambda: "released: 3 of 24"):

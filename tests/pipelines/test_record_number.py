@@ -92,7 +92,7 @@ def test_warning_names_records_that_interval_release_does_not_count():
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
-def test_public_number_gives_no_warning(mechanism):
+def test_no_warning_if_the_number_is_public(mechanism):
     release = released(mechanism, 0, 5000)
     assert release.noisy_number() is None
     assert warning_of_number(release, 4) is None
@@ -189,7 +189,7 @@ def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_expected_number_gives_no_warning(tmp_path, capfd):
+def test_no_warning_if_the_number_is_as_expected(tmp_path, capfd):
     flags = interval_flags(tmp_path, expect_records="500")
     assert main_of_intervals([*flags, "--count_left_out"]) == 0
     err = capfd.readouterr().err

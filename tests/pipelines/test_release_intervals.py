@@ -203,7 +203,7 @@ def test_refuses_bad_sparse_query_in_one_line(tmp_path, capsys, argv, message):
 
 
 @pytest.mark.slow
-def test_edges_of_bins_are_intervals(tmp_path):
+def test_bin_edges_select_the_cells_of_an_interval(tmp_path):
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)

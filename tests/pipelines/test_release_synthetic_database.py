@@ -64,7 +64,7 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_released_marginals_approach_the_truth(tmp_path, file_format):
+def test_released_marginals_are_close_to_the_truth(tmp_path, file_format):
     table = people()
     assert main(job_flags(tmp_path, table, file_format=file_format)) == 0
     released = counts_of(released_records(tmp_path / "out"))
@@ -74,7 +74,7 @@ def test_released_marginals_approach_the_truth(tmp_path, file_format):
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
-def test_every_mechanism_approaches_the_truth(tmp_path, mechanism, calibration):
+def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, calibration):
     table = people()
     textbook_mwem = (mechanism, calibration) == ("mwem", "textbook")
     argv = job_flags(

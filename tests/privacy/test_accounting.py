@@ -120,7 +120,7 @@ def test_exact_delta_of_calibrated_mu_is_at_most_delta(epsilon, delta):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
-def test_calibrated_mu_and_rho_are_the_largest_that_fit(epsilon, delta):
+def test_calibrated_mu_and_rho_are_the_largest_allowed(epsilon, delta):
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta
     assert gaussian_delta(mu * (1 + 1e-6), epsilon) > delta
@@ -147,7 +147,7 @@ def test_calibrates_extreme_epsilons(epsilon, delta):
     assert zcdp_rho(epsilon, delta) <= max(epsilon, 1)
 
 
-def test_conversions_are_finite_near_no_loss_and_no_noise():
+def test_conversions_are_finite_for_tiny_losses_and_tiny_noise():
     assert zcdp_epsilon(0.0, 1e-9) == 0.0
     assert gaussian_delta(1e-9, 1.0) == math.ulp(0.0)  # rounded up
     assert gaussian_delta(1e9, 1.0) == pytest.approx(1.0)

@@ -46,7 +46,7 @@ def test_marking_a_release_again_changes_nothing(ledger_url):
 
 
 @pytest.mark.parametrize("first", [None, "a" * 32])
-def test_first_mark_fixes_the_draw_that_was_paid(ledger_url, first):
+def test_draw_of_a_payment_cannot_change_after_the_first_mark(ledger_url, first):
     """Also one that says nothing: whoever names a draw later may have drawn again."""
     ledger = declared(ledger_url)
     token = spend(ledger)

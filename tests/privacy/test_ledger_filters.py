@@ -250,7 +250,7 @@ def accepted(account: Account, offers: list[Loss]) -> list[Loss]:
 
 
 @given(accounts, st.lists(losses, max_size=30))
-def test_accepts_the_same_sequences_as_an_independent_computation(account, offers):
+def test_filter_accepts_the_same_sequences_as_an_independent_computation(account, offers):
     full = fill(account, *offers)
     assert list(full.losses) == accepted(account, offers)
     assert 0 <= full.spent_epsilon() <= account.epsilon
@@ -269,7 +269,7 @@ def test_largest_epsilon_fits_and_a_slightly_larger_one_does_not(account, offers
 
 @settings(max_examples=25)
 @given(accounts.filter(lambda account: account.delta > 0), st.lists(losses, min_size=1, max_size=8))
-def test_another_library_finds_accepted_releases_within_the_budget(account, offers):
+def test_independent_library_confirms_that_accepted_releases_fit_the_budget(account, offers):
     """The privacy loss distributions of releases fixed in advance, composed by dp-accounting."""
     kept = fill(account, *offers).losses
     squares = math.fsum(
@@ -458,7 +458,7 @@ def test_other_filters_have_only_the_delta_not_reserved_for_slacks():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_approximately_private_pair_splits_into_a_pure_part_and_slack(epsilon):
+def test_approximately_private_laws_consist_of_a_pure_part_and_slack(epsilon):
     """The proof of ``Loss.approximate``, carried out on random pairs of laws."""
     rng = np.random.default_rng(3)
     for _ in range(200):

@@ -82,7 +82,7 @@ def test_rounds_integers_and_fractions_outwards_to_the_nearest_double():
     assert root_up(Fraction(9, 4)) == root_down(Fraction(9, 4)) == 1.5 and root_up(0) == 0.0
 
 
-def test_rounds_numbers_beyond_doubles_outwards():
+def test_numbers_beyond_the_range_of_doubles_are_rounded_outwards():
     assert up(10**400) == math.inf and down(10**400) == sys.float_info.max
     assert up(Fraction(1, 10**400)) == math.ulp(0.0) and down(Fraction(1, 10**400)) == 0.0
     assert root_up(10**700) == math.inf and 0 < root_up(Fraction(1, 10**600)) < 1.1e-300

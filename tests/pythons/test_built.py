@@ -21,7 +21,7 @@ sys.path[:0] = ["tests/golden"]
 import test_golden_hashes as golden
 assert pathlib.Path(backend.__file__).is_relative_to(sys.argv[1]), backend.__file__
 assert backend.available_backends() == ("numpy",)
-golden.test_the_hash_family_of_artifacts_computes_what_it_did(golden.fixed_key())
+golden.test_hash_values_are_the_same_as_in_existing_artifacts(golden.fixed_key())
 """
 
 
@@ -29,7 +29,7 @@ def digests(folder: pathlib.Path) -> dict[str, str]:
     return {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in folder.iterdir()}
 
 
-def test_the_wheel_holds_every_committed_file_and_the_kernel():
+def test_wheel_contains_every_committed_file_and_the_kernel():
     listed = subprocess.run(
         ["git", "ls-files", "beam_dp", "pipelines"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -46,7 +46,7 @@ def test_the_wheel_holds_every_committed_file_and_the_kernel():
 
 
 @pytest.mark.skipif(not TOOLS.exists(), reason="no .venv-dist: `make dist` makes it")
-def test_another_build_gives_the_same_bytes(tmp_path):
+def test_second_build_has_the_same_bytes(tmp_path):
     again = tmp_path / "again"
     subprocess.run([TOOLS, ROOT / "tools" / "distributions" / "build.py", again], check=True)
     assert digests(again) == digests(DIST)

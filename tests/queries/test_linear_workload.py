@@ -166,7 +166,7 @@ def test_parities_and_monotone_conjunctions_use_last_levels():
         assert (other.values() == chosen.sum(axis=0) % 2).all()
 
 
-def test_intervals_need_ordered_levels():
+def test_intervals_select_no_records_with_unordered_levels():
     workload = parse_linear_workload("intervals:age", MIXED)
     assert len(workload) == 10
     ages = MIXED.codes(np.arange(MIXED.num_cells))[1]

@@ -78,7 +78,7 @@ def test_rejects_invalid_specifications(spec):
         parse_row_conjunctions(f"row_conjunctions:{spec}")
 
 
-def test_file_names_are_not_families():
+def test_file_name_is_not_taken_for_a_query_family():
     assert not any(map(names_row_conjunctions, ("row_conjunctions", "q.jsonl", "C:row.json")))
 
 

@@ -222,7 +222,7 @@ def test_rejects_missing_file_and_invalid_keys(tmp_path):
         read_sparse_query(tmp_path / "keys", keys="integer")
 
 
-def test_queries_normalize_keys_as_records_do():
+def test_keys_of_queries_are_read_like_keys_of_records():
     query = SparseQuery({"7.0": 1, "07.0": 0.5, b"-8.0": 0.25, 9: 1, "a.0": 1})
     plain = SparseQuery({"7": 1, "07.0": 0.5, b"-8": 0.25, 9: 1, "a.0": 1})
     assert with_plain_keys(query) == plain

@@ -201,7 +201,7 @@ def test_shattered_cells_are_possible_cells(spec):
     assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
 
 
-def test_dimension_states_the_source_of_its_bound():
+def test_vc_dimension_names_the_source_of_its_bound():
     assert str(matrix_vc_dimension(np.eye(8))) == "1, by a search"
     assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
         "at most 3, by the number of queries; at least 1"

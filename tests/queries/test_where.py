@@ -56,7 +56,7 @@ DOMAIN = Domain(
         ("age <= 100", {}),
     ],
 )
-def test_condition_matches_expected_levels(text, held):
+def test_condition_selects_the_expected_levels(text, held):
     found = read_condition(DOMAIN, text)
     assert {
         DOMAIN.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found.items()

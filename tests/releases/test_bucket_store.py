@@ -194,7 +194,7 @@ def crash_in_child(cloud: Cloud, release: Any, step: str, *, after: bool) -> int
         ("copy", True, True),  # a file is in its place and in its draft
     ],
 )
-def test_another_draw_repairs_a_crash(cloud, step, after, is_committed):
+def test_next_draw_repairs_a_crash(cloud, step, after, is_committed):
     """Three of the steps; ``test_crashes`` covers all of them."""
     assert crash_in_child(cloud, OURS, step, after=after) == 9
     assert ("card.json" in cloud.names()) is is_committed

@@ -94,7 +94,7 @@ def test_repairs_a_crash_at_any_step(place, repair, after):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_step_that_fails_once_leaves_a_whole_release_or_nothing(place, after):
+def test_a_whole_release_or_nothing_remains_after_a_step_fails_once(place, after):
     """For example, the disk is full: unlike a killed writer, this writer cleans up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):

@@ -69,7 +69,7 @@ def test_variances_of_both_releases_add_up():
         assert each.standard_error == pytest.approx(math.sqrt(2) * error)
 
 
-def test_z_scores_of_equal_records_follow_the_noise():
+def test_z_scores_of_releases_of_the_same_records_follow_the_noise():
     """False-alarm probability of 1e-6: about 600 squared normal variables."""
     scores = [
         each.z_score

@@ -179,7 +179,7 @@ def test_mean_of_too_few_records_has_no_error_bar():
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
 
 
-def test_attributes_not_measured_together_have_a_predicted_error_or_none():
+def test_error_of_attributes_not_measured_together_is_predicted_or_unknown():
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
@@ -268,7 +268,7 @@ def test_predicted_error_of_a_pair_matches_manual_calculation():
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
 
 
-def test_predicted_error_of_independent_attributes_comes_from_chance():
+def test_predicted_error_of_independent_attributes_is_that_of_random_counts():
     """Independent attributes: about one record more or less in each cell."""
     domain = DOMAIN.restrict(["sex", "in/out"])
     domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))

@@ -176,7 +176,7 @@ def test_smaller_bounds_fail_more_often_than_stated(mutant, wrong, monkeypatch):
 
 @pytest.mark.parametrize("distribution", ["discrete_gaussian", "discrete_laplace"])
 @pytest.mark.parametrize("num_parts", [2, 8])
-def test_bound_covers_weights_chosen_by_the_noise(distribution, num_parts):
+def test_bound_is_true_even_if_noise_chooses_the_weights(distribution, num_parts):
     """The worst choice: the weight of each part is its own noise."""
     scale, runs, probability = 2.0, 2000, 0.2
     is_laplace = distribution == "discrete_laplace"
@@ -194,7 +194,7 @@ def test_bound_covers_weights_chosen_by_the_noise(distribution, num_parts):
         assert not fails_no_more_than_stated(int((errors > plain).sum()), runs, probability)
 
 
-def test_bound_covers_noise_that_chooses_the_number_of_parts():
+def test_bound_is_true_even_if_noise_chooses_the_number_of_parts():
     """Adds parts until the bound is exceeded, if it ever is."""
     runs, most, probability = 1000, 40, 0.2
     drawn = Seeded(4).gaussian(np.zeros(runs * most, np.int64), 50.0).reshape(runs, most) / 50
@@ -291,7 +291,7 @@ def test_bound_covers_fitted_and_unbiased_answers():
 
 
 @pytest.mark.parametrize("number", ["noisy", "public"])
-def test_planned_bound_covers_the_bound_of_a_selection(number):
+def test_planned_bound_is_at_least_the_bound_of_a_selection(number):
     made = plan(number)
     assert isinstance(made, SelectionPlan)
     promised = selected_tables_theorem(made, FAILURE_PROBABILITY).bound(2000).max_error

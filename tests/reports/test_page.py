@@ -189,7 +189,7 @@ def test_group_labels_state_their_range_or_size():
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
 
 
-def test_cells_of_groups_sum_their_levels():
+def test_cell_of_a_group_is_the_sum_of_its_levels():
     rng = np.random.default_rng(0)
     truth = Truth(DOMAIN, [rng.integers(0, size, 500) for size in DOMAIN.shape], 0)
     groups = (groups_of(ANSWERS, 0, 4), groups_of(ANSWERS, 2, 5))

@@ -78,7 +78,7 @@ def test_create_table_gives_types_nulls_and_constraints(tmp_path, column):
         *((name, False) for name in ("paid", "idle", "id_type", "valid", "humidity", "", "age")),
     ],
 )
-def test_type_of_a_column_named_like_a_unit_is_open(name, is_unit):
+def test_type_of_a_column_that_may_identify_people_stays_open(name, is_unit):
     properties = {name or "x": {"type": "integer", "minimum": 0, "maximum": 9}}
     ((_, entry),) = entries({"type": "object", "properties": properties}).items()
     assert isinstance(entry["type"], dict) == is_unit
@@ -146,7 +146,7 @@ def test_sql_without_table_is_refused(tmp_path, text):
         dp.domain_draft(sql(tmp_path, text))
 
 
-def test_missing_sqlglot_is_refused_with_what_to_install(tmp_path, monkeypatch):
+def test_error_for_missing_sqlglot_states_the_install_command(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def importing(name: str, *rest: Any) -> Any:

@@ -63,7 +63,7 @@ def test_bins_have_about_equal_masses(strategy):
     assert masses.max() < 1.4 * counts.sum() / 8 and masses.min() > 0.6 * counts.sum() / 8
 
 
-def test_level_above_its_share_is_its_own_bin():
+def test_level_with_more_records_than_a_bins_share_has_its_own_bin():
     counts = np.full(64, 100, np.int64)
     counts[20] = 50_000
     edges = binned_attribute(released(counts, epsilon=5.0), 6).edges
@@ -111,7 +111,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES)
-def test_edges_are_a_subset_of_release_edges(attribute):
+def test_edges_of_bins_are_edges_of_the_release(attribute):
     found = binned_attribute(released([1000] * 16, attribute), 4)
     assert type(found) is type(attribute) and {*found.edges} < {*attribute.edges}
     assert found.edges == attribute.edges[::4]

@@ -130,7 +130,7 @@ def batch_of(*pairs: tuple[int, int]) -> KeyBatch:
     return KeyBatch(np.array(keys, np.uint64), np.array(weights, np.int64))
 
 
-def test_sums_are_exact_in_any_batches():
+def test_sums_are_exact_for_any_split_into_batches():
     rng = np.random.default_rng(1)
     keys = rng.integers(0, 50, 1000).astype(np.uint64)
     weights = rng.integers(0, 2**40, 1000)

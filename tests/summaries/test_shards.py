@@ -64,7 +64,7 @@ def test_splits_tables_of_several_blocks_into_shards():
 
 
 @pytest.mark.parametrize("num_cells", [2, 2**23], ids=["array", "array_later"])
-def test_counts_more_than_2_to_32_records(num_cells):
+def test_counts_may_exceed_2_to_the_32(num_cells):
     counts = CellCounts(num_cells)
     counts.add(np.zeros(3, np.int64))
     counts.array()[0] += 2**32 - 5

@@ -38,7 +38,7 @@ def audited(epsilon: float, claimed: float, law: float | None = None) -> audit.B
     return audit.audit_black_box(first, second, claimed, runs=RUNS, laws=laws)
 
 
-def test_a_mechanism_as_it_says_passes():
+def test_mechanism_that_follows_its_law_passes():
     found = audited(1.0, 1.0, law=1.0)
     assert found.predicted is not None and found.limit is not None
     assert found.lower_bound == pytest.approx(0.888, abs=0.001)
@@ -47,14 +47,14 @@ def test_a_mechanism_as_it_says_passes():
     assert found.passes
 
 
-def test_a_claim_that_is_too_small_is_refuted():
+def test_claim_that_is_too_small_is_refuted():
     found = audited(2.0, 1.0)
     assert found.lower_bound == pytest.approx(1.851, abs=0.001)
     assert found.is_refuted and not found.passes
     assert not (found.is_blind or found.is_off_its_law)  # nothing was predicted
 
 
-def test_an_audit_that_sees_half_of_what_it_should_is_blind():
+def test_audit_that_finds_half_of_the_predicted_loss_is_blind():
     found = audited(0.5, 1.0, law=1.0)
     assert found.is_blind and not found.passes
     assert not (found.is_refuted or found.is_off_its_law)
@@ -62,14 +62,14 @@ def test_an_audit_that_sees_half_of_what_it_should_is_blind():
     assert not audited(0.95, 1.0, law=1.0).is_blind
 
 
-def test_a_leak_within_the_claim_and_beyond_the_law_is_seen():
+def test_leak_beyond_the_law_is_detected_even_if_within_the_claim():
     found = audited(2.0, 3.0, law=1.0)
     assert found.is_off_its_law and not found.passes
     assert not (found.is_refuted or found.is_blind)
 
 
 @pytest.mark.parametrize("runs", [200, 400, 800])
-def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs):
+def test_probability_of_a_missed_floor_follows_from_binomial_counts(runs):
     """All numbers of hits are enumerated; the floor of a larger audit is missed less often."""
     laws = response(1.0)
     found = audit.audit_black_box(
@@ -103,7 +103,7 @@ def test_the_chance_of_a_missed_floor_is_that_of_its_binomial_hits(runs):
         (0.0, None, None, (False, False, False)),
     ],
 )
-def test_each_verdict_follows_from_its_numbers(lower_bound, predicted, limit, verdicts):
+def test_verdict_of_an_audit_follows_from_its_numbers(lower_bound, predicted, limit, verdicts):
     found = audit.BlackBoxAudit(1.0, lower_bound, predicted, RUNS, limit)
     assert (found.is_refuted, found.is_blind, found.is_off_its_law) == verdicts
     assert found.passes is not any(verdicts)
@@ -121,7 +121,7 @@ def false_alarm(runs: int, expected: float) -> float:
 
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(("runs", "times"), [(1000, 29), (5000, 5.2), (20_000, 2.1), (10**6, 2.1)])
-def test_a_true_law_is_rejected_as_seldom_as_is_claimed(runs, times):
+def test_true_law_is_rejected_at_most_as_often_as_stated(runs, times):
     """At the rarest outcome that has a cell of its own, and at one that is not so rare."""
     least = min(200.0, max(10.0, runs / 100))
     for expected in np.linspace(least, 1.5 * least, 100):
@@ -139,7 +139,7 @@ def test_a_wrong_law_is_rejected_and_a_true_one_is_not():
     assert not audit.audit_sampler([*outcomes(0.25)(RUNS), 2], law).passes
 
 
-def test_an_epsilon_whose_power_is_no_double_is_audited():
+def test_epsilon_whose_exponential_overflows_is_audited():
     first, second = {0: 0.5, 1: 0.5}, {0: 1.0}
     for epsilon in (700.0, 710.0, 1e6):
         assert audit.hockey_stick(first, second, epsilon) == 0.5

@@ -369,7 +369,7 @@ def test_bound_is_exceeded_no_more_often_than_stated(name):
 
 @pytest.mark.audit
 @pytest.mark.parametrize("name", SLOW)
-def test_slow_simulation_exceeds_bound_no_more_often_than_stated(name):
+def test_bound_is_exceeded_no_more_often_than_stated_in_a_slow_simulation(name):
     assert failures(SLOW[name]()) <= most_failures()
 
 

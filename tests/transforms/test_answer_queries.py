@@ -284,7 +284,7 @@ def started() -> tuple[Any, Kept, Kept]:
     return step, Kept(None), Kept([])
 
 
-def test_step_ahead_of_its_saved_state_continues_from_the_state(started):
+def test_step_whose_saved_state_was_set_back_continues_from_that_state(started):
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)

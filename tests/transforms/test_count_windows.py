@@ -167,7 +167,7 @@ def test_stream_and_batch_have_the_same_tables(number, arriving, unit):
     "schedules_tried",
     [pytest.param(40, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.engines)],
 )
-def test_random_streams_have_the_tables_of_a_batch(schedules_tried):
+def test_random_stream_gives_the_same_tables_as_a_batch(schedules_tried):
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 

@@ -71,7 +71,7 @@ def test_replay_counts_records_by_the_time_of_their_file(landing):
     assert tables(read) == EXPECTED
 
 
-def test_watched_folder_has_the_tables_of_a_replay(landing):
+def test_watched_folder_gives_the_same_tables_as_a_replay(landing):
     """The horizon is over, so that the first look is the last one."""
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     assert tables(read) == EXPECTED

@@ -217,7 +217,7 @@ def test_records_from_any_source_give_the_same_result_as_a_file(name, of_a_file)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_no_records_and_a_file_give_different_outcomes(name, of_a_file):
+def test_outcome_for_a_file_differs_from_that_for_no_records(name, of_a_file):
     """Else all sources would agree that there is nothing."""
     assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
 

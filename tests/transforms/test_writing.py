@@ -166,7 +166,7 @@ def test_refuses_only_the_same_bucket_folder_twice(monkeypatch, scheme):
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
-def test_accepts_different_directories_or_pipelines(folder):
+def test_two_releases_may_have_different_directories_or_pipelines(folder):
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)

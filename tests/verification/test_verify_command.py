@@ -38,7 +38,7 @@ def test_shows_formula_theorem_and_numbers_of_each_step(capsys):
         assert expected in words
 
 
-def test_failed_promise_exits_with_1_and_shows_the_true_epsilon(tmp_path, capsys):
+def test_verify_exits_with_1_and_shows_the_true_epsilon_if_the_promise_fails(tmp_path, capsys):
     change_card(tmp_path, lambda card: card["noise"].update(scale=card["noise"]["scale"] / 3))
     assert main(["verify", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().out

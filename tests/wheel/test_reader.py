@@ -12,7 +12,7 @@ MOST_BYTES = 150 * 2**20
 NO_PART = r"[\w-]+ is not installed, and what makes releases needs it: pip install beam_dp"
 
 
-def test_the_wheel_holds_every_source_and_the_kernel(wheels):
+def test_wheel_contains_every_source_file_and_the_kernel(wheels):
     (wheel,) = wheels.glob("beam_dp-*.whl")
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
@@ -33,11 +33,11 @@ def test_reading_loads_no_heavy_packages(reading):
 
 
 @pytest.mark.parametrize("release", GOLDEN_RELEASES)
-def test_it_describes_verifies_and_reports_every_kind(reading, release):
+def test_reader_describes_verifies_and_reports_every_kind(reading, release):
     reading.check_reading(release)
 
 
-def test_it_answers_on_the_command_line_and_in_python(reading):
+def test_reader_answers_on_the_command_line_and_in_python(reading):
     place = str(GOLDEN / "synthetic_database")
     assert "age" in reading.run("beam-dp", "answer", place, "--marginal", "age")
     program = f"import beam_dp; print(beam_dp.read_release({place!r}).query('age < 25').count())"
@@ -66,6 +66,6 @@ def test_names_that_need_missing_packages_say_how_to_install_them(reading):
     assert re.fullmatch(rf"beam_dp\.MWEM: {NO_PART}\n", reading.run("python", "-c", program))
 
 
-def test_the_doctor_says_that_releases_can_be_read(reading):
+def test_doctor_reports_that_releases_can_be_read(reading):
     program = "from beam_dp.cli.main import main; assert main(['doctor']) == 1"
     assert "\nReleases can be read here.\n" in reading.run("python", "-c", program)

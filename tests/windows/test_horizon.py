@@ -26,7 +26,7 @@ def window_by_hand(horizon: Horizon, event: int, arrival: int) -> int:
 
 
 @given(HORIZONS, st.lists(st.tuples(SECONDS, SECONDS), max_size=30))
-def test_counted_windows_follow_the_rule(horizon, records):
+def test_counted_windows_match_a_computation_record_by_record(horizon, records):
     events, arrivals = np.array(records, np.int64).reshape(-1, 2).T
     found = counted_windows(horizon, events, arrivals)
     assert found.tolist() == [window_by_hand(horizon, *record) for record in records]

@@ -56,7 +56,7 @@ def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
 @pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("first_words", [64, 5, 1])
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_kept_windows_follow_the_rule(most, protected, first_words):
+def test_kept_windows_match_a_computation_unit_by_unit(most, protected, first_words):
     units = fingerprints(len(HELD), first_words)
     kept = kept_in_order(HELD, units, limits_of(most, protected))
     assert kept == [kept_by_hand(held, most, protected) for held in HELD]

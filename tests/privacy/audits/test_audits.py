@@ -93,7 +93,7 @@ def test_audit_with_too_few_observations_is_reported_as_blind(name, mutant, monk
     assert finding.is_blind and not finding.is_refuted
 
 
-def test_crash_of_a_check_does_not_count_as_a_finding():
+def test_crash_of_a_check_is_not_reported_as_a_finding():
     def broken() -> Finding:
         raise AssertionError("of the check itself")
 
