@@ -166,7 +166,7 @@ def test_fresh_noise_answers_up_to_the_target_error():
     assert online_comparison.fresh_capacity(1000.0) == pytest.approx(1827, rel=0.1)
 
 
-def test_error_over_all_supports_is_the_mean_over_each():
+def test_mean_squared_error_over_all_supports_matches_enumeration():
     import sparse_measure
 
     errors = np.array([1.0, -2.0, 4.0, 0.5])

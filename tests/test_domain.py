@@ -70,7 +70,7 @@ def test_cell_index_equals_ravel_multi_index_and_has_an_inverse(shape, data):
     assert domain.strides == tuple(s // 8 for s in np.empty(shape).strides)
 
 
-def test_domains_up_to_2_to_the_62_have_an_index():
+def test_domain_has_an_index_up_to_2_to_the_62_cells():
     at_limit = Domain((IntegerAttribute("a", 0, 2**61 - 1), BooleanAttribute("b")))
     assert at_limit.has_index
     last = at_limit.cell_index([[2**61 - 1], [1]])

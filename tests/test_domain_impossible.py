@@ -184,7 +184,7 @@ def test_masks_matches_and_json_agree_with_the_definition(data):
     assert (found is None and not any(expected)) or found.tolist() == expected
 
 
-def test_matches_combination_with_many_ranges_of_codes():
+def test_record_matches_a_combination_with_many_ranges_of_codes():
     ranges = tuple((2 * i, 2 * i + 1) for i in range(50))
     combination = Impossible((0, 1), (ranges, ((0, 1),)))
     codes = np.array([-1, 0, 1, 98, 99, 300], np.int16)

@@ -127,7 +127,7 @@ def test_rejects_scales_without_noise_or_out_of_range(kind, scale):
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_rejects_scale_without_privacy_each_time(kind):
+def test_rejects_scale_without_privacy_on_every_call(kind):
     for _ in range(2):
         with pytest.raises(InputError, match="too small to give any privacy"):
             getattr(NoiseSource(), kind)(np.zeros(3, np.int64), 5e-324)

@@ -53,7 +53,7 @@ def test_finds_figure_changed_by_hand():
     assert typed != text and write_pages.filled(typed) == text
 
 
-def test_new_run_replaces_the_same_command_and_records_no_path(tmp_path, monkeypatch):
+def test_new_result_replaces_that_of_the_same_command_and_contains_no_path(tmp_path, monkeypatch):
     path = tmp_path / "kept.json"
     row = Row("one", {"time": Figure(1.234567, "times", 0.0123456)}, 3, "two", "<= 2")
 

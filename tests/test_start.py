@@ -75,7 +75,7 @@ print(json.dumps([told, [name for name in {HEAVY!r} if name in sys.modules]]))
 """
 
 
-def test_help_version_and_refusals_import_nothing_heavy():
+def test_no_heavy_module_is_imported_for_help_version_or_refusals():
     asked = [*SHOWN, *REFUSED.values()]
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, json.dumps(asked)],
@@ -111,7 +111,7 @@ def test_start_imports_few_modules(argv):
         (["--privacy_unit=person"], "error: --max_records_per_unit: missing; must be given with"),
     ],
 )
-def test_refuses_guarantee_before_importing_the_program(changed, told, monkeypatch, capsys):
+def test_refuses_invalid_guarantee_before_importing_the_program(changed, told, monkeypatch, capsys):
     def imported(name: str) -> None:
         raise AssertionError(f"{name} was imported")
 

@@ -43,7 +43,7 @@ def test_unit_keeps_the_same_k_records_in_any_order(records, k, random):
 
 @settings(max_examples=100)
 @given(RECORDS, st.integers(1, 5), st.integers(0, 4))
-def test_adding_a_unit_changes_no_other_unit(records, k, gone):
+def test_adding_a_unit_changes_no_kept_records_of_other_units(records, k, gone):
     rest = [record for record in records if record[0] != gone]
     with_it = survivors(records, k)
     assert survivors(rest, k) == collections.Counter(

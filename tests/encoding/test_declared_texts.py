@@ -85,7 +85,7 @@ def test_last_edge_of_times_is_exact_in_every_unit(unit):
     assert found == [0 if 3 * step <= 2 * count <= 7 * step else -1 for count in counts]
 
 
-def test_codes_times_correctly_if_edges_exceed_range_of_column_type():
+def test_encodes_times_correctly_if_edges_exceed_range_of_column_type():
     edges = ["0001-01-01", "1600-01-01", "1970-01-01", "2500-01-01", "9999-12-31"]
     fields = {"name": "a", "type": "datetime", "edges": edges}
     (attribute,) = domain_from_json({"attributes": [fields]}).attributes

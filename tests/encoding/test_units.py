@@ -137,7 +137,7 @@ def test_every_arrow_type_gives_the_same_unit(kind):
     assert fingerprints(column.slice(2, 1)) == expected[2:3]
 
 
-def test_moment_is_the_same_unit_in_every_resolution():
+def test_time_is_the_same_unit_at_every_resolution():
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5)
     columns = [pa.array([moment, None], pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
     columns.append(pa.array([moment.replace(tzinfo=UTC), None], pa.timestamp("us", "UTC")))
@@ -271,7 +271,7 @@ def test_mapping_is_the_same_unit_in_any_order_of_keys():
     assert len({one, empty, null, None}) == 4
 
 
-def test_numpy_moment_is_the_same_unit_as_in_python():
+def test_numpy_time_is_the_same_unit_as_a_python_time():
     moment = datetime.datetime(2020, 1, 2, 3, 0, 0)
     expected = canonical_bytes(moment)
     for unit in ("h", "m", "s", "ms", "us", "ns"):

@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
     return tmp_path
 
 
-def test_compose_release_is_paid_from_the_declared_budget(folder, capsys):
+def test_docker_compose_release_is_paid_from_the_declared_budget(folder, capsys):
     """What is declared is what the release protects; its flags are the program's and Beam's."""
     (command, name), url = SERVICES["budget"]["command"][:2], SERVICES["budget"]["command"][2]
     assert (command, name, url) == ("beam-dp", "ledger", flags("release")["ledger"])

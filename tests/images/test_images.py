@@ -137,7 +137,7 @@ def visits(folder: pathlib.Path, start: int) -> np.ndarray:
     return found
 
 
-def test_compose_releases_windows_on_flink_and_pays_in_postgresql(composed):
+def test_docker_compose_releases_windows_on_flink_paid_in_postgresql(composed):
     """Stopped half-way, the same service goes on, and pays nothing."""
     container = composed.container("release")
     some = re.compile(r"released: ([1-9]) of 10")

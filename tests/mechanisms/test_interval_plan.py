@@ -80,7 +80,7 @@ def test_errors_of_single_strategies_match_known_values():
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 3])
-def test_default_has_the_least_predicted_error(num_leaves, delta, neighboring, most):
+def test_default_strategy_has_the_least_predicted_error(num_leaves, delta, neighboring, most):
     guarantee = promise(neighboring, delta, 0.7, most)
     errors = {
         choice: planned(num_leaves, guarantee, choice).mean_squared_error

@@ -54,7 +54,7 @@ def test_sensitivities_are_the_largest_column_norms(name):
 
 
 @pytest.mark.parametrize("name", CONSISTENT)
-def test_estimates_are_least_squares(name):
+def test_estimates_equal_the_least_squares_solution(name):
     strategy = CONSISTENT[name]
     matrix = dense(strategy).astype(np.float64)
     noisy = np.random.default_rng(1).normal(size=len(matrix)) * 100

@@ -83,7 +83,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("name", LIVE)
-def test_live_objects_refuse_to_be_copied(name, copied):
+def test_live_objects_cannot_be_copied(name, copied):
     thing = LIVE[name]()
     with pytest.raises(InputError) as refused:
         COPIES[copied](thing)
@@ -92,7 +92,7 @@ def test_live_objects_refuse_to_be_copied(name, copied):
     use(name, thing)  # and it goes on
 
 
-def test_handed_over_state_refuses_to_be_copied():
+def test_handed_over_state_cannot_be_copied():
     saved = small_run(1).hand_over()
     for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
         with pytest.raises(InputError, match="must not be copied or pickled"):

@@ -108,7 +108,7 @@ def test_starting_records_change_neither_measurements_nor_noise():
         assert all(map(np.array_equal, with_start, without))
 
 
-def test_release_that_started_from_another_release_verifies():
+def test_release_that_started_from_another_release_passes_verification():
     counts = drawn(distribution(1), 5000, 1)
     first = released(counts, None, 1.0)
     second = released(counts, first, 1.0)

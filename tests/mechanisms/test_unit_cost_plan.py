@@ -71,7 +71,7 @@ def test_costs_are_exact_up_to_upward_rounding(sizes, ways):
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
-def test_noise_matches_a_unit_of_three_equal_records(mechanism):
+def test_noise_is_that_for_a_unit_of_three_equal_records(mechanism):
     domain = domain_of(3, 4)
     workload = workload_of(domain, 2)
     plan = mechanism.plan(domain, workload, promise(ADD, DELTA, 1.0, 50), "noisy")

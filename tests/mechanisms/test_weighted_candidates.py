@@ -164,7 +164,7 @@ def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
 
 
 @pytest.mark.parametrize("form", [nullcontext, on_trees, over_candidates])
-def test_every_form_of_hypothesis_reports_the_stage_of_records(form):
+def test_progress_of_every_hypothesis_ends_with_the_records(form):
     stages: list[str] = []
     with form():
         plan = plan_of(MWEM(), workload_of(DOMAIN, 2), promise(ADD, APPROXIMATE), 2000)

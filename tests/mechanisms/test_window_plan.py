@@ -247,7 +247,7 @@ def test_rejects_window_and_block_numbers_out_of_range():
         plan.draw(0, held, NoNoise(), "x")
 
 
-def test_gaussian_noise_of_too_many_cells_that_a_unit_may_move_is_refused():
+def test_gaussian_noise_is_refused_if_a_unit_may_change_too_many_cells():
     wide = whole(domain_of(2**11, 2**10))
     with pytest.raises(InputError, match=r"workload: '352,321,536' is refused; noisy cells of max"):
         plan_of(168, person(168, 168), wide, distribution="discrete_gaussian")

@@ -97,7 +97,7 @@ def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31
 
 
-def test_memory_ignores_private_number_of_records():
+def test_memory_does_not_depend_on_a_private_number_of_records():
     plan = synthetic(4, 4)
     few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))
     assert worker_bytes(few, 16) == worker_bytes(many, 16)

@@ -40,7 +40,7 @@ def all_cells(shape, ways=2):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ways", [1, 2, 3])
-def test_all_cells_have_the_moments_and_marginals_of_a_tree(shape, ways):
+def test_moments_and_marginals_over_all_cells_equal_those_of_a_tree(shape, ways):
     basis, tree = all_cells(shape, ways), TreeBasis(shape, supports_of(shape, ways))
     log_weights = np.random.default_rng(1).normal(size=basis.num_coefficients)
     log_sum, moments = basis.log_moments(log_weights)

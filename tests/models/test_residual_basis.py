@@ -121,7 +121,7 @@ def test_table_survives_conversion_to_coefficients_and_back(shape):
 
 
 @pytest.mark.parametrize("shape", [(2,) * 17, (5, 2, 700, 3, 9)])
-def test_pieces_are_columns_of_the_table(shape):
+def test_pieces_together_are_the_whole_table(shape):
     basis = ResidualBasis(shape, [(), (0,), (0, 1), (1, 3)])
     coefficients = np.random.default_rng(4).normal(size=basis.num_coefficients)
     axes = sorted(range(len(shape)), key=lambda axis: shape[axis])

@@ -128,7 +128,7 @@ def test_csv_file_without_header_shows_no_value_of_its_first_record(tmp_path, ca
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro", "csv"])
-def test_refuses_privacy_unit_without_a_column(tmp_path, capfd, file_format):
+def test_refuses_privacy_unit_that_is_not_a_column(tmp_path, capfd, file_format):
     argv = job_flags(
         tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
     )

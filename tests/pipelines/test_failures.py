@@ -88,7 +88,7 @@ def test_fault_is_described_without_quoting_the_message():
 
 
 @pytest.mark.slow
-def test_failing_worker_setup_names_what_is_missing(fails, monkeypatch):
+def test_error_of_a_failing_worker_setup_names_the_missing_part(fails, monkeypatch):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
     assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
@@ -121,7 +121,7 @@ def test_withholds_missing_modules_in_steps_that_see_records(fails, monkeypatch,
     assert "withheld" in fails()
 
 
-def test_failing_submission_names_what_is_missing(fails, monkeypatch, tmp_path):
+def test_error_of_a_failing_submission_names_the_missing_part(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
     expected = "error: the job was not submitted: the module 'opendp.missing' is not installed\n"

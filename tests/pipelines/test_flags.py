@@ -138,7 +138,7 @@ def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd,
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
 
 
-def test_json_needs_validate_only(tmp_path, capfd):
+def test_json_flag_requires_validate_only(tmp_path, capfd):
     line = "error: --json: must be given with --validate_only, whose output it changes\n"
     name = "release_intervals"
     assert PROGRAMS[name].main([*PROGRAMS[name].flags(tmp_path), "--json"]) == 2

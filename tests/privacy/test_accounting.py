@@ -227,7 +227,7 @@ def test_exact_delta_of_discrete_gaussian_vector_is_at_most_delta(epsilon, delta
 
 
 @pytest.mark.parametrize("epsilon, delta", [(1.0, 1e-9), (4.0, 1e-9)])
-def test_exact_delta_on_a_fine_grid_is_nearly_delta(epsilon, delta):
+def test_exact_delta_on_a_fine_grid_is_close_to_the_planned_delta(epsilon, delta):
     mu = discrete_gaussian_mu(epsilon, delta)
     shift = math.ceil(2000 * mu)
     (sigma,) = scaled_sigmas([shift], [1.0], mu)
@@ -305,7 +305,7 @@ def test_mu_of_range_rounds_up_root_of_pi_eighths():
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 30.0, 300.0])
-def test_range_bounded_odds_are_within_their_mu(epsilon):
+def test_mechanism_with_bounded_range_is_within_its_mu(epsilon):
     """What the best test against a range epsilon gains, in 60 digits: it is most at even odds."""
     with mpmath.workdps(60):
 

@@ -102,7 +102,7 @@ def test_rejects_token_of_another_ledger(ledger_url):
             ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
-def test_budget_of_one_fits_ten_releases_of_a_tenth_and_rejects_the_eleventh(ledger_url):
+def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
     ledger = declared(ledger_url)
     for number in range(10):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)

@@ -191,7 +191,7 @@ def test_reads_entries_without_origin(ledger_url):
     assert ledger.total("visits") == pytest.approx(0.5)
 
 
-def test_origin_does_not_change_tables_or_schema_version(tmp_path):
+def test_storing_an_origin_changes_neither_sql_tables_nor_schema_version(tmp_path):
     """Programs of earlier versions read and spend from the same ledger."""
     ledger = declared(str(tmp_path / "ledger"))
     with sqlite3.connect(tmp_path / "ledger") as connection:

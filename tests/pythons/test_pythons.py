@@ -57,11 +57,11 @@ def making(reading) -> Home:
 
 
 @pytest.mark.parametrize("release", GOLDEN_RELEASES)
-def test_a_release_is_described_verified_and_reported(reading, release):
+def test_release_is_described_verified_and_reported(reading, release):
     reading.check_reading(release)
 
 
-def test_a_release_is_answered(reading):
+def test_queries_to_a_release_are_answered(reading):
     version = built(HERE).name.split("-")[1]
     assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
     place = str(GOLDEN / "synthetic_database")
@@ -85,7 +85,7 @@ def test_wheel_kernel_hashes_like_the_local_one(making):
         assert answer["value"] == pytest.approx(true.value)
 
 
-def test_a_table_is_released_by_a_job_and_in_memory(making):
+def test_table_is_released_by_a_job_and_in_memory(making):
     elsewhere = making.folder / "elsewhere"
     (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
     rows = "".join(f"{number % 4},{'fm'[number % 2]}\n" for number in range(400))

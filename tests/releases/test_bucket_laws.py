@@ -115,7 +115,7 @@ def test_lists_names_in_order_across_pages_and_keeps_them_unchanged(bucket):
     assert list(bucket.names("")) == ["a", "b"]
 
 
-def test_missing_object_is_an_error_or_ignored(bucket):
+def test_reading_a_missing_object_raises_and_deleting_it_is_allowed(bucket):
     bucket.delete("absent")
     assert list(bucket.names("absent")) == []
     for act in (lambda: bucket.size("absent"), lambda: bucket.read("absent", io.BytesIO())):

@@ -233,7 +233,7 @@ def test_numbers_of_noise_parts_match_manual_calculation():
     assert public.of((), 0.0, 7, 0.05) == 0.0
 
 
-def test_score_bound_covers_all_pairs_not_only_unmeasured_pairs():
+def test_score_bound_is_true_for_all_pairs_and_not_only_unmeasured_pairs():
     distances = PairDistances(2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0))
     assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
 
@@ -269,7 +269,7 @@ def test_negating_both_vectors_does_not_change_bounds():
     assert same == pytest.approx(bounds)
 
 
-def test_bound_covers_fitted_and_unbiased_answers():
+def test_bound_is_true_for_fitted_and_unbiased_answers():
     """The fitted answer's bound includes the unbiased answer's bound, so either may be shown."""
     release = database()
     queries = [

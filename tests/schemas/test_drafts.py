@@ -108,7 +108,7 @@ def test_init_explains_cost_of_null(tmp_path, capsys):
     "check",
     ["age > 3 OR alive", "age < top", "age IN (1, NULL)", "age <> 3", "f(age) > 3", "age IN ()"],
 )
-def test_constraint_on_several_columns_leaves_column_open(tmp_path, check):
+def test_limits_of_a_column_stay_open_if_a_constraint_has_several_columns(tmp_path, check):
     text = f"CREATE TABLE t (age INT NOT NULL, top INT, alive BOOL, CHECK ({check}))"
     found = entries(sql(tmp_path, text))["age"]
     assert found["min"].keys() == found["max"].keys() == {"open"}
@@ -124,7 +124,7 @@ def test_table_is_chosen_by_name(tmp_path):
     assert [*entries(path, table="visits")] == [*entries(path, table="a.visits")] == ["x"]
 
 
-def test_sql_quoted_names_are_read_and_nested_types_left_out(tmp_path):
+def test_quoted_sql_names_are_read_and_nested_types_are_left_out(tmp_path):
     text = """CREATE TABLE "t;--" ("o""dd
         name" BOOL, `x` BOOL, a INT[], j JSON, d TIME, g GEOMETRY)"""
     with pytest.raises(dp.InputError, match=r"must be SQL that can be parsed.*dialect"):
@@ -179,7 +179,7 @@ AVRO = {
 }
 
 
-def test_avro_gives_types_and_symbols_to_confirm(tmp_path):
+def test_avro_schema_gives_types_and_symbols_to_confirm(tmp_path):
     fields = [{"name": name, "type": kind} for name, kind in AVRO.items()]
     schema = {"type": "record", "name": "Visit", "fields": fields}
     (tmp_path / "visit.avsc").write_text(json.dumps(schema), encoding="utf-8")
@@ -211,7 +211,7 @@ BIGQUERY = [
 ]
 
 
-def test_bigquery_reads_schema_without_facts_about_rows():
+def test_draft_of_a_bigquery_schema_ignores_facts_about_rows():
     whole = {"schema": {"fields": BIGQUERY}, "numRows": "977", "numBytes": "12345"}
     draft = dp.domain_draft(BIGQUERY)
     assert draft.text() == dp.domain_draft(whole).text()

@@ -293,7 +293,7 @@ def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
     assert names == ["age", "sex"]
 
 
-def test_null_none_adds_no_level_for_null(tmp_path, capsys):
+def test_no_level_for_null_is_added_if_null_is_none(tmp_path, capsys):
     schema = pa.schema({"age": pa.int64(), "alive": pa.bool_()})
     assert all(each["nullable"] for each in dp.domain_draft(schema).attributes)
     bare = dp.domain_draft(schema, null="none")

@@ -131,7 +131,7 @@ def test_true_law_is_rejected_at_most_as_often_as_stated(runs, times):
         audit.audit_sampler(outcomes(rare)(runs), {1: rare, 0: 1 - rare})
 
 
-def test_a_wrong_law_is_rejected_and_a_true_one_is_not():
+def test_wrong_law_is_rejected_and_true_law_is_not():
     law = {1: 0.25, 0: 0.75}
     assert audit.audit_sampler(outcomes(0.25)(RUNS), law).passes
     assert audit.audit_sampler(outcomes(0.271)(RUNS), law).passes

@@ -381,5 +381,5 @@ def test_halving_a_tight_bound_is_detected(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["projection, dense", "projection, textbook"])
-def test_small_fraction_of_projection_bound_is_detected(name):
+def test_projection_errors_exceed_a_fifth_of_their_bound_too_often(name):
     assert failures(PROJECTIONS[name](), 0.2) > most_failures()

@@ -229,7 +229,7 @@ def test_rejects_missing_column():
         _ = rows | CountWindows(DOMAIN, HORIZON, RECORDS, "event", "came", unit_costs=None)
 
 
-def test_rejects_more_cells_than_fit_a_worker():
+def test_rejects_horizon_whose_tables_do_not_fit_on_a_worker():
     with pytest.raises(InputError, match=r"^num_windows: 20000 .*at most 14,316 with this domain"):
         CountWindows(LONG, Horizon(0, 10, 20_000, 0), RECORDS, "t", "t", unit_costs=None)
 

@@ -208,7 +208,7 @@ def count(records: beam.PCollection[Any], k: int) -> beam.PCollection[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_limits_the_same_records_in_any_order(bundle_repeat):
+def test_keeps_the_same_records_of_a_unit_in_any_order(bundle_repeat):
     people = [dict(each, age=i % 10, sex="fm"[i % 2]) for i, each in enumerate(DICTS)]
     people += [dict(people[0], age=i % 10, household=99) for i in range(1000)]
     people += [dict(people[0], household=None), dict(people[0], household=float("nan"))]

@@ -342,7 +342,7 @@ def test_rejects_unbounded_collection(name, tmp_path):
         GUARDED[name](records, tmp_path / "out")
 
 
-def test_advised_global_window_merges_windows_into_one_histogram():
+def test_global_window_merges_windows_into_one_histogram():
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)
         records = p | created.with_output_types(Any)

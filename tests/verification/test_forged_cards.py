@@ -192,7 +192,7 @@ def test_records_that_contradict_the_hypothesis_fail_verification(name, relation
 
 
 @pytest.mark.parametrize("name", ["mwem", "rounds", "selection"])
-def test_number_of_records_that_differs_from_the_noisy_one_fails(name):
+def test_number_of_records_that_differs_from_the_noisy_one_fails_verification(name):
     release: Any = RELEASES[f"{name}, {ADDED}"]()
     for step in (-1, 1):
         cells = np.zeros(24, np.int64)
@@ -227,7 +227,7 @@ def test_hypothesis_table_outside_the_workload_fails_verification():
     assert any("a,b,c is asked for" in fault for fault in verify_release(more).faults)
 
 
-def test_window_database_with_inconsistent_promises_fails():
+def test_window_database_with_inconsistent_promises_fails_verification():
     plan = dp.plan_window_databases(
         dp.MWEM(), marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
     )

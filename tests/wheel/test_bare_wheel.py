@@ -215,7 +215,7 @@ def test_windows_of_files_are_released(home):
     assert sum(line["records"]) == pytest.approx(300, abs=5)
 
 
-def test_a_pipeline_of_beam_yaml_needs_no_extra(home):
+def test_beam_yaml_pipeline_needs_no_extra(home):
     path = str(home.examples() / "yaml" / "intervals.yaml")
     home.run("beam-dp", "run-yaml", "--yaml_pipeline_file", path)
     home.run("beam-dp", "answer", "out/intervals", "--interval", "30", "39")

@@ -61,7 +61,7 @@ def test_commands_that_need_missing_packages_fail_in_one_line(reading, command):
     assert re.fullmatch(f"error: {words[0]}: {NO_PART}\n", reading.refused("beam-dp", *words))
 
 
-def test_names_that_need_missing_packages_say_how_to_install_them(reading):
+def test_error_for_a_missing_package_says_how_to_install_it(reading):
     program = "import beam_dp\ntry: beam_dp.MWEM\nexcept ImportError as error: print(error)"
     assert re.fullmatch(rf"beam_dp\.MWEM: {NO_PART}\n", reading.run("python", "-c", program))
 
