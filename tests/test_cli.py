@@ -334,7 +334,7 @@ def test_bad_ledger_flag_is_refused_in_one_line(tmp_path, capfd, argv, pattern):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_huge_limit_shows_every_cell(directory, capfd):
+def test_every_cell_is_shown_if_the_limit_is_huge(directory, capfd):
     assert main(["answer", directory, "--marginal", "sex", "--limit", str(10**20)]) == 0
     assert "Male" in capfd.readouterr().out
 

@@ -65,7 +65,7 @@ def test_every_page_is_reachable_from_the_readme():
     assert [path.name for path in ROOT.glob("docs/*.md") if path not in reached] == []
 
 
-def test_contributing_lists_every_folder_in_thirty_lines():
+def test_contributing_guide_lists_every_folder_in_thirty_lines():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     listing = re.findall(
         r"^    .*$", text.partition("## Where things are")[2].partition("##")[0], re.M

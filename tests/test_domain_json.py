@@ -272,7 +272,7 @@ NUMERIC = {"type": "numeric", "edges": [0, 1]}
         ({"type": "numeric", "a\nb": OPEN}, "attribute 'a', 'a\\nb' is open"),
     ],
 )
-def test_rejects_contradictory_or_open_entry_with_one_line(fields, condition):
+def test_rejects_contradictory_or_open_entry_in_one_line(fields, condition):
     message = refusal(parse_domain, entry(**fields), "d.json")
     assert message.startswith("domain: 'd.json' is refused; ") and condition in message
     assert len(message) < 1000

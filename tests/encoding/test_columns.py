@@ -308,7 +308,7 @@ def test_mixed_python_values_are_coded_one_by_one(attribute, values):
 
 
 @pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
-def test_unsupported_values_are_outside_or_other(base):
+def test_unsupported_values_are_outside_the_domain_or_other(base):
     values = [
         [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,

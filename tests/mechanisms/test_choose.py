@@ -147,7 +147,7 @@ def test_draws_with_real_randomness_follow_the_monotone_distribution(name):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_extreme_scores_and_single_candidates_are_chosen_correctly(name):
+def test_choice_is_correct_for_extreme_scores_and_single_candidates(name):
     ends = np.array([-(2**63), 2**63 - 1])
     assert set(draws(name, ends, 20)) == {1}
     assert set(draws(name, np.array([-5]), 3)) == {0}

@@ -98,7 +98,7 @@ def test_releases_are_well_formed_for_empty_and_full_data(name, shape, neighbori
 @pytest.mark.parametrize("name", WITH_ANNEALED)
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_release_depends_on_data_only_through_noise(name, delta, num_records):
+def test_release_depends_on_data_only_through_noisy_values(name, delta, num_records):
     """With answers that ignore the data, every byte of the release does, too."""
     if not supports(name, delta, num_records):
         pytest.skip("refused by the mechanism")

@@ -173,7 +173,7 @@ def released_faces() -> set[bytes]:
     return faces
 
 
-def test_release_depends_on_data_only_through_noise():
+def test_release_depends_on_data_only_through_noisy_values():
     assert len(released_faces()) == 1
 
 

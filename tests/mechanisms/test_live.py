@@ -199,7 +199,7 @@ def test_threads_get_no_more_answers_than_were_paid_for(c, threads, monkeypatch)
     assert found == [ABOVE] * min(c, threads)
 
 
-def test_threads_find_one_question_above_the_threshold(monkeypatch):
+def test_only_one_of_several_threads_gets_an_answer_above_the_threshold(monkeypatch):
     assert ask_at_once(monkeypatch, AboveThreshold, 1) == [True]
 
 

@@ -395,7 +395,7 @@ def test_public_parameters_out_of_range_are_refused(change):
     assert refused.value.name in change
 
 
-def test_scale_is_exact_and_rounded_up():
+def test_scale_is_computed_exactly_and_rounded_up():
     public = MultisetChoice(FOUR * 8, 0.3, 5, 4, 16, 3).public
     assert Fraction(public["selection_scale"]) >= 2 * 4 * 16 * 3 / Fraction(0.3)
     assert public["selection_scale"] == pytest.approx(2 * 4 * 16 * 3 / 0.3, rel=1e-12)

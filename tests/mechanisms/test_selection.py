@@ -304,7 +304,7 @@ def faces(
 @pytest.mark.mostly_slow(one_in=5, start=3)
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_release_depends_on_data_only_through_noise(name, num_records):
+def test_release_depends_on_data_only_through_noisy_values(name, num_records):
     mechanism, delta = SELECTING[name]
     assert len(faces(mechanism, promise(ADD, delta), num_records)) == 1
 

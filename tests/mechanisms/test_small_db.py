@@ -87,7 +87,7 @@ def test_releases_follow_the_distribution_without_impossible_cells():
     assert audit.audit_sampler(outcomes, law).passes
 
 
-def test_grid_values_become_integers_of_the_least_denominator():
+def test_values_on_a_grid_are_scaled_to_the_smallest_integers():
     domain = domain_of(3)
     make = LinearQueries(domain)
     workload = LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))

@@ -370,7 +370,7 @@ def test_answer_is_the_sum_of_the_estimates_of_its_elements(name):
 
 
 @pytest.mark.parametrize("name", ["dense", "blocks", "textbook", "one row", "mean of rows"])
-def test_cards_of_means_state_bounds_of_noise_and_hashing(name):
+def test_card_of_an_averaging_sketch_states_bounds_on_noise_and_hashing(name):
     plan = plan_of(SMALL[name])
     stated = plan.public["bound"]
     assert (stated["num_queries"], stated["failure_probability"]) == (1, 0.05)

@@ -44,7 +44,7 @@ def keeps(loss: Loss) -> bool:
 @pytest.mark.parametrize(
     "mechanism", [MWEM(), Laplace(), Gaussian(), Gaussian("textbook"), MWEM(num_rounds=2)]
 )
-def test_total_loss_of_a_unit_just_keeps_the_promise(mechanism, windows):
+def test_total_loss_of_a_unit_is_close_to_the_promise_and_not_above(mechanism, windows):
     plan = planned(mechanism, windows)
     own = plan.window.loss
     assert plan.loss == own.repeated(windows) and keeps(plan.loss)

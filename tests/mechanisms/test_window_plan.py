@@ -192,7 +192,7 @@ def test_drawn_tables_state_their_window():
 
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
-def test_marginals_of_one_table_are_sums_of_it(noise):
+def test_marginals_are_sums_over_the_measured_table(noise):
     workload = Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
     plan = plan_of(5, RECORD, workload, distribution=noise)
     counts = np.arange(12) % 5

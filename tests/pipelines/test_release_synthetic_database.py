@@ -168,7 +168,7 @@ def test_releases_a_domain_of_one_cell(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 3])
-def test_unit_with_a_thousand_records_keeps_at_most_the_bound(tmp_path, bound):
+def test_unit_with_a_thousand_records_keeps_at_most_the_allowed_number(tmp_path, bound):
     households = [*range(200), *[777] * 1000, None, None]
     table = pa.table(
         {"household": pa.array(households), "sex": pa.array([0] * 200 + [1] * 1000 + [0, 0])}

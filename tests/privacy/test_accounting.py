@@ -298,7 +298,7 @@ def test_rejects_epsilon_too_small_for_any_rho():
     assert 0 < zcdp_rho(1e-100, 1e-300) < 1e-200
 
 
-def test_mu_of_range_rounds_up_root_of_pi_eighths():
+def test_mu_of_a_range_is_the_root_of_pi_eighths_rounded_up():
     pi = Fraction(314159265358979323846, 10**20)  # less than 1e-20 below
     assert pi + Fraction(1, 10**20) < 8 * range_mu(1) ** 2 < pi * (1 + Fraction(1, 10**10))
     assert range_mu(Fraction(1, 3)) * 3 == range_mu(1)

@@ -125,7 +125,7 @@ def test_parsed_query_matches_its_definition(name):
     check(QUERIES.from_json(written), np.array([float(holds(each)) for each in RECORDS]))
 
 
-def test_negation_is_one_minus_the_query_and_its_own_inverse():
+def test_negation_is_one_minus_the_query_and_double_negation_is_the_query():
     values = np.random.default_rng(0).random(DOMAIN.num_cells)
     for query in (QUERIES.explicit(values), *(QUERIES.from_json(w) for w, _ in WRITTEN.values())):
         if query == Product(DOMAIN.shape, (), ()):

@@ -194,7 +194,7 @@ def test_reads_a_file_of_lines(tmp_path):
     assert parse_linear_workload(str(path), MIXED) == workload
 
 
-def test_reads_a_matrix(tmp_path):
+def test_reads_queries_from_a_matrix(tmp_path):
     matrix = np.random.default_rng(6).random((3, BINARY.num_cells))
     np.save(tmp_path / "q.npy", matrix)
     workload = parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)

@@ -37,7 +37,7 @@ def test_keys_of_different_types_are_distinct():
     assert SparseQuery.from_json(json.loads(json.dumps(query.to_json()))) == query
 
 
-def test_equal_functions_are_equal_and_hash_alike():
+def test_queries_with_the_same_values_are_equal_and_have_equal_hashes():
     one = SparseQuery({"a": 1, "b": 0.5, "c": 0})
     other = SparseQuery([("b", 0.5), ("a", 1.0)])
     assert one == other and hash(one) == hash(other) and len({one, other}) == 1
@@ -160,7 +160,7 @@ def test_rejects_invalid_bits(make):
         make(3, {}, [1, 1])
 
 
-def test_reads_files(tmp_path):
+def test_reads_keys_and_values_from_files(tmp_path):
     lines = tmp_path / "keys.tsv"
     lines.write_text("alice@example.org\nbob@example.org\t0.5\nodd\tkey\t1\n", encoding="utf-8")
     expected = SparseQuery({"alice@example.org": 1, "bob@example.org": 0.5, "odd\tkey": 1})

@@ -73,7 +73,7 @@ def sets_of(size: int) -> list:
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (8, 5), (20, 7), (64, 8), (12, 9)])
-def test_search_agrees_with_all_sets_of_cells(shape):
+def test_search_agrees_with_enumeration_of_all_sets_of_cells(shape):
     generator = np.random.default_rng(shape[0])
     for density in (0.1, 0.5, 0.7) * 8:
         matrix = (generator.random(shape) < density).astype(np.int64)
@@ -157,7 +157,7 @@ def test_dimension_of_short_conjunctions_is_within_its_bounds(width, monotone):
     assert short_conjunctions_vc_bounds(width, width + 5, monotone=monotone) == (width, width)
 
 
-def test_workload_of_products_is_bounded_by_its_attribute_sets():
+def test_vc_dimension_of_products_is_bounded_through_their_attributes():
     generator = np.random.default_rng(7)
     sizes = (4, 3, 2)
     for kinds in product((prefixes_of, intervals_of, sets_of), repeat=3):
@@ -221,7 +221,7 @@ def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):
         assert matrix_vc_dimension(np.array(sets)).most == min(points, dimension)
 
 
-def test_search_stops_near_its_limit_of_work():
+def test_search_stops_near_its_work_limit():
     matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
     for steps in (2**12, 2**14):
         with lines_below(60_000 + 10 * 2 * steps):

@@ -85,7 +85,7 @@ def test_repeating_the_same_draw_changes_nothing(tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-def test_file_or_foreign_directory_is_rejected_and_kept(tmp_path):
+def test_file_or_foreign_directory_is_rejected_and_unchanged(tmp_path):
     (tmp_path / "file").write_text("something else")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")

@@ -86,7 +86,7 @@ def test_damaged_bytes_are_rejected_in_one_line(damage):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
-def test_versions_name_the_libraries():
+def test_stated_versions_include_those_of_libraries():
     assert {"python", "numpy", "opendp", "beam_dp"} <= set(library_versions())
 
 

@@ -298,7 +298,7 @@ def test_step_whose_saved_state_was_set_back_continues_from_that_state(started):
     assert again.answers[0]["questions_left"] == 9
 
 
-def test_failed_step_continues_from_the_state(started, monkeypatch):
+def test_step_continues_from_the_saved_state_after_a_failure(started, monkeypatch):
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
     before = head.value, log.value

@@ -1,7 +1,7 @@
 """What an observer sees of a run, and the three audits that every mechanism for marginals gets.
 
-The view of a run is everything that came out of its noise source. The final fit is
-post-processing of that (``test_release_depends_on_data_only_through_noise``), and is left out.
+The view of a run is all output of its noise source. The final fit is left out, because it is
+post-processing (``test_release_depends_on_data_only_through_noisy_values``).
 """
 
 from __future__ import annotations
