@@ -272,7 +272,7 @@ def _lowest_of_each(
         number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
         more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
         if kinds.size == most:
-            # On equal hashes, records found before rank first, because their kinds are earlier.
+            # If hashes are equal, the records found before rank first: their kinds come first.
             lower = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
             more, more_ranks = more[lower], more_ranks[lower]
         kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))
@@ -321,7 +321,7 @@ def _identical_together(
     new = _new_kinds(keys, order)
     (alike,) = np.nonzero(~new)
     if any((column[order[alike]] != column[order[alike - 1]]).any() for column in columns):
-        # Different records have equal hashes: very rare by chance, but someone can craft them.
+        # Different records with equal hashes are very rare by chance, but someone can craft them.
         keys = [*keys, *columns]
         order = np.lexsort(keys[::-1])
         new = _new_kinds(keys, order)

@@ -185,7 +185,7 @@ def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int
 
 
 def joint_index(codes: Sequence[NDArray[Any]], shape: Sequence[int]) -> NDArray[Any]:
-    """Returns the cell of each record in a table of some attributes, at least one.
+    """Returns the cell of each record in a table of one or more attributes.
 
     Uses Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
     most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.

@@ -58,7 +58,7 @@ def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> O
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
     theorem = synthesis.online_theorem(plan)
-    # A textbook run rounds to integers and whole updates, so its bound is slightly larger.
+    # A textbook run rounds its threshold and number of updates, so its bound is slightly larger.
     planned = Theorem(
         theorem.name, theorem.failure_probability, constant(synthesis.run_error(settings))
     )

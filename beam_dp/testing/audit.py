@@ -283,7 +283,7 @@ def hockey_stick(first: Law, second: Law, epsilon: float) -> float:
 def discrete_laplace(scale: float, value: int, low: int, high: int) -> dict[int, float]:
     """Returns the law of an integer plus discrete Laplace noise, clipped to [low, high].
 
-    Clipping is post-processing; both ends get the probability of the whole tail.
+    Clipping is post-processing; each end gets the probability of its whole tail.
 
     ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-|z| / scale).
     ``high``: the upper end, >= low.
@@ -342,7 +342,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
 
 
 def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
-    """Returns the law of the index of the largest score, with one-sided geometric noise.
+    """Returns the law of the index of the largest score after adding one-sided geometric noise.
 
     If two sums are equal, the first sum wins.
 

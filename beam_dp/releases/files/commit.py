@@ -161,7 +161,7 @@ def place_payload(store: storage.Store, files: Mapping[str, storage.PayloadFile]
     missing = []
     for name, promised in files.items():
         for draft in store.drafts():
-            # A matching draft may vanish: its own attempt lost, or another attempt placed the file.
+            # A draft may vanish: its own attempt may lose, or another attempt may place the file.
             if store.fingerprint(name) == promised:
                 break
             if store.fingerprint(name, draft) == promised:

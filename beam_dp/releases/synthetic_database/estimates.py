@@ -284,7 +284,7 @@ class Estimates:
 
     @cached_property
     def _scored(self) -> dict[Support, float]:
-        """The noisy distances from independence of the pairs that were scored but not measured."""
+        """For each pair that was scored but not measured, its noisy distance from independence."""
         measured = self.measured
         if measured is None or measured.distances is None:
             return {}

@@ -381,10 +381,10 @@ class NoiseBounds:
     count every answer that is asked for regardless of the choice, not only the chosen answers.
 
     A selection may choose once more: its last check uses all prior noise to add sets of attributes
-    that were left out. This choice is not a further part, because it decides neither a weight nor a
-    variance: the number of added sets, on which the noise of the chosen tables depends, is known
-    with the first choice; the noise of an added set has a variance that follows from the set alone;
-    and nothing is measured again. So imagine that the noise of the chosen tables and of all sets
+    that were left out. This choice adds no further part, because it decides neither a weight nor a
+    variance. The number of added sets, on which the noise of the chosen tables depends, is known
+    with the first choice. The noise of an added set has a variance that follows from the set alone.
+    Nothing is measured again. So imagine that the noise of the chosen tables and of all sets
     that were left out is drawn right after the first choice. The noise terms that an answer would
     add up, if its set were added, and the variance of their sum were known before this draw. The
     bound of the answer then fails with at most the stated probability, also if the answer exists

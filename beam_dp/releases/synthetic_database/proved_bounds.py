@@ -1,4 +1,4 @@
-"""Answers with proved bounds, for any choice that noise made and for either answer shown.
+"""Answers with proved bounds, which hold for any choice by noise and for both kinds of answers.
 
 The error of an answer that measured tables cover is at most the sum of two numbers: the public
 distance of the answer from the unbiased answer, and the bound on the noise of the unbiased answer

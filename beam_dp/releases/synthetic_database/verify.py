@@ -348,7 +348,7 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
 
 
 def _error_again(release: SyntheticDatabase, most: float) -> float:
-    """Rounds the hypothesis once more, and returns the error per cell, or ``most`` if larger."""
+    """Rounds the hypothesis once more; returns the larger of ``most`` and the error per cell."""
     domain, workload = release.domain, release.workload
     supports = [domain.axes(each) for each in workload.closure()]
     basis = ResidualBasis(domain.shape, {(), *supports})

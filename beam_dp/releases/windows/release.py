@@ -139,7 +139,7 @@ class WindowTables(Release):
 
     @property
     def estimate(self) -> NoisyTables:
-        """The tables as an estimate that answers questions about the attributes of one table."""
+        """The tables as an estimate; each question must be about the attributes of one table."""
         smallest = laplace_variance(self.measured)
         return NoisyTables(self.workload, self.tables, self.variances, smallest)
 

@@ -1,4 +1,4 @@
-"""The transforms that keep at most k records of each privacy unit, or a sketch of limited norm."""
+"""The transforms that limit the number of each privacy unit's records, or their sketch's norm."""
 
 from __future__ import annotations
 

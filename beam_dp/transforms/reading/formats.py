@@ -1,7 +1,7 @@
 """Reads Avro, Parquet and CSV files as Arrow batches, in ranges unless CSV is compressed.
 
 Compressed CSV is not read with Beam's reader, which accepts truncated files, nor with Python's
-readers, which ignore bytes after the last stream: records would be lost silently.
+readers, which ignore bytes after the last stream. Both would lose records silently.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ _BATCH_RECORDS = 2**14
 def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = False) -> None:
     """Refuses collections that would be released once per pane.
 
-    Every transform of ``beam_dp.transforms`` calls this function first: grouping steps would limit
+    Every transform of ``beam_dp.transforms`` calls this first; otherwise grouping steps would limit
     a unit's records per pane. Accepts only bounded collections (or unbounded collections, with
     ``may_be_unbounded``) in the global window with Beam's default trigger, accumulation mode,
     allowed lateness and timestamp combiner.
