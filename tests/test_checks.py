@@ -22,7 +22,7 @@ def test_rejects_value_that_is_not_an_integer_in_range(value):
 
 
 @pytest.mark.parametrize("value", [np.int64(1), np.float32(0.5), fractions.Fraction(1, 2)])
-def test_names_type_of_a_number_from_another_library(value):
+def test_error_names_type_of_a_number_from_another_library(value):
     for check in (checked_integer, checked_number):
         with pytest.raises(InputError, match=r"must be .* >= 0, of Python's own type$"):
             check("share", value, least=0)

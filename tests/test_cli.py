@@ -101,7 +101,7 @@ def test_answer_says_that_a_marginal_was_not_measured(directory, capfd):
     assert "did not measure" not in capfd.readouterr().out
 
 
-def test_answer_json_lists_tables(directory, capfd):
+def test_json_output_of_answer_lists_tables(directory, capfd):
     tables = ["--marginal=sex", "--marginal=sex,getting in/out of bed"]
     assert main(["answer", directory, "--json", *tables]) == 0
     first, second = json.loads(capfd.readouterr().out)

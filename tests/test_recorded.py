@@ -104,7 +104,7 @@ def test_shows_figures_with_their_units(figure, told):
     assert tables.told(figure) == told
 
 
-def test_error_bar_is_as_long_as_the_error():
+def test_drawn_error_bar_is_as_long_as_the_stated_error():
     def ends(error: float) -> list[float]:
         track = pictures.Track("a", "1", [pictures.Mark(2.0, error)])
         axis = pictures.Axis("times", (1, 10))

@@ -28,7 +28,7 @@ from beam_dp.summaries.histogram import Histogram
 # Accuracy.
 
 
-def test_start_from_a_release_saves_updates():
+def test_starting_from_a_release_saves_updates():
     domain = domain_of(64)
     counts = np.zeros(64, np.int64)
     counts[:3] = 500_000

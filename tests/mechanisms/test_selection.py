@@ -131,7 +131,7 @@ def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
 
 
 @pytest.mark.slow
-def test_more_noise_joins_fewer_pairs():
+def test_fewer_pairs_are_joined_with_more_noise():
     domain = domain_of(4, 4, 4, 4)
     counts = correlated(domain, 2000)
     numbers = []

@@ -202,7 +202,7 @@ def choose(shape, size=2**16, **named):
 
 
 @pytest.mark.slow
-def test_profile_predicts_keys_with_few_records_of_a_real_table():
+def test_key_profile_predicts_the_rare_keys_of_a_real_table():
     """The planes that left New York in 2013: 943 of 4,043 had fewer than 22 flights."""
     counts, keys = KeyProfile(334_264, 4_043, 575).groups
     assert keys[counts < 22].sum() == pytest.approx(943, rel=0.1)
@@ -239,7 +239,7 @@ def test_without_delta_only_pure_releases_are_planned():
 
 
 @pytest.mark.slow
-def test_few_light_elements_are_best_answered_by_zero():
+def test_no_mechanism_is_better_than_zero_for_queries_of_one_rare_key():
     distinct = KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)
     assert min(choice.error for choice in choose(distinct, sparsity=1)) >= 0.999

@@ -43,7 +43,7 @@ def test_accepts_negative_number_as_flag_value():
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
 
 
-def test_error_line_writes_argument_in_condition_as_a_flag():
+def test_error_line_replaces_argument_in_condition_by_its_flag():
     with pytest.raises(InputError) as caught:
         Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
     assert flags.one_line(caught.value, shared.COMMON) == (

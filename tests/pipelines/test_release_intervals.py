@@ -46,7 +46,7 @@ def released(folder: Path, **flags: Any) -> IntervalRelease:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_answers_are_near_the_counts(tmp_path, strategy):
+def test_answers_are_close_to_the_counts(tmp_path, strategy):
     release = released(tmp_path, strategy=strategy)
     ages = people()["age"].to_numpy()
     ends = np.array([[10, 79], [20, 20], [33, 61], [78, 79]])

@@ -239,7 +239,7 @@ def test_refuses_missing_or_old_java_for_a_job_server(refused, monkeypatch, tmp_
         refused(pattern, runner=runner)
 
 
-def test_spark_with_an_uber_jar_needs_its_rest_url(refused, tmp_path):
+def test_spark_with_an_uber_jar_requires_a_rest_url(refused, tmp_path):
     pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
     with MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here

@@ -191,7 +191,7 @@ def test_pays_from_ledger_once_and_only_if_pipeline_can_be_built(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_accepts_inline_queries_and_names_refused_ones(tmp_path, caplog, mechanism):
+def test_accepts_inline_queries_and_reports_refused_queries(tmp_path, caplog, mechanism):
     queries = [{"conjunction": {"sex": "Male"}}, {"conjunction": {"sexx": "Male"}}]
     fields = {name: value for name, value in RELEASE.items() if name != "workload"}
     answer = step(

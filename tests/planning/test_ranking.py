@@ -118,7 +118,7 @@ def test_ranks_mechanisms_for_linear_queries():
 
 
 @pytest.mark.slow
-def test_few_wide_queries_are_best_answered_with_separate_noise():
+def test_separate_noise_is_best_for_a_few_wide_queries():
     domain = domain_of(64, 64, 64)
     queries = LinearQueries(domain)
     asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (20, 30)]

@@ -236,7 +236,7 @@ def test_exact_delta_on_a_fine_grid_is_close_to_the_planned_delta(epsilon, delta
     assert true_delta([shift], [0.95 * sigma], epsilon) > 1.5 * delta
 
 
-def test_oracle_sees_that_analytic_sigma_overspends_delta_on_a_coarse_grid():
+def test_analytic_sigma_exceeds_delta_on_a_coarse_grid():
     """On a coarse grid, the sigma of continuous noise overspends delta by far at epsilon 8."""
     sigma = 1 / gaussian_mu(8.0, 1e-6)
     assert true_delta([1], [sigma], 8.0) > 2e-6

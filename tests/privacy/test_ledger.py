@@ -21,7 +21,7 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 
-def test_spent_release_is_visible_to_another_connection(ledger_url):
+def test_payment_is_visible_to_another_connection(ledger_url):
     token = spend(declared(ledger_url), {"scale": 30.0, "name": "Zoë"})
     (entry,) = Ledger(ledger_url).entries("visits")
     assert token.release_id == entry.release_id == "visits/1"

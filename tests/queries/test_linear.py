@@ -152,7 +152,7 @@ def test_marginal_becomes_one_query_per_cell():
     assert cells[1] == QUERIES.conjunction({"degree": "BA"})
 
 
-def test_differently_written_equal_queries_are_equal():
+def test_queries_written_differently_are_equal_if_their_values_are():
     same = [
         {"conjunction": {"age": [20, 21]}},
         {"conjunction": {"age": [[20, 21]], "only": 5}},

@@ -65,7 +65,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_create_table_gives_types_nulls_and_constraints(tmp_path, column):
+def test_create_table_statement_gives_types_nulls_and_constraints(tmp_path, column):
     text = f"CREATE TYPE public.feeling AS ENUM ('sad', 'ok');\nCREATE TABLE t ({column});"
     (found,) = entries(sql(tmp_path, text)).values()
     assert found == COLUMNS[column]

@@ -103,7 +103,7 @@ def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
             assert {len(each) for each in held[:-1]} <= {size} and 1 <= len(held[-1]) <= size
 
 
-def test_parts_split_a_run_of_windows_at_block_ends():
+def test_run_of_windows_is_split_at_block_ends():
     assert list(Blocks(10, 4).parts(2, 9)) == [
         (0, range(2, 4)),
         (1, range(4, 8)),

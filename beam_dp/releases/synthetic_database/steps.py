@@ -75,7 +75,7 @@ def table_steps(
     by k in L2 norm; if the unit is replaced, by 2 k and by sqrt(2) k. The change of residuals by
     one record follows from the sizes of the attributes; the change by a replacement follows from
     the attributes in which the two records agree. If a unit's records are limited to the cost of C
-    equal records, the unit moves residuals with Gaussian noise at most as much as those records do.
+    equal records, the unit moves residuals with Gaussian noise no more than C equal records do.
     """
     found = []
     for kind in ("table", "residual"):
