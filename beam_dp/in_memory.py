@@ -16,7 +16,7 @@ from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
-from beam_dp.mechanisms.draw_database import draw_database, middles_warning
+from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
@@ -140,8 +140,6 @@ def release(
         _write(drawn, output)
     if ledger is not None and token is not None:
         ledger.mark_released(token, drawn.draw_id)
-    if (told := middles_warning(drawn, within_bins)) is not None:
-        _LOG.warning("%s", told)  # warnings.warn may raise, and lose the release
     return drawn
 
 

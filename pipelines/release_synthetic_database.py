@@ -12,7 +12,6 @@ A bad argument is reported in one line, with exit code 2, before any worker star
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ import apache_beam as beam
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, values_of
-from beam_dp.mechanisms.draw_database import middles_warning
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
@@ -31,8 +29,6 @@ from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases.release import Release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
@@ -107,13 +103,6 @@ class Job(program.ReleaseJob):
             "--sampler search: the running time depends on the records; use it only if no one"
             " else sees the time"
         ]
-
-    def tell(self, release: Release) -> None:
-        """Prints the location of the release; warns about unexpected midpoints of bins."""
-        assert isinstance(release, SyntheticDatabase)
-        if (told := middles_warning(release, self.plan.within_bins)) is not None:
-            print(f"warning: {told}", file=sys.stderr)
-        super().tell(release)
 
     def advice(self) -> tuple[str, str]:
         """Returns a remark about the release, and example flags of ``beam-dp answer``."""

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
 from beam_dp.releases.release import AnyRelease, Release
-from beam_dp.storage.store import FREE, DamagedFileError, Store, store_for
+from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store, store_for
 
 if TYPE_CHECKING:
+    from beam_dp.releases.synthetic_database.shards import RecordShard
     from beam_dp.verification.verdict import Verification
 
 ReleaseT = TypeVar("ReleaseT", bound=Release)
@@ -53,13 +56,6 @@ def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
-def draw_of(release: Release) -> commit.Draw:
-    """Returns the card and the payload to write for a release of any kind."""
-    payload = part(release.KIND, "files").payload(release)
-    text = cards.card_text(release.KIND, release.draw_id, release.card, payload)
-    return commit.Draw(text.encode(), payload)
-
-
 def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """Writes a release to a directory.
 
@@ -81,14 +77,43 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), FREE)
 
 
-def commit_release(release: Release, directory: str | os.PathLike[str]) -> bool:
-    """Writes a release unless another draw was committed first; see ``commit_draw``."""
-    return commit.commit_draw(draw_of(release), directory)
+def commit_release(
+    release: Release,
+    directory: str | os.PathLike[str],
+    written: Mapping[str, PayloadFile | None] | None = None,
+) -> bool:
+    """Writes a release unless another draw was committed first; see ``commit_files``.
+
+    ``written``: the files of records that ``write_shard`` has written, or None for a file that came
+    too late; by default, this writes them.
+    """
+    module = part(release.KIND, "files")
+    present = {name: file for name, file in (written or {}).items() if file is not None}
+    if written is not None and len(present) < len(written):
+        return commit.complete_committed(directory) == release.draw_id
+    shards = release.shards() if written is None else ()
+    files = chain(
+        module.payload(release).items(),
+        ((shard.name, module.shard_bytes(shard)) for shard in shards),
+    )
+    text_of = partial(cards.card_text, release.KIND, release.draw_id, release.card)
+    return commit.commit_files(release.draw_id, files, text_of, directory, present)
+
+
+def write_shard(shard: RecordShard, directory: str | os.PathLike[str]) -> PayloadFile | None:
+    """Writes one file of records: see ``commit.write_part``."""
+    data = part("synthetic_database", "files").shard_bytes(shard)
+    return commit.write_part(shard.draw_id, shard.name, data, directory)
 
 
 def release_to_bytes(release: Release) -> bytes:
-    """Returns a release of any kind as bytes, without pickle."""
-    return draw_of(release).to_bytes()
+    """Returns a release of any kind as bytes, without pickle, and with its distinct records."""
+    payload = part(release.KIND, "files").payload(release)
+    if release.num_shards:
+        payload |= part(release.KIND, "files").distinct_records(release)
+    files = {name: cards.fingerprint(data) for name, data in payload.items()}
+    text = cards.card_text(release.KIND, release.draw_id, release.card, files)
+    return commit.Draw(text.encode(), payload).to_bytes()
 
 
 def release_from_bytes(data: bytes) -> Release:
@@ -98,7 +123,7 @@ def release_from_bytes(data: bytes) -> Release:
         draw = commit.Draw.from_bytes(data)
     except (DamagedFileError, ValueError) as error:
         raise cards.ReleaseError(name, str(error)) from None
-    return _read(name, lambda: draw.text, lambda file, _: draw.payload[file])
+    return _read(name, lambda: draw.text, lambda file, _: draw.payload[file], is_in_transit=True)
 
 
 @overload
@@ -182,14 +207,17 @@ def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
 
 
 def _read(
-    name: str, read_text: Callable[[], bytes], read_file: Callable[[str, int], bytes]
+    name: str,
+    read_text: Callable[[], bytes],
+    read_file: Callable[[str, int], bytes],
+    is_in_transit: bool = False,
 ) -> Release:
     """Returns a release from a card and files; reports errors in one line."""
     payload = None
     try:
         card = cards.Card.from_text(read_text().decode())
         check_choice("kind", card.kind, KINDS)
-        payload = cards.Payload(card, read_file)
+        payload = cards.Payload(card, read_file, is_in_transit)
         release: Release = part(card.kind, "files").read(card, payload)
         object.__setattr__(release, "read_from", card.fields)
         return release

@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -15,6 +15,9 @@ import numpy as np
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from beam_dp.releases.synthetic_database.shards import RecordShard
 
 _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
 
@@ -91,6 +94,15 @@ class Release(_Base):
     def records_domain(self) -> Domain | None:
         """The domain of the records, if their owner can compare them with the answers."""
         return None
+
+    @property
+    def num_shards(self) -> int:
+        """The number of files of records."""
+        return 0
+
+    def shards(self) -> Iterator[RecordShard]:
+        """Yields the rows of each file of records, in order."""
+        yield from ()
 
     def noisy_number(self) -> tuple[float, float] | None:
         """Returns the noisy number of records and its error; None if public, or not stated."""

@@ -202,10 +202,10 @@ class BucketStore:
                 return self._bucket.copy_exclusively(commit, version, self._folder + name)
         raise FileNotFoundError(errno.ENOENT, "the draft was withdrawn")
 
-    def place(self, draft: str, name: str) -> None:
-        """Moves a file out of a draft to its final name, if the file is still in the draft."""
+    def place(self, draft: str, name: str, into: str | None = None) -> None:
+        """Moves a file out of a draft, if it is still there, to its final name or another draft."""
         with contextlib.suppress(FileNotFoundError):
-            self._bucket.copy(self._named(name, draft), self._folder + name)
+            self._bucket.copy(self._named(name, draft), self._named(name, into))
             self._bucket.delete(self._named(name, draft))
 
     def drafts(self) -> list[str]:

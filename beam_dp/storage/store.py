@@ -90,8 +90,8 @@ class Store(Protocol):
             Whether this call published the file.
         """
 
-    def place(self, draft: str, name: str) -> None:
-        """Moves a file out of a draft to its final name, if the file is still in the draft."""
+    def place(self, draft: str, name: str, into: str | None = None) -> None:
+        """Moves a file out of a draft, if it is still there, to its final name or another draft."""
 
     def drafts(self) -> list[str]:
         """Returns the names of the existing drafts."""
@@ -111,7 +111,7 @@ def check_size(num_bytes: int, promised: int | None) -> None:
         raise DamagedFileError("is too large for a card")
 
 
-_WITHDRAWN = "~"  # a character that tempfile never uses in names
+WITHDRAWN = "~"  # a character that tempfile never uses in names
 # Open in binary mode, without following symbolic links or waiting for a writer, and close in child
 # processes. Some systems lack some of these flags.
 _READING = os.O_RDONLY
@@ -220,10 +220,10 @@ class LocalStore:
         sync_directory(self._path)
         return True
 
-    def place(self, draft: str, name: str) -> None:
-        """Moves a file out of a draft to its final name, if the file is still in the draft."""
+    def place(self, draft: str, name: str, into: str | None = None) -> None:
+        """Moves a file out of a draft, if it is still there, to its final name or another draft."""
         with contextlib.suppress(FileNotFoundError):
-            os.replace(self._path / draft / name, self._path / name)
+            os.replace(self._path / draft / name, self._path / (into or ".") / name)
             sync_directory(self._path)
 
     def drafts(self) -> list[str]:
@@ -235,11 +235,11 @@ class LocalStore:
 
     def withdraw(self, draft: str) -> str:
         """Renames a draft, so that the draft's writer can't find it; returns the new name."""
-        if draft.endswith(_WITHDRAWN):
+        if draft.endswith(WITHDRAWN):
             return draft
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self._path / draft, self._path / (draft + _WITHDRAWN))
-        return draft + _WITHDRAWN
+            os.rename(self._path / draft, self._path / (draft + WITHDRAWN))
+        return draft + WITHDRAWN
 
     def remove_draft(self, draft: str) -> None:
         """Removes a draft; also removes the directory if it is empty and this store created it."""

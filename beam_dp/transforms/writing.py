@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
@@ -15,9 +16,11 @@ from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.answers.files import write_batch
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.commit import Draw, check_output, commit_draw
-from beam_dp.releases.kinds import commit_release
-from beam_dp.storage.store import is_url, store_for
+from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.kinds import commit_release, release_from_bytes, write_shard
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.shards import RecordShard
+from beam_dp.storage.store import PayloadFile, is_url, store_for
 from beam_dp.transforms.drawing.one_worker import AnswerBatch, ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -46,30 +49,80 @@ class WriteRelease(beam.PTransform):
         check_output(directory)
         self.directory = os.fspath(directory)
 
-    def expand(self, shards: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:
-        """Joins the shards of each draw, then writes the release."""
-        refuse_windows(shards)
-        take_output(shards.pipeline, self.directory)
+    def expand(self, pieces: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:
+        """Joins each draw, writes the files of records in parallel, then commits one draw."""
+        refuse_windows(pieces)
+        take_output(pieces.pipeline, self.directory)
+        write = beam.ParDo(_WriteFile(self.directory))
         return (
-            shards
-            | "Group shards" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_Write(self.directory)).with_output_types(str)
+            pieces
+            | "Group pieces" >> beam.GroupByKey()
+            | "Divide" >> beam.ParDo(_Divide()).with_output_types(tuple[str, Any])
+            | "Spread" >> beam.Reshuffle()
+            | "Write records" >> write.with_output_types(tuple[str, Any])
+            | "Group files" >> beam.GroupByKey()
+            | "Commit" >> beam.ParDo(_Commit(self.directory)).with_output_types(str)
         )
 
 
-class _Write(beam.DoFn):
+# A piece of a draw, the rows of a file of records, or the name and the checksum of a written file.
+Piece = tuple[int, int, bytes]
+Rows = tuple[str, tuple[bytes, ...]]
+File = tuple[str, tuple[str, int] | None]
+
+
+class _Divide(beam.DoFn):
+    """Yields the pieces of each draw and, if it has several files of records, each file's rows."""
+
+    def process(self, draw: tuple[str, Iterable[Piece]]) -> Iterator[tuple[str, Piece | Rows]]:
+        draw_id, pieces = draw[0], list(draw[1])
+        release = _joined(pieces)
+        if release is not None:
+            yield from ((draw_id, piece) for piece in pieces)
+            if release.num_shards > 1:
+                yield from ((draw_id, shard.to_plain()) for shard in release.shards())
+
+
+class _WriteFile(beam.DoFn):
+    """Writes the rows of a file of records into a draft; yields the file's name and checksum."""
+
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
-    def process(self, draw: tuple[str, Iterable[tuple[int, int, bytes]]]) -> Iterator[str]:
-        shards = list(draw[1])
-        pieces = {number: piece for number, _, piece in shards}
-        num_pieces = shards[0][1]
-        # An attempt with missing shards is skipped.
-        if len(pieces) == num_pieces:
-            data = b"".join(pieces[number] for number in range(num_pieces))
-            commit_draw(Draw.from_bytes(data), self.directory)
+    def process(self, element: tuple[str, Any]) -> Iterator[tuple[str, Piece | File]]:
+        draw_id, given = element
+        if isinstance(given[0], int):
+            yield element
+        else:
+            shard = RecordShard.from_plain(given)
+            file = write_shard(shard, self.directory)
+            stated = None if file is None else (file.sha256, file.num_bytes)
+            yield draw_id, (shard.name, stated)
+
+
+class _Commit(beam.DoFn):
+    """Commits a draw once all its files are written."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def process(self, draw: tuple[str, Iterable[Any]]) -> Iterator[str]:
+        found = list(draw[1])
+        release = _joined([each for each in found if isinstance(each[0], int)])
+        files: list[File] = [each for each in found if isinstance(each[0], str)]
+        # An attempt with missing pieces or files is skipped.
+        if release is not None and len(files) == release.num_shards * (release.num_shards > 1):
+            written = {name: PayloadFile(*file) if file else None for name, file in files}
+            commit_release(release, self.directory, written or None)
             yield self.directory
+
+
+def _joined(pieces: Sequence[Piece]) -> Release | None:
+    """Returns the release that pieces form; None if pieces are missing."""
+    numbered = {number: data for number, _, data in pieces}
+    if not pieces or len(numbered) < pieces[0][1]:
+        return None
+    return release_from_bytes(b"".join(numbered[number] for number in range(len(numbered))))
 
 
 class WriteAnswers(beam.PTransform):

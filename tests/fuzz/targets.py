@@ -26,9 +26,11 @@ from fuzz.release_targets import (
     read_records_target,
     read_sparse_release_target,
     read_window_target,
+    stated,
 )
 from fuzz.verify_target import verify_target
 from releases.release_examples import DOMAIN, DRAW, release_of
+from written_draws import draw_of
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
@@ -36,11 +38,10 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.files.avro import HEADER, decode, encode, file_name
 from beam_dp.releases.files.card import ReleaseError, card_text
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.synthetic_database import files as avro
+from beam_dp.releases.synthetic_database import records as record_names
 from beam_dp.releases.synthetic_database.describe import (
     describe_synthetic_database as describe,
 )
-from beam_dp.releases.synthetic_database.files import payload
 from beam_dp.releases.synthetic_database.measured_tables import (
     IndependentTables,
     MeasuredTable,
@@ -49,7 +50,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
-RECORDS = avro.records_file(DRAW)
+RECORDS = record_names.records_file(DRAW)
 HYPOTHESIS = file_name(DRAW, "hypothesis")
 LINES = (
     '{"marginal": ["age", "hours"]}\n\n{"marginal": ["member"], "weight": 2.5}\n'
@@ -76,12 +77,12 @@ def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
         noise=[each.to_json() for each in described],
         measurements=NoisyMeasurements(described, tables, False, distances),
     )
-    return release, payload(release)
+    return release, dict(draw_of(release).payload)
 
 
 def _card_of(files: dict[str, bytes]) -> Any:
     """The card as parsed JSON; its checksums are those of the files, damaged or not."""
-    return json.loads(card_text("synthetic_database", DRAW, _good()[0].card, files))
+    return json.loads(card_text("synthetic_database", DRAW, _good()[0].card, stated(files)))
 
 
 def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool = False) -> bytes:
@@ -137,7 +138,7 @@ def _use(release: SyntheticDatabase) -> None:
     repr(release)
     describe(release)
     card_text("synthetic_database", release.draw_id, release.card, {}).encode()
-    payload(release)
+    draw_of(release)
 
 
 _DECLARED = DOMAIN.with_impossible(
@@ -177,7 +178,7 @@ def _check_domain(text: str) -> None:
     again = parse_domain(json.dumps(domain.to_json()))
     assert again == domain
     assert len(domain.names) == len(domain.shape) == domain.num_attributes
-    avro.avro_names(domain.names)
+    record_names.avro_names(domain.names)
 
 
 def parse_workload_target(data: bytes) -> None:

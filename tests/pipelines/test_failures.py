@@ -154,7 +154,7 @@ def test_error_after_submission_is_reported_without_its_message(fails, monkeypat
 @pytest.mark.slow
 def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
     """Beam prints it past all loggers, also that of a step that needs no guard."""
-    monkeypatch.setattr("beam_dp.transforms.writing.commit_draw", raising(OSError(SECRET)))
+    monkeypatch.setattr("beam_dp.transforms.writing.commit_release", raising(OSError(SECRET)))
     assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
 
 

@@ -21,11 +21,13 @@ from barriers import remove_barrier
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
 from noise_sources import watch_draws
 from pytest import MonkeyPatch
+from written_draws import draw_of
 
 import beam_dp.transforms.writing as write_module
 from beam_dp.cli.main import main as beam_dp_main
-from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database import shards
 from beam_dp.storage.store import LocalStore
 from pipelines.program import build
 from pipelines.release_synthetic_database import main, parse_arguments
@@ -113,8 +115,8 @@ def remove_barriers(patch: MonkeyPatch) -> None:
     def expand(self: Any, shards: Any) -> Any:
         return (
             shards
-            | beam.Map(lambda shard: (shard[0], [shard[1]]))  # this small release is one shard
-            | beam.ParDo(write_module._Write(self.directory))
+            | beam.Map(lambda shard: (shard[0], [shard[1]]))  # this small release is one piece
+            | beam.ParDo(write_module._Commit(self.directory))
         )
 
     patch.setattr(write_module.WriteRelease, "expand", expand)
@@ -147,12 +149,41 @@ def test_replaying_every_bundle_leaves_one_draw(tmp_path, barrier):
     assert_one_draw(tmp_path)
 
 
+@pytest.fixture
+def four_files(monkeypatch) -> None:
+    """The records of a release are divided into several files."""
+    monkeypatch.setattr(shards, "SHARD_BYTES", 3000)
+
+
+def assert_several_files(folder: Path) -> None:
+    assert len(list((folder / "out").glob("records-*"))) >= 4
+
+
+@pytest.mark.slow
+def test_replaying_every_bundle_leaves_one_draw_of_several_files(tmp_path, four_files):
+    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
+    assert_one_draw(tmp_path)
+    assert_several_files(tmp_path)
+
+
+@pytest.mark.mostly_slow(one_in=6, start=4)
+@pytest.mark.parametrize("crash", CRASHES)
+def test_retried_bundle_leaves_one_draw_of_several_files(tmp_path, monkeypatch, crash, four_files):
+    CRASHES[crash](monkeypatch)
+    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
+    build(parse_arguments(job_flags(tmp_path)), pipeline)
+    pipeline.run().wait_until_finish()
+    assert FAILURES
+    assert_one_draw(tmp_path)
+    assert_several_files(tmp_path)
+
+
 @pytest.mark.mostly_slow(one_in=6, start=2)
 @pytest.mark.parametrize("crash", CRASHES)
 def test_replayed_writer_that_failed_first_leaves_one_draw(tmp_path, monkeypatch, barrier, crash):
     """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
     CRASHES[crash](monkeypatch)
-    original = write_module._Write.process
+    original = write_module._Commit.process
 
     def process(self: Any, draw: Any) -> Iterator[str]:
         try:
@@ -160,7 +191,7 @@ def test_replayed_writer_that_failed_first_leaves_one_draw(tmp_path, monkeypatch
         except Exception:
             assert FAILURES
 
-    monkeypatch.setattr(write_module._Write, "process", process)
+    monkeypatch.setattr(write_module._Commit, "process", process)
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert FAILURES
     assert len(set(DRAWS)) == 3
@@ -229,14 +260,14 @@ def test_one_draw_check_fails_if_writer_keeps_its_drafts(tmp_path, monkeypatch):
 def test_writer_without_commit_leaves_several_draws(tmp_path, monkeypatch):
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
 
-    def commit(draw: Draw, directory: str) -> bool:
+    def commit(release: Release, directory: str, _: object) -> bool:
         folder = Path(directory)
         folder.mkdir(exist_ok=True)
-        for name, data in draw.payload.items():
+        for name, data in draw_of(release).payload.items():
             (folder / name).write_bytes(data)
         return True
 
     remove_barriers(monkeypatch)
-    monkeypatch.setattr(write_module, "commit_draw", commit)
+    monkeypatch.setattr(write_module, "commit_release", commit)
     main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"])
     assert len(list((tmp_path / "out").glob("records-*.avro"))) == 3

@@ -16,7 +16,6 @@ from yaml_jobs import RELEASE, build, read, step
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.mechanisms import draw_database
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
 from beam_dp.summaries.histogram import Histogram
@@ -130,26 +129,6 @@ def test_program_hints_at_a_person_column_if_the_unit_is_the_record(tmp_path, ca
     assert program.main([*flags, "--validate_only"]) == 0
     (line,) = warnings_of(capfd.readouterr().err)
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
-
-
-def test_program_warns_about_bin_midpoints(tmp_path, capfd, monkeypatch):
-    program = PROGRAMS["release_synthetic_database"]
-    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
-    flags = [flag for flag in program.flags(tmp_path) if "--output=" not in flag]
-    assert program.main([*flags, f"--output={tmp_path / 'one'}"]) == 0
-    told = "warning: each value with bins is the middle of its bin, as with midpoint"
-    assert told in capfd.readouterr().err
-    midpoints = [f"--output={tmp_path / 'two'}", "--within_bins=midpoint"]
-    assert program.main([*flags, *midpoints]) == 0
-    assert "middle of its bin" not in capfd.readouterr().err
-
-
-def test_release_in_memory_warns_about_bin_midpoints(monkeypatch, caplog):
-    binned = dp.Domain((dp.NumericAttribute("age", (0, 3)),))
-    table, workload = pa.table({"age": [1.0] * 9}), dp.marginals(binned, ways=1)
-    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 5)
-    dp.release(table, binned, workload, promise(10.0))
-    assert "there are more than 5 such values" in caplog.text
 
 
 def test_recognizes_column_names_that_identify_people():

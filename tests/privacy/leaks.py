@@ -79,15 +79,15 @@ def leak_file_count(patch: pytest.MonkeyPatch) -> None:
     """One file more where there were more records."""
     counted = []
     encoding(lambda rows, kept: counted.append(kept))(patch)
-    original = write_module.commit_draw
+    original = write_module.commit_release
 
-    def commit(draw: Any, directory: str) -> bool:
-        won = original(draw, directory)
+    def commit(release: Any, directory: str, written: Any) -> bool:
+        won = original(release, directory, written)
         for number in range(sum(counted) // 300):
             pathlib.Path(directory, f"part-{number}").touch()
         return won
 
-    patch.setattr(write_module, "commit_draw", commit)
+    patch.setattr(write_module, "commit_release", commit)
 
 
 PROGRESS = logging.getLogger("beam_dp.progress")

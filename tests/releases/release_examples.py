@@ -7,6 +7,7 @@ from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
+from beam_dp.releases.synthetic_database.files import shard_bytes
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
@@ -66,3 +67,9 @@ def same_release(one, other):
             for (_, a), (_, b) in zip(one.potentials, other.potentials, strict=True)
         )
     )
+
+
+def records_bytes(release: SyntheticDatabase) -> bytes:
+    """Returns the only file of records of a small release."""
+    (shard,) = release.shards()
+    return shard_bytes(shard)

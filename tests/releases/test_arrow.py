@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from noise_sources import Seeded
 from release_examples import release_of
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.draw_database import with_bin_values
 
 ATTRIBUTES = {
     pa.int64(): (
@@ -59,9 +57,8 @@ def text(value):
 @pytest.mark.parametrize("is_drawn", [False, True])
 @pytest.mark.parametrize("num_records", [0, 500])
 def test_arrow_column_contains_the_record_values_in_one_type(num_records, is_drawn):
-    release = release_of(DOMAIN, num_records=num_records, potentials=[])
-    if is_drawn:
-        release = with_bin_values(release, Seeded(1))
+    within_bins = "uniform" if is_drawn else "midpoint"
+    release = release_of(DOMAIN, num_records=num_records, potentials=[], within_bins=within_bins)
     table = release.to_arrow()
     (columns,) = list(release.records()) or [{name: [] for name in DOMAIN.names}]
     for kind, attributes in ATTRIBUTES.items():

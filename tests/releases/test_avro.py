@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from executed_lines import lines_below
 from hypothesis import given, settings, strategies as st
-from release_examples import DOMAIN, DRAW, GUARANTEE, release_of
+from release_examples import DOMAIN, DRAW, GUARANTEE, records_bytes, release_of
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
@@ -22,13 +22,13 @@ from beam_dp.encoding.records import encode_batch
 from beam_dp.encoding.units import arrow_column
 from beam_dp.releases.files import avro as avro_files
 from beam_dp.releases.files.avro import decode_longs, encode, encode_longs, write_blocks
-from beam_dp.releases.synthetic_database import files as avro, records
+from beam_dp.releases.synthetic_database import records, records_avro as avro
 from beam_dp.releases.synthetic_database.files import SCHEMAS, read_tables, table_bytes
 from beam_dp.storage.store import DamagedFileError
 
 
 def read_records(data, release):
-    is_drawn = bool(release.bin_values)
+    is_drawn = bool(release.drawn)
     return avro.read_records(data, release.domain, release.num_records, is_drawn=is_drawn)
 
 
@@ -40,7 +40,7 @@ def columns_of(release):
 @pytest.mark.parametrize("num_records", [0, 1, 500])
 def test_other_avro_reader_reads_user_columns_and_values(num_records):
     release = release_of(num_records=num_records)
-    reader = fastavro.reader(io.BytesIO(avro.records_bytes(release)))
+    reader = fastavro.reader(io.BytesIO(records_bytes(release)))
     rows = list(reader)
     assert [field["name"] for field in reader.writer_schema["fields"]] == [
         "getting_in_out_of_bed", "hours", "age", "member",
@@ -93,7 +93,7 @@ def test_other_avro_reader_reads_declared_words_dates_and_times():
             DatetimeAttribute("moment", ("2020-01-01T08:00+01:00", "2020-01-01T09:00Z")),
         )
     )
-    (row,) = fastavro.reader(io.BytesIO(avro.records_bytes(release_of(domain, num_records=1))))
+    (row,) = fastavro.reader(io.BytesIO(records_bytes(release_of(domain, num_records=1))))
     half_past_seven = datetime.datetime(2020, 1, 1, 7, 30)
     assert row == {
         "smoker": row["smoker"],
@@ -126,8 +126,8 @@ def test_release_round_trips_through_avro(attributes, num_records, seed, block_b
         patch.setattr(avro_files, "BLOCK_BYTES", block_bytes)
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
         release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
-        data = avro.records_bytes(release)
-        codes, counts, _ = read_records(data, release)
+        data = records_bytes(release)
+        codes, counts = read_records(data, release)
     assert all(map(np.array_equal, codes, release.codes))
     assert [column.dtype for column in codes] == [column.dtype for column in release.codes]
     assert np.array_equal(counts, release.counts)
@@ -144,15 +144,15 @@ def test_many_equal_records_take_little_space_in_avro():
     release = release_of(
         domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
     )
-    data = avro.records_bytes(release)
+    data = records_bytes(release)
     # In random order: deflated to 2 bits per record, where the entropy is 0.97 bits.
     assert len(data) < 5_000_000 * 2.2 / 8
-    codes, counts, _ = read_records(data, release)
+    codes, counts = read_records(data, release)
     assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
 
 
 def test_retry_writes_the_same_bytes():
-    first, second = (avro.records_bytes(release_of(num_records=500)) for _ in range(2))
+    first, second = (records_bytes(release_of(num_records=500)) for _ in range(2))
     assert first == second
     assert hypothesis_bytes(release_of()) == hypothesis_bytes(release_of())
 
@@ -203,13 +203,13 @@ def read_blocks(*blocks, num_records=2, **options):
 
 
 def test_reads_well_formed_handmade_file():
-    codes, counts, _ = read_blocks((1, ONE), (0, b""), (1, TWO))
+    codes, counts = read_blocks((1, ONE), (0, b""), (1, TWO))
     assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [1, 1]
     assert read_blocks((1, ONE), (1, ONE))[1].tolist() == [2]
 
 
 def test_counts_records_in_any_order():
-    codes, counts, _ = read_blocks((3, TWO + ONE + TWO), (1, ONE), num_records=4)
+    codes, counts = read_blocks((3, TWO + ONE + TWO), (1, ONE), num_records=4)
     assert DOMAIN_2.cell_index(codes).tolist() == [8, 16] and counts.tolist() == [2, 2]
 
 
@@ -231,11 +231,11 @@ def as_another_writer(schema):
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2"])
 def test_reads_records_written_by_another_program(codec):
     release = release_of(num_records=500)
-    rows = list(fastavro.reader(io.BytesIO(avro.records_bytes(release))))
+    rows = list(fastavro.reader(io.BytesIO(records_bytes(release))))
     file = io.BytesIO()
     schema = as_another_writer(avro.records_schema(DOMAIN))
     fastavro.writer(file, schema, rows[::-1], codec, sync_interval=300)
-    codes, counts, _ = read_records(file.getvalue(), release)
+    codes, counts = read_records(file.getvalue(), release)
     assert all(map(np.array_equal, codes, release.codes))
     assert np.array_equal(counts, release.counts)
 
@@ -249,12 +249,12 @@ def test_rejects_unsupported_codec():
 
 def test_records_read_in_several_parts_are_counted_correctly(monkeypatch):
     release = release_of(num_records=500)
-    data = avro.records_bytes(release)
+    data = records_bytes(release)
     monkeypatch.setattr(avro, "_MOST_FORMS", 3)
     monkeypatch.setattr(records, "_MOST_WAITING", 5)
     monkeypatch.setattr(avro_files, "BLOCK_BYTES", 100)
-    data = avro.records_bytes(release)
-    codes, counts, _ = read_records(data, release)
+    data = records_bytes(release)
+    codes, counts = read_records(data, release)
     assert all(map(np.array_equal, codes, release.codes))
     assert np.array_equal(counts, release.counts)
 
@@ -314,7 +314,7 @@ def test_rejects_decompression_bomb_without_expanding_it():
 @settings(max_examples=400)
 def test_damaged_bytes_are_rejected_or_still_form_a_release(read, data):
     release = release_of(DOMAIN_2, num_records=5)
-    write = avro.records_bytes if read == "records" else hypothesis_bytes
+    write = records_bytes if read == "records" else hypothesis_bytes
     good = bytearray(write(release))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(good) - 1))
@@ -402,5 +402,5 @@ def test_reads_prefix_of_a_longer_number_at_the_end_of_a_block(value):
     domain = Domain((IntegerAttribute("n", 4160, 8255),))
     release = release_of(domain, codes=(np.array([value - 4160]),), counts=np.array([1]),
                          num_records=1)  # fmt: skip
-    codes, counts, _ = read_records(avro.records_bytes(release), release)
+    codes, counts = read_records(records_bytes(release), release)
     assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])

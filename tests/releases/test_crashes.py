@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,28 +18,48 @@ from interruptions import KilledError
 from memory_bucket import MemoryBucket
 from places import Place, draft_in
 from release_examples import release_of, same_release
+from written_draws import commit_in_parts
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.synthetic_database import shards
 from beam_dp.storage.store import store_for
 
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)
+
+
+@pytest.fixture(params=[1, 2], ids=["one file of records", "two files of records"])
+def num_files(request, monkeypatch) -> int:
+    """The number of files of a release, with the card and a file of tables."""
+    if request.param == 2:
+        monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+    assert OURS.num_shards == request.param
+    return 2 + int(request.param)
+
+
+Commit = Callable[[Any, str], bool]
 FAILURE = OSError(errno.EIO, "the disk is worn out")
 
 
-def dies(place: Place, crash_at: int, *, after: bool) -> bool:
+def dies(place: Place, crash_at: int, *, after: bool, commit: Commit = commit_release) -> bool:
     """Commits, and dies before or after a step; returns whether it reached that step."""
     try:
-        return spoilt(place, crash_at, KilledError(), after=after, for_good=True)
+        return spoilt(place, crash_at, KilledError(), after=after, for_good=True, commit=commit)
     except KilledError:
         return True
 
 
 def spoilt(
-    place: Place, crash_at: int, error: BaseException, *, after: bool, for_good: bool
+    place: Place,
+    crash_at: int,
+    error: BaseException,
+    *,
+    after: bool,
+    for_good: bool,
+    commit: Commit = commit_release,
 ) -> bool:
     """Commits, with an error before or after a step, and in all later steps if ``for_good``.
 
@@ -60,17 +81,19 @@ def spoilt(
                 raise error
 
             patch.setattr(place.owner, name, functools.partialmethod(step, original=original))
-        assert commit_release(OURS, place.url())
+        assert commit(OURS, place.url())
     return calls >= crash_at
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
-def test_repairs_a_crash_at_any_step(place, repair, after):
+def test_repairs_a_crash_at_any_step(place, repair, after, num_files):
     winners = set()
     for crash_at in itertools.count(1):
         place.new()
-        has_died = dies(place, crash_at, after=after)
+        # Several files of records are written in parts.
+        commit = commit_release if OURS.num_shards == 1 else commit_in_parts
+        has_died = dies(place, crash_at, after=after, commit=commit)
         was_committed = "card.json" in place.names()
         winner = OURS if was_committed else None
         if repair == "clean-up":
@@ -85,7 +108,7 @@ def test_repairs_a_crash_at_any_step(place, repair, after):
             assert place.names() == []
         else:
             assert same_release(read_release(place.url()), winner)
-            assert len(place.names()) == 3
+            assert len(place.names()) == num_files
         winners.add(winner and winner.draw_id)
         if not has_died:
             break
@@ -94,7 +117,7 @@ def test_repairs_a_crash_at_any_step(place, repair, after):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_whole_release_or_nothing_remains_after_a_step_fails_once(place, after):
+def test_a_whole_release_or_nothing_remains_after_a_step_fails_once(place, after, num_files):
     """For example, the disk is full: unlike a killed writer, this writer cleans up."""
     num_left = num_stopped = 0
     for fail_at in itertools.count(1):
@@ -110,7 +133,7 @@ def test_a_whole_release_or_nothing_remains_after_a_step_fails_once(place, after
                 num_left += bool(place.names())
                 assert commit_release(OTHERS, place.url())
         finish_writing(place.url())
-        assert len(place.names()) == 3
+        assert len(place.names()) == num_files
         found = read_release(place.url())
         assert same_release(found, OURS) or same_release(found, OTHERS)
         if not has_failed:

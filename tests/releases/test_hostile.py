@@ -13,7 +13,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.files.avro import file_name, write_blocks
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import files as avro
+from beam_dp.releases.synthetic_database import records, records_avro as avro
 from beam_dp.releases.synthetic_database.describe import describe_synthetic_database as describe
 from beam_dp.releases.synthetic_database.files import SCHEMAS
 
@@ -83,7 +83,7 @@ def test_reads_domain_whose_size_python_cannot_print(tmp_path):
         card["domain"] = dict.fromkeys(names, 2**62)
         card |= {"workload": {"marginals": [["a0"]], "weights": [1]}, "errors": []}
     for name, schema in (
-        (avro.records_file(DRAW), avro.records_schema(domain_from_json(card["domain"]))),
+        (records.records_file(DRAW), avro.records_schema(domain_from_json(card["domain"]))),
         (file_name(DRAW, "hypothesis"), SCHEMAS["hypothesis"]),
     ):
         purpose = name.partition("-")[0]
@@ -123,7 +123,7 @@ def test_impossible_combinations_take_little_work_and_memory(hostile):
 def test_rejects_sparse_file_of_eight_tebibytes(tmp_path):
     """A sparse file takes no disk space."""
     write_release(release_of(), tmp_path)
-    name = avro.records_file(DRAW)
+    name = records.records_file(DRAW)
     try:
         with open(tmp_path / name, "r+b") as file:
             file.truncate(2**43)

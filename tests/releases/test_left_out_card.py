@@ -8,13 +8,13 @@ from damaged_files import edited_card, refusal_line
 from noise_sources import NoNoise
 from release_examples import DOMAIN, release_of
 from test_describe import text_of
+from written_draws import draw_of
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.kinds import (
-    draw_of,
     read_release,
     release_from_bytes,
     release_to_bytes,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from interruptions import orders, stepping
 from places import Place
-from release_examples import GUARANTEE
+from release_examples import GUARANTEE, release_of, same_release
+from written_draws import commit_in_parts
 
 from beam_dp.errors import InputError
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.synthetic_database import shards
 
 # A release with one file, as there are many orders; crashes and races are tested with two.
 OURS, OTHERS = (
@@ -62,3 +64,28 @@ def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch):
         holds(place, OURS if ours else OTHERS)
         winners.add(ours)
     assert winners == {True, False}
+
+
+@pytest.mark.slow
+def test_files_written_in_parts_and_cleanup_leave_a_whole_release_or_nothing(place, monkeypatch):
+    """A card is published only with all its files in the draft that the cleanup may withdraw."""
+    monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+    release = release_of()
+    assert release.num_shards == 2
+    stepping(monkeypatch, place.owner, place.steps)
+    outcomes = set()
+    for written, cleaned in orders(
+        lambda: commit_in_parts(release, place.url()),
+        lambda: finish_writing(place.url()),
+        place.new,
+        num_stops=2,
+    ):
+        assert cleaned in (True, False)
+        if finish_writing(place.url()):
+            assert same_release(read_release(place.url()), release)
+            assert len(place.names()) == 4
+        else:
+            assert place.names() == []
+            assert isinstance(written, InputError) and "can be written" in str(written)
+        outcomes.add((written is True, cleaned))
+    assert outcomes == {(True, True), (True, False), (False, False)}

@@ -9,8 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
-from noise_sources import Seeded
-from release_examples import DRAW, release_of, same_release
+from release_examples import DRAW, records_bytes, release_of, same_release
 from test_arrow import DOMAIN as TYPES
 
 from beam_dp.domain.attributes import CategoricalAttribute
@@ -18,19 +17,20 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records as records_module, records_columns
-from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
+from beam_dp.releases.synthetic_database import records_columns, shards as shards_module
+from beam_dp.releases.synthetic_database.records_columns import read_columns
 from beam_dp.storage.store import DamagedFileError
 
 FORMATS = ("parquet", "csv")
 
 
 def made(domain, records_format, is_drawn, **fields):
-    release = release_of(domain, potentials=[], records_format=records_format, **fields)
-    return with_bin_values(release, Seeded(1)) if is_drawn else release
+    within_bins = "uniform" if is_drawn else "midpoint"
+    return release_of(
+        domain, potentials=[], records_format=records_format, within_bins=within_bins, **fields
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -43,21 +43,19 @@ def test_records_round_trip_through_every_format(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records_columns, "_ROWS", 7)
         patch.setattr(records_columns, "_CSV_BYTES", 1)
-        patch.setattr(records_module, "_BLOCK_ROWS", 5)
+        patch.setattr(shards_module, "_BLOCK_ROWS", 5)
         release = made(domain, records_format, is_drawn, num_records=num_records, seed=seed)
-        data = columns_bytes(release)
-        assert columns_bytes(release) == data
+        data = records_bytes(release)
+        assert records_bytes(release) == data
         found = read_columns(data, domain, num_records, records_format, is_drawn=is_drawn)
     assert all(map(np.array_equal, found.codes, release.codes))
     assert np.array_equal(found.counts, release.counts)
-    for name, values in release.bin_values.items():
-        assert num_records == 0 or np.array_equal(found.bin_values[name], values)
 
 
 @pytest.mark.parametrize("records_format", FORMATS)
 def test_other_libraries_read_the_columns_and_values(records_format):
     release = made(TYPES, records_format, True, num_records=100)
-    file = io.BytesIO(columns_bytes(release))
+    file = io.BytesIO(records_bytes(release))
     if records_format == "parquet":
         table = pa.parquet.read_table(file)
         assert table.schema.metadata[b"beam_dp.draw_id"] == DRAW.encode()
@@ -101,7 +99,7 @@ def test_many_equal_records_take_little_space_in_parquet():
         domain, codes=domain.codes([1, 4]), counts=counts, num_records=500_000,
         records_format="parquet",
     )  # fmt: skip
-    data = columns_bytes(release)
+    data = records_bytes(release)
     assert len(data) < 80_000  # 1.3 bits a record; 0.97 is the least
     found = read_columns(data, domain, 500_000, "parquet")
     assert domain.cell_index(found.codes).tolist() == [1, 4] and found.counts.tolist() == counts

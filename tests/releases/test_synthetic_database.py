@@ -14,7 +14,7 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 from beam_dp.releases.release import library_versions
-from beam_dp.releases.synthetic_database import records as records_module
+from beam_dp.releases.synthetic_database import shards as shards_module
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
@@ -40,7 +40,7 @@ def test_rejects_workload_of_another_domain():
 
 
 def test_batches_of_any_size_give_the_same_records(monkeypatch):
-    monkeypatch.setattr(records_module, "_BLOCK_ROWS", 30)
+    monkeypatch.setattr(shards_module, "_BLOCK_ROWS", 30)
     release = release_of(num_records=200)
     places = np.concatenate([block.records for block in release.rows()])
     assert np.bincount(places).tolist() == release.counts.tolist()

@@ -9,20 +9,17 @@ import fastavro
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from noise_sources import Seeded
-from release_examples import DRAW, release_of
+from release_examples import DRAW, records_bytes, release_of
 
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import draw_database
-from beam_dp.mechanisms.draw_database import with_bin_values
 from beam_dp.releases.files.avro import encode, write_blocks
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.synthetic_database import files as avro, records as records_module
+from beam_dp.releases.synthetic_database import records_avro as avro, shards as shards_module
 from beam_dp.storage.store import DamagedFileError
 
 BINNED = (
@@ -37,7 +34,7 @@ BINNED = (
 
 
 def drawn(domain, seed=0, **fields):
-    return with_bin_values(release_of(domain, seed=seed, potentials=[], **fields), Seeded(seed))
+    return release_of(domain, seed=seed, potentials=[], within_bins="uniform", **fields)
 
 
 @given(st.sampled_from(BINNED), st.lists(st.floats(0, 1, exclude_max=True), min_size=1))
@@ -72,15 +69,12 @@ def test_bin_values_round_trip_through_files(attributes, num_records, seed):
     release = drawn(domain, seed, num_records=num_records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
-        patch.setattr(records_module, "_BLOCK_ROWS", 9)
-        data = avro.records_bytes(release)
+        patch.setattr(shards_module, "_BLOCK_ROWS", 9)
+        data = records_bytes(release)
         (columns,) = list(release.records()) or [{name: [] for name in domain.names}]
     found = avro.read_records(data, domain, num_records, is_drawn=True)
     assert all(map(np.array_equal, found.codes, release.codes))
     assert np.array_equal(found.counts, release.counts)
-    assert found.bin_values.keys() == release.bin_values.keys()
-    for name, values in release.bin_values.items():
-        assert np.array_equal(found.bin_values[name], values)
     rows = list(fastavro.reader(io.BytesIO(data)))
     for name, values in columns.items():
         assert [row[name] for row in rows] == values
@@ -90,7 +84,7 @@ def test_whole_number_attribute_is_written_as_integers():
     (attribute,) = domain = Domain((BINNED[1],))
     assert attribute.avro_type() == {"type": "long", "edges": [17.0, 25.0, 35.5, 91.0]}
     for release in (drawn(domain), release_of(domain, potentials=[])):
-        rows = fastavro.reader(io.BytesIO(avro.records_bytes(release)))
+        rows = fastavro.reader(io.BytesIO(records_bytes(release)))
         assert all(type(row["age"]) is int and 17 <= row["age"] <= 91 for row in rows)
     assert attribute.midpoints == (20, 30, 63)
     assert domain_from_json(domain.to_json()) == domain
@@ -109,7 +103,7 @@ def test_drawn_values_round_trip_and_old_releases_read_as_midpoints(tmp_path):
     again = read_release(tmp_path / "new")
     assert list(again.records()) == list(release.records())
     assert again.within_bins == "uniform"
-    assert avro.records_bytes(again) == avro.records_bytes(release)
+    assert records_bytes(again) == records_bytes(release)
 
     write_release(release_of(domain), tmp_path / "old")
     card = json.loads((tmp_path / "old" / "card.json").read_text())
@@ -151,26 +145,11 @@ def test_rejects_value_outside_all_bins(records, message):
 
     found = read([record(0.75, 3), record(0.25, 3)])  # values of one bin are in no order
     assert [column.tolist() for column in found.codes] == [[0], [0]]
-    assert found.counts.tolist() == [2] and found.bin_values["a"].tolist() == [0.75, 0.25]
+    assert found.counts.tolist() == [2]
     found = read([record(1.5, 3), record(0.25, 7)])
-    assert found.codes[0].tolist() == [0, 1] and found.bin_values["b"].tolist() == [7, 3]
+    assert found.codes[0].tolist() == [0, 1]
     with pytest.raises(DamagedFileError, match=message):
         read(records)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"a": np.full(50, 0.5)},
-        {"a": np.full(50, 0.5), "b": np.full(50, 1)},  # in the wrong bin of most records
-        {"a": np.full(49, 0.5), "b": np.full(49, 1)},
-        {"a": np.full(50, 0), "b": np.full(50, 1)},
-        {"a": np.full(50, 0.5), "c": np.full(50, 1)},
-    ],
-)
-def test_rejects_values_that_do_not_match_the_records(values):
-    with pytest.raises(InputError, match="bin_values"):
-        release_of(DOMAIN, bin_values=values)
 
 
 def test_values_are_uniform_in_bins_and_null_without_a_bin():
@@ -191,9 +170,3 @@ def test_values_are_uniform_in_bins_and_null_without_a_bin():
         assert {columns["x"][place] for place in np.flatnonzero(codes == code)} == {value}
         assert not values[codes == code].any()
     assert {type(value) for value in columns["visit"]} == {datetime.date, type(None)}
-
-
-def test_midpoints_are_released_above_the_limit_of_drawn_values(monkeypatch):
-    monkeypatch.setattr(draw_database, "MAX_BIN_VALUES", 99)
-    assert drawn(DOMAIN, num_records=49).within_bins == "uniform"
-    assert drawn(DOMAIN, num_records=50).within_bins == "midpoint"

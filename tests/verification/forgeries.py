@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from written_draws import draw_of
+
 from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import draw_of, release_from_bytes, verify_release
+from beam_dp.releases.kinds import release_from_bytes, verify_release
 from beam_dp.releases.release import Release
 from beam_dp.verification.verdict import Verification
 

@@ -172,7 +172,6 @@ def other_records(release: Any, cells: np.ndarray) -> Release:
         codes=release.domain.codes(where),
         counts=cells[where],
         num_records=int(cells.sum()),
-        bin_values={},
     )
     return release_from_bytes(release_to_bytes(changed))
 

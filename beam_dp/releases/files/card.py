@@ -86,11 +86,15 @@ class Payload:
     """The files that a card names; reading a file verifies its checksum.
 
     ``read``: a function that returns the bytes of a file, given the name and the stated size.
+    ``is_in_transit``: whether the release comes from another step of a pipeline.
     """
 
-    def __init__(self, card: Card, read: Callable[[str, int], bytes]) -> None:
+    def __init__(
+        self, card: Card, read: Callable[[str, int], bytes], is_in_transit: bool = False
+    ) -> None:
         self._files = card.files
         self._read = read
+        self.is_in_transit = is_in_transit
         self.place = CARD  # the file to name in an error
 
     def read(self, name: str, parse: Callable[[bytes], T]) -> T:
@@ -105,10 +109,9 @@ class Payload:
 
 
 def card_text(
-    kind: str, draw_id: str, fields: Mapping[str, Any], payload: Mapping[str, bytes]
+    kind: str, draw_id: str, fields: Mapping[str, Any], files: Mapping[str, PayloadFile]
 ) -> str:
-    """Returns the text of the ``card.json`` of a payload."""
-    files = {name: fingerprint(data) for name, data in payload.items()}
+    """Returns the text of the ``card.json`` of a release with these files."""
     card = {
         "schema_version": SCHEMA_VERSION,
         "kind": kind,

@@ -10,6 +10,10 @@ The directory belongs to the draw whose card is created first; creating a card i
    place from the draft that contains the payload. So a later attempt repairs a crash after step 2.
 4. Once the payload is complete, no other draw can win: all drafts are removed.
 
+The files of a large release are written by several workers, each into a draft of its own
+(``write_part``). The attempt that has all of one draw moves them into its own draft before step 2,
+so that no card is published whose payload another draft's owner may remove.
+
 A draft is private data: it may be a second draw of noise on the same records.
 
 ``probe_output`` tests the output directory before a release is paid for.
@@ -21,13 +25,13 @@ import errno
 import os
 import shlex
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 from beam_dp.errors import InputError
-from beam_dp.releases.files.card import CARD, Card, ReleaseError
+from beam_dp.releases.files.card import CARD, Card, ReleaseError, fingerprint
 from beam_dp.storage import store as storage
 
 # Replaces the draw id in the name of the draft of ``horizon.json``.
@@ -97,8 +101,40 @@ def check_free(directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), condition) from None
 
 
-def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
+def write_part(
+    draw_id: str, name: str, data: bytes, directory: str | os.PathLike[str]
+) -> storage.PayloadFile | None:
+    """Writes one file of a draw into a draft of its own; None if a release was committed before."""
+    store = storage.store_for(directory, "output")
+    try:
+        if committed_card(store, directory) is not None:
+            return None
+        draft = store.open_draft(draw_id)
+        try:
+            return _write(store, draft, name, data)
+        except BaseException:
+            store.remove_draft(draft)
+            raise
+    except OSError as error:
+        # The winner may have removed this draft while it was being written.
+        if committed_card(store, directory) is None:
+            condition = f"must be a directory that can be written: {error.strerror}"
+            raise InputError("output", os.fspath(directory), condition) from None
+        return None
+
+
+def commit_files(
+    draw_id: str,
+    files: Iterable[tuple[str, bytes]],
+    text_of: Callable[[Mapping[str, storage.PayloadFile]], str],
+    directory: str | os.PathLike[str],
+    written: Mapping[str, storage.PayloadFile] | None = None,
+) -> bool:
     """Writes a draw unless another draw was committed first; may be repeated at any time.
+
+    ``files``: names and contents of files, of which only one at a time needs to be in memory.
+    ``text_of``: returns the text of the card, given all files.
+    ``written``: further files, which ``write_part`` has written.
 
     Returns whether the release in the directory, which is complete on return, is this draw. If it
     is another draw, this draw's drafts are removed.
@@ -106,7 +142,7 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     store = storage.store_for(directory, "output")
     try:
         if committed_card(store, directory) is None:
-            _try_to_commit(draw, store)
+            _try_to_commit(draw_id, files, text_of, store, written or {})
     except OSError as error:
         # The winner may have removed this draft while it was being written.
         if committed_card(store, directory) is None:
@@ -116,7 +152,7 @@ def commit_draw(draw: Draw, directory: str | os.PathLike[str]) -> bool:
     if committed is None:
         raise InputError("output", os.fspath(directory), "must not be written by other programs")
     _complete(committed, store, directory)
-    return committed.draw_id == draw.card.draw_id
+    return committed.draw_id == draw_id
 
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
@@ -124,27 +160,56 @@ def holds_card(directory: str | os.PathLike[str]) -> bool:
     return read_card(storage.store_for(directory, "output")) is not None
 
 
-def complete_committed(directory: str | os.PathLike[str]) -> None:
-    """Completes the committed draw, if there is one."""
+def complete_committed(directory: str | os.PathLike[str]) -> str | None:
+    """Completes the committed draw, and returns its id; None if there is none."""
     store = storage.store_for(directory, "output")
     card = committed_card(store, directory)
-    if card is not None:
-        _complete(card, store, directory)
+    if card is None:
+        return None
+    _complete(card, store, directory)
+    return card.draw_id
 
 
-def _try_to_commit(draw: Draw, store: storage.Store) -> None:
+def _try_to_commit(
+    draw_id: str,
+    files: Iterable[tuple[str, bytes]],
+    text_of: Callable[[Mapping[str, storage.PayloadFile]], str],
+    store: storage.Store,
+    written: Mapping[str, storage.PayloadFile],
+) -> None:
     """Writes the draft and publishes the card; removes the draft unless it became the release."""
-    draft = store.open_draft(draw.card.draw_id)
+    draft, text = store.open_draft(draw_id), None
     try:
-        for name, data in draw.payload.items():
-            if store.write_draft(draft, name, data) != draw.card.files[name]:
-                raise OSError(errno.EIO, "the file does not contain what was written")
-        store.publish(draft, CARD, draw.text)
+        for name, promised in written.items():
+            _adopt(store, draft, name, promised)
+        new = {name: _write(store, draft, name, data) for name, data in files}
+        text = text_of({**written, **new}).encode()
+        store.publish(draft, CARD, text)
     finally:
         # Checks the card, not the result of publishing: publishing may report a failure although it
         # succeeded, and then only the draft contains the committed payload.
-        if read_card(store) != draw.text:
+        if text is None or read_card(store) != text:
             store.remove_draft(draft)
+
+
+def _write(store: storage.Store, draft: str, name: str, data: bytes) -> storage.PayloadFile:
+    """Writes a file of a draft, and checks that it contains what was written."""
+    promised = fingerprint(data)
+    if store.write_draft(draft, name, data) != promised:
+        raise OSError(errno.EIO, "the file does not contain what was written")
+    return promised
+
+
+def _adopt(store: storage.Store, draft: str, name: str, promised: storage.PayloadFile) -> None:
+    """Moves a file that ``write_part`` wrote from its draft into another draft."""
+    for other in store.drafts():
+        if other == draft or other.endswith(storage.WITHDRAWN):
+            continue
+        if store.fingerprint(name, other) == promised:
+            store.place(other, name, draft)
+            break
+    if store.fingerprint(name, draft) != promised:
+        raise OSError(errno.ENOENT, f"{name} was removed from its draft")
 
 
 def _complete(card: Card, store: storage.Store, directory: str | os.PathLike[str]) -> None:

@@ -98,7 +98,7 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
     drawn = "values are drawn uniformly; only the bin carries information"
-    return {"in bins": drawn if release.bin_values else "a value is the middle of its bin"}
+    return {"in bins": drawn if release.drawn else "a value is the middle of its bin"}
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:

@@ -1,41 +1,27 @@
-"""Files of synthetic databases: the card, the tables and records in Avro.
+"""Files of synthetic databases: the card, and the tables in Avro.
 
 Blocks of tables are not compressed, so the length of a file depends only on the table shapes.
-
-Records have the users' own columns and values, in the random order of the draw. Reading accepts
-records in any order. fastavro takes 3 microseconds for a record of 8 columns; encoding each
-distinct value once and joining or splitting the bytes of records is 10 times as fast.
 """
 
 from __future__ import annotations
 
-import datetime
-import io
-import json
 import math
-import re
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, is_number
-from beam_dp.domain.attributes import Attribute, Value
-from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.files import avro
-from beam_dp.releases.files.avro import read_blocks
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
@@ -46,19 +32,17 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     PairDistances,
 )
 from beam_dp.releases.synthetic_database.records import (
-    MAX_BIN_VALUES,
-    OUTSIDE,
     RECORDS_FORMATS,
     WITHIN_BINS,
     ReadRecords,
     Records,
-    avro_names,
-    num_bin_values,
-    number_levels,
+    code_type,
     records_file,
 )
+from beam_dp.releases.synthetic_database.records_avro import read_records, records_bytes
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 
 Table = tuple[Names, NDArray[np.float64]]
@@ -115,9 +99,6 @@ def read_tables(purpose: str, data: bytes, domain: Domain) -> list[Table]:
     return tables
 
 
-_CHUNK_RECORDS = 2**14
-_MOST_FORMS = 2**20  # the number of distinct records to keep as bytes, about 100 bytes per record
-_MAX_NUMBER_BYTES = 11  # including the index of a union's branch
 _INDEPENDENT = "independent"  # a field of the card, and the purpose of a file
 _TYPES = {
     "mechanism": str,
@@ -134,10 +115,8 @@ _TYPES = {
 
 
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
-    """Returns the files, by name."""
-    draw_id = release.draw_id
-    records = records_bytes if release.records_format == "avro" else columns_bytes
-    files = {records_file(draw_id, release.records_format): records(release)}
+    """Returns the files of tables, by name."""
+    draw_id, files = release.draw_id, {}
 
     def add(purpose: str, tables: Tables) -> None:
         files[avro.file_name(draw_id, purpose)] = table_bytes(purpose, draw_id, tables)
@@ -163,7 +142,12 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if _holds_independent(parsed):
         purposes.append(_INDEPENDENT)
     files = [avro.file_name(draw_id, purpose) for purpose in purposes]
-    card.check_files([records_file(draw_id, records_format), *files])
+    shards = [name for name in card.files if name.startswith("records-")]
+    is_in_transit = payload.is_in_transit and not shards
+    records_files = [
+        records_file(draw_id, records_format, place, len(shards)) for place in range(len(shards))
+    ]
+    card.check_files([*([_distinct_file(draw_id)] if is_in_transit else records_files), *files])
     card.check_types(_TYPES)
     record_tables = parsed["record_tables"]
     if not all(map(_are_texts, record_tables)):
@@ -202,29 +186,46 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         tables[purpose] = payload.read(name, parse)
     within_bins = parsed.get("within_bins", "midpoint")
     check_choice("within_bins", within_bins, WITHIN_BINS)
-    is_drawn = within_bins == "uniform"
-    if is_drawn and num_bin_values(domain, num_records) > MAX_BIN_VALUES:
-        raise InputError(
-            "within_bins", within_bins, "must be midpoint for so large a number of records"
-        )
-
-    def read_file(data: bytes) -> Records:
-        if records_format == "avro":
-            return read_records(data, domain, num_records, is_drawn=is_drawn)
-        return read_columns(data, domain, num_records, records_format, is_drawn=is_drawn)
-
-    records = payload.read(records_file(draw_id, records_format), read_file)
+    if is_in_transit:
+        records = payload.read(_distinct_file(draw_id), partial(_read_distinct, domain=domain))
+    else:
+        is_drawn = within_bins == "uniform"
+        records = _read_files(payload, records_files, domain, num_records, records_format, is_drawn)
     return SyntheticDatabase(
         draw_id=draw_id,
         domain=domain,
         num_records=num_records,
         num_records_is_public=number == "public",
-        **records._asdict(),
+        codes=records.codes,
+        counts=records.counts,
+        within_bins=within_bins,
         records_format=records_format,
         potentials=tables["hypothesis"],
         measurements=_measurements(parsed, domain, tables),
         **shared,
     )
+
+
+def _read_files(
+    payload: Payload,
+    names: Sequence[str],
+    domain: Domain,
+    num_records: int,
+    records_format: str,
+    is_drawn: bool,
+) -> Records:
+    """Returns the records of all files together."""
+    collected, left = ReadRecords(domain), num_records
+    for name in names:
+
+        def parse(data: bytes, most: int = left, is_part: bool = name != names[-1]) -> Records:
+            read = read_records if records_format == "avro" else read_columns
+            return read(data, domain, most, records_format, is_drawn=is_drawn, is_part=is_part)
+
+        found = payload.read(name, parse)
+        collected.add(*found)
+        left -= int(found.counts.sum())
+    return Records(*collected.fields())
 
 
 def _holds_independent(parsed: Mapping[str, Any]) -> bool:
@@ -285,205 +286,29 @@ def _error_values(values: Any) -> dict[str, float | None]:
     return values
 
 
-def records_schema(domain: Domain) -> dict[str, Any]:
-    """Returns the Avro schema of released records.
-
-    A column whose name is not valid in Avro keeps the name as ``doc`` and as ``original_name``. A
-    binned column has ``edges`` next to its type.
-    """
-    fields = []
-    for attribute, name in zip(domain, avro_names(domain.names), strict=True):
-        entry = {"name": name, "type": attribute.avro_type()}
-        if name != attribute.name:
-            entry |= {"doc": attribute.name, "original_name": attribute.name}
-        fields.append(entry)
-    return {"type": "record", "name": "SyntheticRecord", "fields": fields}
+def shard_bytes(shard: RecordShard) -> bytes:
+    """Returns a file of records, in the format of the shard."""
+    return records_bytes(shard) if shard.records_format == "avro" else columns_bytes(shard)
 
 
-def records_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the Avro file of records; takes 0.3 us per record and 1 us per value within bins."""
-    return avro.write_blocks(
-        records_schema(release.domain),
-        release.draw_id,
-        "records",
-        avro.in_blocks(_record_forms(release)),
-        deflate=True,
-        metadata={
-            "beam_dp.mechanism": release.mechanism,
-            "beam_dp.guarantee": json.dumps(release.guarantee.to_json(), ensure_ascii=False),
-        },
-    )
+def distinct_records(release: SyntheticDatabase) -> dict[str, bytes]:
+    """Returns the distinct records as a file that only the steps of a pipeline exchange."""
+    arrays = (*release.codes, release.counts)
+    return {_distinct_file(release.draw_id): b"".join(each.tobytes() for each in arrays)}
 
 
-def read_records(
-    data: bytes, domain: Domain, num_records: int, *, is_drawn: bool = False
-) -> Records:
-    """Returns the records in an Avro file; takes 0.3 us per record and 2 us per distinct record."""
-    columns = [_Column(attribute, is_drawn) for attribute in domain]
-    whole = re.compile(b"".join(column.pattern for column in columns), re.DOTALL)
-    max_bytes = avro.BLOCK_BYTES + sum(column.max_bytes for column in columns)
-    has_values = any(column.is_drawn for column in columns)
-    records, forms, total = ReadRecords(domain), Counter[bytes](), 0
-    # The empty block creates the columns of values even if a file has no records.
-    for number, block in chain([(0, b"")], read_blocks(data, records_schema(domain), max_bytes)):
-        total += number
-        if total > num_records:
-            raise DamagedFileError("has more records than its card says")
-        found = whole.findall(block)
-        if len(found) != number or sum(map(len, found)) != len(block):
-            raise DamagedFileError("has records that do not match its schema or domain")
-        if has_values:
-            records.add_rows(*_decoded(columns, found))
-            continue
-        forms.update(found)
-        if len(forms) > _MOST_FORMS:
-            _add_counted(records, columns, forms)
-    if total != num_records:
-        raise DamagedFileError("has fewer records than its card says")
-    _add_counted(records, columns, forms)
-    return Records(*records.fields())
+def _distinct_file(draw_id: str) -> str:
+    return f"distinct-{draw_id}"
 
 
-class _Column:
-    """The Avro bytes for the values of one attribute.
-
-    The bytes of all values are listed, except for integers and for values that were drawn within
-    bins, because there may be very many of these.
-    """
-
-    def __init__(self, attribute: Attribute, is_drawn: bool) -> None:
-        self.name = attribute.name
-        self.is_drawn = is_drawn and isinstance(attribute, BinnedAttribute)
-        self._attribute = attribute
-        kind = _stored(attribute.avro_type())
-        self._num_numbers, self._number, self._prefix = 0, "long", b""
-        if self.is_drawn or isinstance(attribute, IntegerAttribute):
-            self._num_numbers = attribute.num_levels
-            self._minimum = getattr(attribute, "minimum", 0)
-            if isinstance(attribute, BinnedAttribute) and attribute.whole_ends is None:
-                self._number = "double"
-            # The bytes that precede a value of a union.
-            zero = avro.encode(self._number, 0)
-            self._prefix = avro.encode(kind, 0).removesuffix(zero)
-        listed = range(self._num_numbers, attribute.size)
-        values = [self._plain(value) for value in attribute.decode(listed)]
-        self._forms = [avro.encode(kind, value) for value in values]
-        self._code_of_form = dict(zip(self._forms, listed, strict=True))
-        self.max_bytes = max([_MAX_NUMBER_BYTES, *map(len, self._forms)])
-        texts = {len(value.encode()) for value in values if isinstance(value, str)}
-        self.pattern = _pattern(kind, texts)
-
-    def _plain(self, value: Value) -> Value:
-        """Returns a date as days since 1970, a time as microseconds, and other values unchanged."""
-        if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
-            return self._attribute.units(value) // self._attribute.released_units
-        return value
-
-    def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[bytes]:
-        """Returns the bytes for each code, or for the value that was drawn within the bin."""
-        if not self._num_numbers:
-            return [self._forms[code] for code in codes.tolist()]
-        if self._number == "double":
-            assert drawn is not None
-            data = drawn.astype("<f8").tobytes()
-            numbers = [self._prefix + data[at : at + 8] for at in range(0, len(data), 8)]
-        else:
-            integers = codes.astype(np.int64) + self._minimum if drawn is None else drawn
-            listed = integers.tolist()
-            form_of = {number: self._prefix + avro.encode("long", number) for number in set(listed)}
-            numbers = [form_of[number] for number in listed]
-        return [
-            number if code < self._num_numbers else self._forms[code - self._num_numbers]
-            for code, number in zip(codes.tolist(), numbers, strict=True)
-        ]
-
-    def decode(self, forms: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Returns the codes of encoded values and, for drawn values, the numbers (else None)."""
-        code_of_form, number_of_form = self._code_of_form, dict.fromkeys(self._code_of_form, 0)
-        is_real = self._number == "double"
-        if unlisted := list(set(forms) - code_of_form.keys()):
-            if not self._num_numbers or not all(each.startswith(self._prefix) for each in unlisted):
-                raise DamagedFileError(OUTSIDE)
-            bare = b"".join([each[len(self._prefix) :] for each in unlisted])
-            longs = io.BytesIO(bare)
-            read = np.frombuffer(bare) if is_real else avro.decode_longs(longs, len(unlisted))
-            codes = number_levels(self._attribute, read).tolist()
-            code_of_form = code_of_form | dict(zip(unlisted, codes, strict=True))
-            number_of_form |= dict(zip(unlisted, read.tolist(), strict=True))
-        codes = np.fromiter(map(code_of_form.__getitem__, forms), np.int64, len(forms))
-        if not self.is_drawn:
-            return codes, None
-        kind = np.float64 if is_real else np.int64
-        return codes, np.fromiter(map(number_of_form.__getitem__, forms), kind, len(forms))
-
-
-def _stored(schema: Any) -> Any:
-    """Returns the primitive types of a schema, with dates and times as integers."""
-    if isinstance(schema, list):
-        return [*map(_stored, schema)]
-    return schema["type"] if isinstance(schema, dict) else schema
-
-
-def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
-    """Returns a regular expression for encoded values; strings have these lengths in bytes."""
-    if isinstance(schema, list):
-        members = enumerate(_pattern(member, lengths) for member in schema)
-        return b"(?:%b)" % b"|".join(
-            re.escape(avro.encode("long", n)) + each for n, each in members
-        )
-    if schema == "string":
-        texts = [re.escape(avro.encode("long", each)) + b".{%d}" % each for each in sorted(lengths)]
-        return b"(?:%b)" % b"|".join(texts)
-    long = b"[\\x80-\\xff]{0,9}[\\x00-\\x7f]"
-    return {"null": b"", "boolean": b".", "double": b".{8}"}.get(schema, long)
-
-
-def _decoded(
-    columns: Sequence[_Column], forms: Sequence[bytes]
-) -> tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]:
-    """Returns the codes of records by column, and the drawn values by attribute."""
-    parts = re.compile(b"".join(b"(%b)" % each.pattern for each in columns), re.DOTALL)
-    codes: list[list[NDArray[np.int64]]] = [[] for _ in columns]
-    values: dict[str, list[NDArray[Any]]] = {each.name: [] for each in columns if each.is_drawn}
-    for start in range(0, max(len(forms), 1), _CHUNK_RECORDS):
-        # ``split`` gives a flat list with an empty item per record, which is faster than tuples.
-        found = parts.split(b"".join(forms[start : start + _CHUNK_RECORDS]))
-        for place, column in enumerate(columns):
-            levels, numbers = column.decode(found[1 + place :: 1 + len(columns)])
-            codes[place].append(levels)
-            if numbers is not None:
-                values[column.name].append(numbers)
-    joined = {name: np.concatenate(each) for name, each in values.items()}
-    return [np.concatenate(each) for each in codes], joined
-
-
-def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counter[bytes]) -> None:
-    """Moves the counted records from ``forms`` to ``records``."""
-    records.add(_decoded(columns, list(forms))[0], np.array(list(forms.values()), np.int64))
-    forms.clear()
-
-
-def _record_forms(release: SyntheticDatabase) -> Iterator[list[bytes]]:
-    """Yields the encoded records in the order of the release, in parts."""
-    columns = [_Column(attribute, bool(release.bin_values)) for attribute in release.domain]
-
-    def forms(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> list[bytes]:
-        encoded = [
-            column.encode(codes[records], values.get(column.name))
-            for column, codes in zip(columns, release.codes, strict=True)
-        ]
-        return [b"".join(parts) for parts in zip(*encoded, strict=True)]
-
-    is_few = not release.bin_values and len(release.counts) <= _MOST_FORMS
-    every = forms(np.arange(len(release.counts)), {}) if is_few else []
-    for block in release.rows():
-        if is_few:
-            yield [every[record] for record in block.records.tolist()]
-        elif not block.values:
-            distinct = forms(block.distinct, {})
-            yield [distinct[place] for place in block.which.tolist()]
-        else:
-            for start in range(0, len(block.which), _CHUNK_RECORDS):
-                part = slice(start, start + _CHUNK_RECORDS)
-                values = {name: drawn[part] for name, drawn in block.values.items()}
-                yield forms(block.records[part], values)
+def _read_distinct(data: bytes, domain: Domain) -> Records:
+    types = [*map(code_type, domain.shape), np.dtype(np.int64)]
+    num_distinct, rest = divmod(len(data), sum(each.itemsize for each in types))
+    if rest:
+        raise DamagedFileError("is cut short")
+    ends = np.cumsum([0, *(num_distinct * each.itemsize for each in types)]).tolist()
+    arrays = [
+        np.frombuffer(data[a:b], each)
+        for a, b, each in zip(ends[:-1], ends[1:], types, strict=True)
+    ]
+    return Records(tuple(arrays[:-1]), arrays[-1])

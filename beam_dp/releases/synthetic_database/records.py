@@ -1,24 +1,10 @@
-"""Released records as columns of codes, with the row order, file names and marginals.
-
-A release stores its distinct records by code, with a count of equal rows. Rows in the order of
-codes would mislead anyone who only takes the first rows, so rows are shuffled. The random bits are
-expanded from the draw's id, which is 128 bits of the operating system's entropy, independent of all
-records, and public on the card. So the order reveals nothing beyond the codes and counts, and
-writing or reading a draw again gives the same order.
-
-A fair coin sends each row to one of two halves, repeatedly, until a part is small; each part is
-then shuffled alone (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part
-is in memory at a time. The coins of equal rows are tossed together: a count of n rows is split by a
-binomial number, the number of ones among n random bits.
-"""
+"""Released records as columns of codes, with their file names and marginals."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,9 +25,6 @@ Table = NDArray[np.float64]
 
 # The released value of a bin: a uniform draw from the bin, or the middle of the bin.
 WITHIN_BINS = ("uniform", "midpoint")
-# With more values than this, the middle of each bin is released, because a drawn value takes 8
-# bytes in memory and in the file, while equal records take almost no space.
-MAX_BIN_VALUES = 2**25
 # Parts of a file are joined once they have this many distinct records together.
 _MOST_WAITING = 2**20
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -104,51 +87,33 @@ def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
 
 
 class ReadRecords:
-    """Collects records, in parts and in any order, into the fields of a release.
-
-    Rows without drawn values are counted part by part; rows with drawn values are all kept.
-    """
+    """Counts records, in parts and in any order, into the fields of a release."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
         self._codes = [[np.zeros(0, code_type(size))] for size in domain.shape]
         self._counts = [np.zeros(0, np.int64)]
-        self._values: dict[str, list[NDArray[Any]]] = {}
         self._num_waiting = 0
         self._num_distinct = 0
 
     def add(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None) -> None:
-        """Adds records without drawn values, ``counts`` times each or, by default, once."""
+        """Adds records, ``counts`` times each or, by default, once."""
         self._append(*distinct_records(self._domain, codes, counts))
         self._num_waiting += len(self._counts[-1])
         if self._num_waiting > _MOST_WAITING + self._num_distinct:
-            distinct, numbers = self._counted()
+            distinct, numbers = self.fields()
             self._codes, self._counts = [[each] for each in distinct], [numbers]
             self._num_waiting, self._num_distinct = 0, len(numbers)
 
-    def add_rows(self, codes: Sequence[NDArray[Any]], values: Mapping[str, NDArray[Any]]) -> None:
-        """Adds rows with values that were drawn within the rows' bins."""
-        self._append(codes, np.ones(len(codes[0]), np.int64))
-        for name, drawn in values.items():
-            self._values.setdefault(name, []).append(drawn)
-
-    def fields(self) -> tuple[Codes, NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Returns ``codes``, ``counts`` and ``bin_values`` of a ``SyntheticDatabase``."""
-        values = {}
-        if self._values:
-            columns = [np.concatenate(each) for each in self._codes]
-            order = lexicographic_order(list(self._domain.words(columns)))
-            values = {name: np.concatenate(each)[order] for name, each in self._values.items()}
-        return *self._counted(), values
+    def fields(self) -> tuple[Codes, NDArray[np.int64]]:
+        """Returns ``codes`` and ``counts`` of a ``SyntheticDatabase``."""
+        columns = [np.concatenate(each) for each in self._codes]
+        return distinct_records(self._domain, columns, np.concatenate(self._counts))
 
     def _append(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]) -> None:
         for collected, column in zip(self._codes, codes, strict=True):
             collected.append(column.astype(collected[0].dtype))
         self._counts.append(counts)
-
-    def _counted(self) -> tuple[Codes, NDArray[np.int64]]:
-        columns = [np.concatenate(each) for each in self._codes]
-        return distinct_records(self._domain, columns, np.concatenate(self._counts))
 
 
 RECORDS_FORMATS = ("avro", "parquet", "csv")
@@ -165,34 +130,6 @@ def check_records_format(domain: Domain, records_format: str) -> None:
     if records_format == "csv" and any("\n" in text or "\r" in text for text in texts):
         condition = "must be avro or parquet: a name or a value of the domain has a line break"
         raise InputError("records_format", records_format, condition)
-
-
-def num_bin_values(domain: Domain, num_records: int) -> int:
-    """Returns the number of values to draw within bins: one per record and binned attribute."""
-    return num_records * sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
-
-
-def checked_values(
-    domain: Domain, codes: Codes, counts: NDArray[np.int64], values: Mapping[str, Any]
-) -> dict[str, NDArray[Any]]:
-    """Returns values within bins in the types of ``BinnedAttribute.values_within``."""
-    binned = [each for each in domain if isinstance(each, BinnedAttribute)]
-    if set(values) != ({each.name for each in binned} if values else set()):
-        raise InputError("bin_values", sorted(values), "must be of all attributes with bins")
-    checked = {}
-    for attribute in binned if values else ():
-        kind = np.float64 if attribute.whole_ends is None else np.int64
-        given = np.asarray(values[attribute.name])
-        of_records = np.repeat(codes[domain.axes((attribute.name,))[0]], counts)
-        if given.shape != of_records.shape or given.dtype != kind:
-            condition = f"must be a vector of {len(of_records)} values, {kind.__name__}"
-            raise InputError("bin_values", attribute.name, condition)
-        is_in_bin = of_records < attribute.num_levels
-        is_right = np.where(is_in_bin, attribute.bins_of(given) == of_records, given == 0)
-        if not is_right.all():
-            raise InputError("bin_values", attribute.name, "must each lie in the bin of its record")
-        checked[attribute.name] = given
-    return checked
 
 
 def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
@@ -228,93 +165,11 @@ def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
     return not tied.any()
 
 
-# A different number would change the row order of existing draws.
-_BLOCK_ROWS = 2**18
-_ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
-
-
-class RowBlock(NamedTuple):
-    """Consecutive rows: the place of each row's record in ``distinct``, and the drawn values."""
-
-    distinct: NDArray[np.int64]
-    which: NDArray[np.int64]
-    values: dict[str, NDArray[Any]]
-
-    @property
-    def records(self) -> NDArray[np.int64]:
-        """The place of each row's record in the release's ``codes``."""
-        return self.distinct[self.which]
-
-
-def row_blocks(
-    counts: NDArray[np.int64], draw_id: str, bin_values: Mapping[str, NDArray[Any]]
-) -> Iterator[RowBlock]:
-    """Yields the rows of a release in order, at most 2^18 rows at once."""
-    following = np.cumsum(counts) - counts if bin_values else None
-    for distinct, which in _shuffled(counts, draw_id):
-        values = {}
-        if following is not None:
-            places = _places(distinct, which, following)
-            values = {name: drawn[places] for name, drawn in bin_values.items()}
-        yield RowBlock(distinct, which, values)
-
-
-def _shuffled(
-    counts: NDArray[np.int64], draw_id: str
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yields ``distinct`` and ``which`` of each block."""
-    parts = [(1, np.arange(len(counts)), counts)]
-    while parts:
-        number, distinct, counts = parts.pop()
-        bits = partial(_words, f"order of rows {draw_id} {number}")
-        num_rows = int(counts.sum())
-        if num_rows <= _BLOCK_ROWS:
-            which = np.repeat(np.arange(len(counts)), counts)
-            # A block has equal words with probability 2^-30, so no slower, stable sort is needed.
-            yield distinct, which[np.argsort(bits(num_rows, "<u8"))]
-            continue
-        heads = _num_heads(counts, bits)
-        for child, held in ((2 * number + 1, counts - heads), (2 * number, heads)):
-            parts.append((child, distinct[held > 0], held[held > 0]))
-
-
-def _places(
-    distinct: NDArray[np.int64], which: NDArray[np.int64], following: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Returns the place of each row among the values, and advances ``following``."""
-    order = np.argsort(which, kind="stable")
-    held = np.bincount(which, minlength=len(distinct))
-    starts = following[distinct] - np.cumsum(held) + held
-    places = np.empty(len(order), np.int64)
-    places[order] = np.repeat(starts, held) + np.arange(len(order))
-    following[distinct] += held
-    return places
-
-
-def _num_heads(
-    counts: NDArray[np.int64], bits: Callable[[int, str], NDArray[Any]]
-) -> NDArray[np.int64]:
-    """Returns the number of heads after tossing each given number of fair coins."""
-    full, rest = np.divmod(counts, 16)
-    words = bits(len(counts) + int(full.sum()), "<u2")
-    last, words = words[: len(counts)], _ONES[words[len(counts) :]]
-    heads: NDArray[np.int64] = _ONES[last & ((1 << rest) - 1)].astype(np.int64)
-    held = full > 0
-    if held.any():
-        starts = (np.cumsum(full) - full)[held]
-        heads[held] += np.add.reduceat(words, starts, dtype=np.int64)
-    return heads
-
-
-def _words(name: str, number: int, kind: str) -> NDArray[Any]:
-    """Returns ``number`` words of pseudorandom bits, expanded from a name."""
-    size = np.dtype(kind).itemsize
-    return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)
-
-
-def records_file(draw_id: str, records_format: str = "avro") -> str:
-    """Returns the name of the file of records."""
-    return f"records-{draw_id}-00000-of-00001.{records_format}"
+def records_file(
+    draw_id: str, records_format: str = "avro", number: int = 0, num_shards: int = 1
+) -> str:
+    """Returns the name of a file of records."""
+    return f"records-{draw_id}-{number:05d}-of-{num_shards:05d}.{records_format}"
 
 
 def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -345,7 +200,6 @@ class Records(NamedTuple):
 
     codes: Codes
     counts: NDArray[np.int64]
-    bin_values: dict[str, NDArray[Any]]
 
 
 def number_levels(attribute: Attribute, numbers: NDArray[Any]) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
-from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema
+from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema, arrow_table
 from beam_dp.releases.synthetic_database.records import OUTSIDE, ReadRecords, Records, number_levels
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 
 if TYPE_CHECKING:
@@ -35,20 +34,16 @@ _CSV_BYTES = 2**22
 _NUMBER_BYTES = 64  # an upper bound for a number, a date or a time
 
 
-def columns_bytes(release: SyntheticDatabase) -> bytes:
-    """Returns the file of records; a release has the same bytes with the same pyarrow version."""
+def columns_bytes(shard: RecordShard) -> bytes:
+    """Returns a file of records; a shard has the same bytes with the same pyarrow version."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
-    about = {
-        "beam_dp.draw_id": release.draw_id,
-        "beam_dp.mechanism": release.mechanism,
-        "beam_dp.guarantee": json.dumps(release.guarantee.to_json(), ensure_ascii=False),
-    }
+    about = {"beam_dp.draw_id": shard.draw_id, **shard.statements}
     file = io.BytesIO()
-    schema = arrow_schema(release.domain)
-    if release.records_format == "csv":
+    schema = arrow_schema(shard.domain)
+    if shard.records_format == "csv":
         writer = pa.csv.CSVWriter(file, schema)
     else:
         # Parquet's dictionary encoding already stores equal values of a column only once.
@@ -57,34 +52,32 @@ def columns_bytes(release: SyntheticDatabase) -> bytes:
         )
         writer.add_key_value_metadata(about)
     with writer:
-        for table in release.arrow_tables():
-            writer.write_table(table)
+        for block in shard.rows():
+            codes = [column[block.records] for column in shard.codes]
+            writer.write_table(arrow_table(shard.domain, codes, block.values))
     return file.getvalue()
 
 
 def read_columns(
-    data: bytes, domain: Domain, num_records: int, records_format: str, *, is_drawn: bool = False
+    data: bytes,
+    domain: Domain,
+    num_records: int,
+    records_format: str,
+    *,
+    is_drawn: bool = False,
+    is_part: bool = False,
 ) -> Records:
-    """Returns the records in a file."""
+    """Returns the records in a file; for the arguments see ``read_records``."""
     check_arrow()
     records, total = ReadRecords(domain), 0
-    drawn = {each.name for each in domain if is_drawn and isinstance(each, BinnedAttribute)}
     batches = _parquet if records_format == "parquet" else _csv
     for batch in batches(data, domain):
         total += batch.num_rows
         if total > num_records:
             raise DamagedFileError("has more records than its card says")
-        codes, values = [], {}
-        for attribute, column in zip(domain, batch.columns, strict=True):
-            levels, numbers = _levels(attribute, column, attribute.name in drawn)
-            codes.append(levels)
-            if attribute.name in drawn:
-                values[attribute.name] = numbers
-        if drawn:
-            records.add_rows(codes, values)
-        else:
-            records.add(codes)
-    if total != num_records:
+        pairs = zip(domain, batch.columns, strict=True)
+        records.add([_levels(attribute, column, is_drawn) for attribute, column in pairs])
+    if total != num_records and not is_part:
         raise DamagedFileError("has fewer records than its card says")
     return Records(*records.fields())
 
@@ -154,13 +147,11 @@ def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
         raise DamagedFileError("has a schema that does not fit its card")
 
 
-def _levels(
-    attribute: Attribute, column: pa.Array, is_drawn: bool
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Returns the code of each value of a column, and the drawn values or 0."""
+def _levels(attribute: Attribute, column: pa.Array, is_drawn: bool) -> NDArray[np.int64]:
+    """Returns the code of each value of a column."""
     import pyarrow as pa
 
-    indices = None
+    is_drawn, indices = is_drawn and isinstance(attribute, BinnedAttribute), None
     if pa.types.is_dictionary(column.type):
         if column.indices.null_count and not attribute.nullable:
             raise DamagedFileError(OUTSIDE)
@@ -172,7 +163,7 @@ def _levels(
         codes, numbers = _codes(attribute, column, is_drawn)
     if not arrow_column(attribute, codes, numbers if is_drawn else None).equals(column):
         raise DamagedFileError(OUTSIDE)
-    return (codes, numbers) if indices is None else (codes[indices], numbers[indices])
+    return codes if indices is None else codes[indices]
 
 
 def _codes(

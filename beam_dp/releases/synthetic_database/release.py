@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.checks import check_choice
 from beam_dp.domain.attributes import Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain
@@ -30,11 +32,17 @@ from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurement
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
 from beam_dp.releases.synthetic_database.records import (
+    WITHIN_BINS,
     FittedTables,
-    RowBlock,
     check_records_format,
     checked_codes,
-    checked_values,
+)
+from beam_dp.releases.synthetic_database.shards import (
+    RecordShard,
+    RowBlock,
+    drawn_columns,
+    num_shards,
+    parts_of,
     row_blocks,
 )
 
@@ -68,10 +76,8 @@ class SyntheticDatabase(Release):
             (m,) per attribute, in the smallest unsigned type for the attribute's codes.
         counts: the number of rows equal to each distinct record, shape (m,), int64, >= 1; the sum
             is ``num_records``.
-        bin_values: for each attribute with bins the released values, shape (num_records,), in the
-            order of ``codes`` and, for equal records, in the order of ``rows``: int64 for whole
-            numbers and times, else float64; 0 if the record is outside the bins. Empty if the
-            release states the middle of each bin instead.
+        within_bins: the released value of a bin: ``"uniform"`` for values that are drawn within the
+            bin (see ``rows``), ``"midpoint"`` for its middle.
         potentials: pairs (names, table): attribute names in domain order, and a table of finite
             logarithms, float64, one axis per attribute. The hypothesis, which is the fitted
             distribution, gives a possible cell the weight exp(sum of the tables' values).
@@ -103,7 +109,7 @@ class SyntheticDatabase(Release):
     codes: Sequence[NDArray[Any]]
     counts: NDArray[np.int64]
     potentials: Sequence[tuple[Names, NDArray[np.float64]]]
-    bin_values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    within_bins: str = "midpoint"
     record_tables: Sequence[Names] = ()
     num_represented: int | None = None
     queries: Sequence[LinearQuery] = ()
@@ -125,6 +131,7 @@ class SyntheticDatabase(Release):
         self._check_domain(self.workload)
         object.__setattr__(self, "num_records", int(self.num_records))
         check_records_format(self.domain, self.records_format)
+        check_choice("within_bins", self.within_bins, WITHIN_BINS)
         self._check_records()
         object.__setattr__(self, "potentials", tuple(map(self._potential, self.potentials)))
         record_tables = tuple(self._ordered(tuple(names)) for names in self.record_tables)
@@ -162,7 +169,7 @@ class SyntheticDatabase(Release):
         if self.queries:
             small["queries"] = [query.to_json() for query in self.queries]
             small["query_error"] = dict(self.query_error)
-        if self.bin_values:
+        if self.drawn:
             small["within_bins"] = self.within_bins
         if self.records_format != "avro":
             small["records_format"] = self.records_format
@@ -282,10 +289,11 @@ class SyntheticDatabase(Release):
         (marginal,) = self.answer(Workload(self.domain, (self.domain.names,)))
         return query.mean(marginal.values.ravel() / self.represented) * self.represented
 
-    @property
-    def within_bins(self) -> str:
-        """``"uniform"`` if values were drawn within bins, else ``"midpoint"``."""
-        return "uniform" if self.bin_values else "midpoint"
+    @cached_property
+    def drawn(self) -> dict[str, tuple[BinnedAttribute, NDArray[Any]]]:
+        """The attributes with values drawn within bins, and their codes, by name."""
+        is_drawn = self.within_bins == "uniform"
+        return drawn_columns(self.domain, tuple(self.codes)) if is_drawn else {}
 
     @property
     def represented(self) -> int:
@@ -323,9 +331,34 @@ class SyntheticDatabase(Release):
     def rows(self) -> Iterator[RowBlock]:
         """Yields the released records in the order of the release, block by block, as codes.
 
-        The order is random, but fixed for a draw: see ``records.py``.
+        Order and values within bins are random, but fixed for a draw: see ``shards.py``.
         """
-        return row_blocks(self.counts, self.draw_id, self.bin_values)
+        (everything,) = parts_of(self.counts, self.draw_id, 1)
+        return row_blocks(everything, self.draw_id, self.drawn)
+
+    @property
+    def num_shards(self) -> int:
+        """The number of files of records."""
+        return num_shards(self.domain, self.num_records, bool(self.drawn))
+
+    def shards(self) -> Iterator[RecordShard]:
+        """Yields the rows of each file of records, in order."""
+        about = {
+            "beam_dp.mechanism": self.mechanism,
+            "beam_dp.guarantee": json.dumps(self.guarantee.to_json(), ensure_ascii=False),
+        }
+        for place, part in enumerate(parts_of(self.counts, self.draw_id, self.num_shards)):
+            yield RecordShard(
+                domain=self.domain,
+                draw_id=self.draw_id,
+                records_format=self.records_format,
+                is_drawn=bool(self.drawn),
+                statements=about,
+                number=place,
+                num_shards=self.num_shards,
+                codes=tuple(self.codes),
+                part=part,
+            )
 
     def records(self, batch_size: int = 65_536) -> Iterator[dict[str, list[Value]]]:
         """Yields the released records in the order of the release, as columns of values by name.
@@ -346,7 +379,7 @@ class SyntheticDatabase(Release):
 
     def _batch(self, rows: Sequence[NDArray[Any]]) -> dict[str, list[Value]]:
         """Returns columns of values, given the place of each row's record and the drawn values."""
-        drawn = dict(zip(self.bin_values, rows[1:], strict=True))
+        drawn = dict(zip(self.drawn, rows[1:], strict=True))
         batch = {}
         for attribute, column in zip(self.domain, self.codes, strict=True):
             codes = column[rows[0]]
@@ -405,8 +438,6 @@ class SyntheticDatabase(Release):
         if not (counts >= 1).all() or int(counts.sum()) != self.num_records:
             condition = f"must be >= 1 each and sum to num_records, {self.num_records}"
             raise InputError("counts", int(counts.sum()), condition)
-        values = checked_values(self.domain, tuple(self.codes), counts, self.bin_values)
-        object.__setattr__(self, "bin_values", values)
 
     def _potential(
         self, potential: tuple[Names, NDArray[np.float64]]

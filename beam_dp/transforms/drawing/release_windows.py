@@ -16,8 +16,8 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.releases.files.commit import Draw, commit_draw, complete_committed, holds_card
-from beam_dp.releases.kinds import release_to_bytes
+from beam_dp.releases.files.commit import complete_committed, holds_card
+from beam_dp.releases.kinds import commit_release, release_from_bytes, release_to_bytes
 from beam_dp.releases.windows import horizon_files
 from beam_dp.summaries.histogram import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
@@ -90,7 +90,7 @@ class ReleaseWindows(beam.PTransform):
     histogram is a function of the records and their arrivals. For the same files, it is the same in
     a stream, in batch and after a replay, if no file appeared late. The guarantee depends on this,
     so a job that continues a horizon compares the files that were read (``SeenFiles``). A window is
-    drawn by one step, and the first committed draw is its release (``commit_draw``): a draw that a
+    drawn by one step, and the first committed draw is its release (``commit_files``): a draw that a
     replay repeats is discarded unseen, and a committed window is not drawn again. Windows without
     records are released, too. The watermark of the source determines when a window is released, so
     the watermark must not depend on records.
@@ -293,7 +293,7 @@ class _Commit(beam.DoFn):
         number, release = drawn
         directory = self.place.of(number)
         if release:
-            commit_draw(Draw.from_bytes(release), directory)
+            commit_release(release_from_bytes(release), directory)
         else:
             complete_committed(directory)
         return iter([(self.place.level, number)])

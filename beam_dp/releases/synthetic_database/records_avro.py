@@ -1,0 +1,230 @@
+"""Records of a synthetic database as Avro, written and read block by block.
+
+Records have the users' own columns and values, in the random order of the draw. Reading accepts
+records in any order. fastavro takes 3 microseconds for a record of 8 columns; encoding each
+distinct value once and joining or splitting the bytes of records is 10 times as fast.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.attributes import Attribute, Value
+from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.releases.files import avro
+from beam_dp.releases.synthetic_database.records import (
+    OUTSIDE,
+    ReadRecords,
+    Records,
+    avro_names,
+    number_levels,
+)
+from beam_dp.releases.synthetic_database.shards import RecordShard
+from beam_dp.storage.store import DamagedFileError
+
+_CHUNK_RECORDS = 2**14
+_MOST_FORMS = 2**20  # the number of distinct records to keep as bytes, about 100 bytes per record
+_MAX_NUMBER_BYTES = 11  # including the index of a union's branch
+
+
+def records_schema(domain: Domain) -> dict[str, Any]:
+    """Returns the Avro schema of released records.
+
+    A column whose name is not valid in Avro keeps the name as ``doc`` and as ``original_name``. A
+    binned column has ``edges`` next to its type.
+    """
+    fields = []
+    for attribute, name in zip(domain, avro_names(domain.names), strict=True):
+        entry = {"name": name, "type": attribute.avro_type()}
+        if name != attribute.name:
+            entry |= {"doc": attribute.name, "original_name": attribute.name}
+        fields.append(entry)
+    return {"type": "record", "name": "SyntheticRecord", "fields": fields}
+
+
+def records_bytes(shard: RecordShard) -> bytes:
+    """Returns an Avro file of records; takes 0.3 us per record and 1 us per value within bins."""
+    return avro.write_blocks(
+        records_schema(shard.domain),
+        shard.draw_id,
+        "records",
+        avro.in_blocks(_record_forms(shard)),
+        deflate=True,
+        metadata=shard.statements,
+    )
+
+
+def read_records(
+    data: bytes,
+    domain: Domain,
+    num_records: int,
+    records_format: str = "avro",
+    *,
+    is_drawn: bool = False,
+    is_part: bool = False,
+) -> Records:
+    """Returns the records in an Avro file; takes 0.3 us per record and 2 us per distinct record.
+
+    ``num_records``: the number of records; if ``is_part``, the file may have fewer.
+    ``is_drawn``: whether values are drawn within their bins, and only the bins are returned.
+    """
+    columns = [_Column(attribute, is_drawn) for attribute in domain]
+    whole = re.compile(b"".join(column.pattern for column in columns), re.DOTALL)
+    max_bytes = avro.BLOCK_BYTES + sum(column.max_bytes for column in columns)
+    # Rows with drawn values are nearly all different.
+    most_forms = 0 if any(column.is_drawn for column in columns) else _MOST_FORMS
+    records, forms, total = ReadRecords(domain), Counter[bytes](), 0
+    for number, block in avro.read_blocks(data, records_schema(domain), max_bytes):
+        total += number
+        if total > num_records:
+            raise DamagedFileError("has more records than its card says")
+        found = whole.findall(block)
+        if len(found) != number or sum(map(len, found)) != len(block):
+            raise DamagedFileError("has records that do not match its schema or domain")
+        forms.update(found)
+        if len(forms) > most_forms:
+            _add_counted(records, columns, forms)
+    if total != num_records and not is_part:
+        raise DamagedFileError("has fewer records than its card says")
+    _add_counted(records, columns, forms)
+    return Records(*records.fields())
+
+
+class _Column:
+    """The Avro bytes for the values of one attribute.
+
+    The bytes of all values are listed, except for integers and for values that were drawn within
+    bins, because there may be very many of these.
+    """
+
+    def __init__(self, attribute: Attribute, is_drawn: bool) -> None:
+        self.name = attribute.name
+        self.is_drawn = is_drawn and isinstance(attribute, BinnedAttribute)
+        self._attribute = attribute
+        kind = _stored(attribute.avro_type())
+        self._num_numbers, self._number, self._prefix = 0, "long", b""
+        if self.is_drawn or isinstance(attribute, IntegerAttribute):
+            self._num_numbers = attribute.num_levels
+            self._minimum = getattr(attribute, "minimum", 0)
+            if isinstance(attribute, BinnedAttribute) and attribute.whole_ends is None:
+                self._number = "double"
+            # The bytes that precede a value of a union.
+            zero = avro.encode(self._number, 0)
+            self._prefix = avro.encode(kind, 0).removesuffix(zero)
+        listed = range(self._num_numbers, attribute.size)
+        values = [self._plain(value) for value in attribute.decode(listed)]
+        self._forms = [avro.encode(kind, value) for value in values]
+        self._code_of_form = dict(zip(self._forms, listed, strict=True))
+        self.max_bytes = max([_MAX_NUMBER_BYTES, *map(len, self._forms)])
+        texts = {len(value.encode()) for value in values if isinstance(value, str)}
+        self.pattern = _pattern(kind, texts)
+
+    def _plain(self, value: Value) -> Value:
+        """Returns a date as days since 1970, a time as microseconds, and other values unchanged."""
+        if isinstance(self._attribute, TimeAttribute) and isinstance(value, datetime.date):
+            return self._attribute.units(value) // self._attribute.released_units
+        return value
+
+    def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[bytes]:
+        """Returns the bytes for each code, or for the value that was drawn within the bin."""
+        if not self._num_numbers:
+            return [self._forms[code] for code in codes.tolist()]
+        if self._number == "double":
+            assert drawn is not None
+            data = drawn.astype("<f8").tobytes()
+            numbers = [self._prefix + data[at : at + 8] for at in range(0, len(data), 8)]
+        else:
+            integers = codes.astype(np.int64) + self._minimum if drawn is None else drawn
+            listed = integers.tolist()
+            form_of = {number: self._prefix + avro.encode("long", number) for number in set(listed)}
+            numbers = [form_of[number] for number in listed]
+        return [
+            number if code < self._num_numbers else self._forms[code - self._num_numbers]
+            for code, number in zip(codes.tolist(), numbers, strict=True)
+        ]
+
+    def decode(self, forms: Sequence[bytes]) -> NDArray[np.int64]:
+        """Returns the codes of encoded values."""
+        code_of_form = self._code_of_form
+        if unlisted := list(set(forms) - code_of_form.keys()):
+            if not self._num_numbers or not all(each.startswith(self._prefix) for each in unlisted):
+                raise DamagedFileError(OUTSIDE)
+            bare = b"".join([each[len(self._prefix) :] for each in unlisted])
+            is_real, longs = self._number == "double", io.BytesIO(bare)
+            read = np.frombuffer(bare) if is_real else avro.decode_longs(longs, len(unlisted))
+            codes = number_levels(self._attribute, read).tolist()
+            code_of_form = code_of_form | dict(zip(unlisted, codes, strict=True))
+        return np.fromiter(map(code_of_form.__getitem__, forms), np.int64, len(forms))
+
+
+def _stored(schema: Any) -> Any:
+    """Returns the primitive types of a schema, with dates and times as integers."""
+    if isinstance(schema, list):
+        return [*map(_stored, schema)]
+    return schema["type"] if isinstance(schema, dict) else schema
+
+
+def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
+    """Returns a regular expression for encoded values; strings have these lengths in bytes."""
+    if isinstance(schema, list):
+        members = enumerate(_pattern(member, lengths) for member in schema)
+        return b"(?:%b)" % b"|".join(
+            re.escape(avro.encode("long", n)) + each for n, each in members
+        )
+    if schema == "string":
+        texts = [re.escape(avro.encode("long", each)) + b".{%d}" % each for each in sorted(lengths)]
+        return b"(?:%b)" % b"|".join(texts)
+    long = b"[\\x80-\\xff]{0,9}[\\x00-\\x7f]"
+    return {"null": b"", "boolean": b".", "double": b".{8}"}.get(schema, long)
+
+
+def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counter[bytes]) -> None:
+    """Moves the counted records from ``forms`` to ``records``."""
+    parts = re.compile(b"".join(b"(%b)" % each.pattern for each in columns), re.DOTALL)
+    counted = list(forms)
+    codes: list[list[NDArray[np.int64]]] = [[] for _ in columns]
+    for start in range(0, max(len(counted), 1), _CHUNK_RECORDS):
+        # ``split`` gives a flat list with an empty item per record, which is faster than tuples.
+        found = parts.split(b"".join(counted[start : start + _CHUNK_RECORDS]))
+        for place, column in enumerate(columns):
+            codes[place].append(column.decode(found[1 + place :: 1 + len(columns)]))
+    counts = np.array(list(forms.values()), np.int64)
+    records.add([np.concatenate(each) for each in codes], counts)
+    forms.clear()
+
+
+def _record_forms(shard: RecordShard) -> Iterator[list[bytes]]:
+    """Yields the encoded records in order, in parts."""
+    columns = [_Column(attribute, shard.is_drawn) for attribute in shard.domain]
+
+    def forms(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> list[bytes]:
+        encoded = [
+            column.encode(codes[records], values.get(column.name))
+            for column, codes in zip(columns, shard.codes, strict=True)
+        ]
+        return [b"".join(parts) for parts in zip(*encoded, strict=True)]
+
+    distinct = shard.part.distinct
+    is_few = not any(column.is_drawn for column in columns) and len(distinct) <= _MOST_FORMS
+    form_of = dict(zip(distinct.tolist(), forms(distinct, {}), strict=True)) if is_few else {}
+    for block in shard.rows():
+        if is_few:
+            yield [form_of[record] for record in block.records.tolist()]
+        elif not block.values:
+            each = forms(block.distinct, {})
+            yield [each[place] for place in block.which.tolist()]
+        else:
+            for start in range(0, len(block.which), _CHUNK_RECORDS):
+                part = slice(start, start + _CHUNK_RECORDS)
+                values = {name: drawn[part] for name, drawn in block.values.items()}
+                yield forms(block.records[part], values)

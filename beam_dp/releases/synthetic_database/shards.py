@@ -1,0 +1,214 @@
+"""The rows of released records: their random order, values within bins, and shards of rows.
+
+A release stores its distinct records by code, with a count of equal rows. Rows in the order of
+codes would mislead anyone who only takes the first rows, so rows are shuffled. A value within a
+bin is uniform in its bin. All random bits for this are expanded from the draw's id, which is 128
+bits of the operating system's entropy, independent of all records, and public on the card. So order
+and values reveal nothing beyond the codes and counts, and every worker that writes or reads a draw
+gets the same rows, without keeping them.
+
+A fair coin sends each row to one of two halves, repeatedly, until a part is small; each part is
+then shuffled alone (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part
+is in memory at a time. The coins of equal rows are tossed together: a count of n rows is split by a
+binomial number, the number of ones among n random bits. The first tosses divide a large release
+into shards, which different workers write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.releases.synthetic_database.records import Codes, records_file
+
+# The bytes of a shard's rows, at one byte per value and eight more per value within a bin. Encoding
+# a shard takes at most twice as much memory.
+SHARD_BYTES = 2**27
+# Different numbers would change the rows of existing draws.
+_BLOCK_ROWS = 2**18
+_ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows: the place of each row's record in ``distinct``, and the drawn values."""
+
+    distinct: NDArray[np.int64]
+    which: NDArray[np.int64]
+    values: dict[str, NDArray[Any]]
+
+    @property
+    def records(self) -> NDArray[np.int64]:
+        """The place of each row's record in the release's ``codes``."""
+        return self.distinct[self.which]
+
+
+class Part(NamedTuple):
+    """Rows that the same coin tosses chose: a node of a binary tree, its records and counts."""
+
+    node: int
+    distinct: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordShard:
+    """The rows of one file of a release; a small release has one shard.
+
+    ``number``, ``num_shards``: the place of the shard in the order of the release.
+    ``codes``: one array per attribute with the codes of records; ``part`` refers to their places.
+    ``is_drawn``: whether released values are drawn within their bins.
+    ``statements``: the mechanism and guarantee, for the metadata of the file.
+    """
+
+    domain: Domain
+    draw_id: str
+    records_format: str
+    is_drawn: bool
+    statements: Mapping[str, str]
+    number: int
+    num_shards: int
+    codes: Codes
+    part: Part
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return records_file(self.draw_id, self.records_format, self.number, self.num_shards)
+
+    def rows(self) -> Iterator[RowBlock]:
+        """Yields the rows in order, at most 2^18 rows at once."""
+        drawn = drawn_columns(self.domain, self.codes) if self.is_drawn else {}
+        return row_blocks(self.part, self.draw_id, drawn)
+
+    def to_plain(self) -> tuple[str, tuple[bytes, ...]]:
+        """Returns the shard as JSON and arrays that a pipeline can pass from step to step."""
+        stated = {
+            "domain": self.domain.to_json(),
+            "draw_id": self.draw_id,
+            "records_format": self.records_format,
+            "is_drawn": self.is_drawn,
+            "statements": dict(self.statements),
+            "number": self.number,
+            "num_shards": self.num_shards,
+            "node": self.part.node,
+            "types": [column.dtype.str for column in self.codes],
+        }
+        codes = [column[self.part.distinct].tobytes() for column in self.codes]
+        return json.dumps(stated), (*codes, self.part.counts.tobytes())
+
+    @classmethod
+    def from_plain(cls, plain: tuple[str, tuple[bytes, ...]]) -> Self:
+        """Returns the shard that ``to_plain`` described."""
+        stated, (*columns, counts) = json.loads(plain[0]), plain[1]
+        domain = domain_from_json(stated.pop("domain"), "domain")
+        types, node = stated.pop("types"), stated.pop("node")
+        codes = tuple(map(np.frombuffer, columns, types))
+        rows = np.frombuffer(counts, np.int64)
+        return cls(
+            domain=domain, codes=codes, part=Part(node, np.arange(len(rows)), rows), **stated
+        )
+
+
+def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
+    """Returns the number of files for the records of a release: a power of two.
+
+    Example:
+        >>> from beam_dp.domain.files import read_domain
+        >>> num_shards(read_domain('{"age": 85, "sex": 2}'), 10**9, is_drawn=False)
+        16
+    """
+    binned = sum(isinstance(attribute, BinnedAttribute) for attribute in domain) * is_drawn
+    num_bytes = num_records * (domain.num_attributes + 8 * binned)
+    return 1 << max(0, -(-num_bytes // SHARD_BYTES) - 1).bit_length()
+
+
+def parts_of(counts: NDArray[np.int64], draw_id: str, num_parts: int) -> list[Part]:
+    """Returns the rows of a release in parts, in the order of the release.
+
+    ``counts``: the number of rows equal to each distinct record, shape (m,).
+    ``num_parts``: a power of two.
+    """
+    parts = [Part(1, np.arange(len(counts)), counts)]
+    while len(parts) < num_parts:
+        parts = [half for part in parts for half in _halves(part, draw_id)]
+    return parts
+
+
+def drawn_columns(domain: Domain, codes: Codes) -> dict[str, tuple[BinnedAttribute, NDArray[Any]]]:
+    """Returns the attributes with bins and their codes, by name."""
+    pairs = zip(domain, codes, strict=True)
+    return {each.name: (each, of) for each, of in pairs if isinstance(each, BinnedAttribute)}
+
+
+def row_blocks(
+    part: Part, draw_id: str, drawn: Mapping[str, tuple[BinnedAttribute, NDArray[Any]]]
+) -> Iterator[RowBlock]:
+    """Yields the rows of a part in order, at most 2^18 rows at once.
+
+    ``drawn``: the attributes whose values are drawn within bins, with the codes of all records.
+    """
+    parts = [part]
+    while parts:
+        node, distinct, counts = parts.pop()
+        num_rows = int(counts.sum())
+        if num_rows > _BLOCK_ROWS:
+            parts += reversed(_halves(Part(node, distinct, counts), draw_id))
+            continue
+        which = np.repeat(np.arange(len(counts)), counts)
+        # A block has two equal words with probability 2^-30: a slower sort is not worthwhile.
+        which = which[np.argsort(_words(f"order of rows {draw_id} {node}", num_rows, "<u8"))]
+        values = {}
+        for name, (attribute, codes) in drawn.items():
+            words = _words(f"values within bins {draw_id} {node} {name}", num_rows, "<u8")
+            values[name] = values_within(attribute, codes[distinct[which]], words)
+        yield RowBlock(distinct, which, values)
+
+
+def values_within(
+    attribute: BinnedAttribute, codes: NDArray[Any], words: NDArray[np.uint64]
+) -> NDArray[Any]:
+    """Returns a uniform value in the bin of each code, from random words; 0 outside the bins."""
+    is_in_bin = codes < attribute.num_levels
+    uniforms = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.where(is_in_bin, attribute.values_within(np.where(is_in_bin, codes, 0), uniforms), 0)
+
+
+def _halves(part: Part, draw_id: str) -> list[Part]:
+    """Tosses a coin for each row of a part."""
+    bits = partial(_words, f"order of rows {draw_id} {part.node}")
+    heads = _num_heads(part.counts, bits)
+    return [
+        Part(child, part.distinct[held > 0], held[held > 0])
+        for child, held in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads))
+    ]
+
+
+def _num_heads(
+    counts: NDArray[np.int64], bits: Callable[[int, str], NDArray[Any]]
+) -> NDArray[np.int64]:
+    """Returns the number of heads after tossing each given number of fair coins."""
+    full, rest = np.divmod(counts, 16)
+    words = bits(len(counts) + int(full.sum()), "<u2")
+    last, words = words[: len(counts)], _ONES[words[len(counts) :]]
+    heads: NDArray[np.int64] = _ONES[last & ((1 << rest) - 1)].astype(np.int64)
+    held = full > 0
+    if held.any():
+        starts = (np.cumsum(full) - full)[held]
+        heads[held] += np.add.reduceat(words, starts, dtype=np.int64)
+    return heads
+
+
+def _words(name: str, number: int, kind: str) -> NDArray[Any]:
+    """Returns ``number`` words of pseudorandom bits, expanded from a name."""
+    size = np.dtype(kind).itemsize
+    return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)
