@@ -173,12 +173,12 @@ def everything_under(folder: pathlib.Path) -> Sequence[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def files_of_one_draw(output: pathlib.Path) -> Sequence[str]:
-    """All files that a synthetic database of one file of records has, of the draw of its card."""
+def files_of_one_draw(output: pathlib.Path, num_shards: int = 1) -> Sequence[str]:
+    """Returns the names of all files of a synthetic database, with the draw id of its card."""
     draw_id = json.loads((output / "card.json").read_text(encoding="utf-8"))["draw_id"]
     return [
         "card.json",
         f"hypothesis-{draw_id}.avro",
         f"measurements-{draw_id}.avro",
-        f"records-{draw_id}-00000-of-00001.avro",
+        *(f"records-{draw_id}-{n:05d}-of-{num_shards:05d}.avro" for n in range(num_shards)),
     ]

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
-from beam_dp.releases.release import AnyRelease, Release
+from beam_dp.releases.release import AnyRelease, Release, Shard
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store, store_for
 
 if TYPE_CHECKING:
-    from beam_dp.releases.synthetic_database.shards import RecordShard
     from beam_dp.verification.verdict import Verification
 
 ReleaseT = TypeVar("ReleaseT", bound=Release)
@@ -100,7 +99,7 @@ def commit_release(
     return commit.commit_files(release.draw_id, files, text_of, directory, present)
 
 
-def write_shard(shard: RecordShard, directory: str | os.PathLike[str]) -> PayloadFile | None:
+def write_shard(shard: Shard, directory: str | os.PathLike[str]) -> PayloadFile | None:
     """Writes one file of records: see ``commit.write_part``."""
     data = part("synthetic_database", "files").shard_bytes(shard)
     return commit.write_part(shard.draw_id, shard.name, data, directory)

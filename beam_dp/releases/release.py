@@ -16,10 +16,22 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 
-if TYPE_CHECKING:
-    from beam_dp.releases.synthetic_database.shards import RecordShard
-
 _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
+
+
+class Shard(Protocol):
+    """The rows of one file of records of a release."""
+
+    @property
+    def draw_id(self) -> str:
+        """The id of the release's draw."""
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+
+    def to_plain(self) -> tuple[str, tuple[bytes, ...]]:
+        """Returns the shard as values that a pipeline can pass from step to step."""
 
 
 class AnyRelease(Protocol):
@@ -100,7 +112,7 @@ class Release(_Base):
         """The number of files of records."""
         return 0
 
-    def shards(self) -> Iterator[RecordShard]:
+    def shards(self) -> Iterator[Shard]:
         """Yields the rows of each file of records, in order."""
         yield from ()
 

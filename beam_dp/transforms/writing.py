@@ -58,7 +58,7 @@ class WriteRelease(beam.PTransform):
             pieces
             | "Group pieces" >> beam.GroupByKey()
             | "Divide" >> beam.ParDo(_Divide()).with_output_types(tuple[str, Any])
-            | "Spread" >> beam.Reshuffle()
+            | "Spread files" >> beam.Reshuffle()
             | "Write records" >> write.with_output_types(tuple[str, Any])
             | "Group files" >> beam.GroupByKey()
             | "Commit" >> beam.ParDo(_Commit(self.directory)).with_output_types(str)

@@ -22,6 +22,7 @@ from tiny import (
     summary,
     workload_of,
 )
+from written_draws import draw_of
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.mechanisms.marginals import plan as plan_module
@@ -29,7 +30,6 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import verify_release
-from beam_dp.releases.synthetic_database import files
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MECHANISMS = {
@@ -143,7 +143,7 @@ def test_every_marginal_is_answered_by_the_records():
 
 def test_release_over_candidates_is_written_to_the_usual_files():
     _, release = released("mwem")
-    names = {name.split("-")[0] for name in files.payload(release)}
+    names = {name.split("-")[0] for name in draw_of(release).payload}
     assert names == {"records", "hypothesis", "measurements"}
 
 

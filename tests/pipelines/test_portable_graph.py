@@ -43,7 +43,7 @@ MOST_BYTES = 2**24
 PASSWORD = "hunter2-of-the-ledger"
 CANARY = "canary-in-a-record"
 # Names that Beam gives to parts of its own transforms: we name the transforms.
-BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw")
+BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw", "Spread files")
 
 
 def table() -> pa.Table:

@@ -187,8 +187,9 @@ def _try_to_commit(
         store.publish(draft, CARD, text)
     finally:
         # Checks the card, not the result of publishing: publishing may report a failure although it
-        # succeeded, and then only the draft contains the committed payload.
-        if text is None or read_card(store) != text:
+        # succeeded, and then only the draft contains the committed payload. A draft with files of
+        # other steps stays for the next attempt.
+        if not written and (text is None or read_card(store) != text):
             store.remove_draft(draft)
 
 
