@@ -20,7 +20,7 @@ import fastavro
 from beam_dp.checks import checked_integer
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.avro import decode, encode, in_blocks, read_blocks, write_blocks
+from beam_dp.releases.files.avro import Packed, decode, encode, in_blocks, read_blocks, write_blocks
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.storage.store import DamagedFileError, store_for
 
@@ -122,7 +122,7 @@ def write_batch(
 
 def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
     """Returns answers as an Avro container file; equal rows and draws give equal bytes."""
-    blocks = in_blocks([[encode(_PARSED, row) for row in rows]])
+    blocks = in_blocks([Packed.of([encode(_PARSED, row) for row in rows])])
     return write_blocks(ANSWER_SCHEMA, draw_id, "answers", blocks)
 
 

@@ -16,7 +16,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import fastavro
 import numpy as np
@@ -54,6 +54,7 @@ _LONGS_AT_ONCE = 2**15
 # They make the size of a file bound the time to read the file.
 _RECORD_BYTES, _PART_NUMBERS = 8, 1024
 _SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # shifts for the ten digits of a long
+_LONGER = np.uint64(1) << _SHIFTS[1:]  # the first numbers that take one more digit
 
 
 def file_name(draw_id: str, purpose: str) -> str:
@@ -98,14 +99,67 @@ def encode_longs(values: NDArray[np.int64]) -> bytes:
     return digits[is_used].tobytes()
 
 
-def in_blocks(parts: Iterable[Sequence[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of records and the bytes of each block; a block has about a mebibyte."""
-    for records in parts:
-        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
-        start, written = 0, 0
-        while start < len(records):
+def long_lengths(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the number of bytes that ``encode_longs`` takes for each value.
+
+    Example:
+        >>> long_lengths(np.array([-1, 64])).tolist()
+        [1, 2]
+    """
+    zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    return 1 + np.searchsorted(_LONGER, zigzag, "right")
+
+
+class Packed(NamedTuple):
+    """Encoded values in one buffer of bytes: where each value starts, and its length."""
+
+    buffer: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def together(cls, buffer: bytes | NDArray[np.uint8], lengths: NDArray[np.int64]) -> Self:
+        """Returns values that follow each other without gaps."""
+        if isinstance(buffer, bytes):
+            buffer = np.frombuffer(buffer, np.uint8)
+        return cls(buffer, np.cumsum(lengths) - lengths, lengths)
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Self:
+        """Returns values that are given one by one."""
+        return cls.together(b"".join(values), np.fromiter(map(len, values), np.int64, len(values)))
+
+    def take(self, places: NDArray[np.integer[Any]]) -> Packed:
+        """Returns the values at some places, in that order and without gaps."""
+        lengths = self.lengths[places]
+        starts = np.cumsum(lengths) - lengths
+        inside = np.arange(int(lengths.sum())) + np.repeat(self.starts[places] - starts, lengths)
+        return Packed(self.buffer[inside], starts, lengths)
+
+
+def side_by_side(columns: Sequence[Packed]) -> Packed:
+    """Returns records: for each record, the values of all columns one after the other."""
+    lengths = np.sum([column.lengths for column in columns], axis=0)
+    records = Packed.together(np.empty(int(lengths.sum()), np.uint8), lengths)
+    place = records.starts.copy()
+    for column in columns:
+        packed = Packed.together(column.buffer, column.lengths)
+        inside = np.arange(len(column.buffer)) + np.repeat(place - packed.starts, column.lengths)
+        records.buffer[inside] = column.buffer
+        place += column.lengths
+    return records
+
+
+def in_blocks(parts: Iterable[Packed]) -> Iterator[tuple[int, bytes]]:
+    """Yields the number of records and the bytes of blocks of about a mebibyte.
+
+    ``parts``: records without gaps.
+    """
+    for buffer, starts, lengths in parts:
+        ends, start, written = starts + lengths, 0, 0
+        while start < len(lengths):
             stop = max(start + 1, int(np.searchsorted(ends, written + BLOCK_BYTES, "right")))
-            yield stop - start, b"".join(records[start:stop])
+            yield stop - start, buffer[written : ends[stop - 1]].tobytes()
             start, written = stop, int(ends[stop - 1])
 
 

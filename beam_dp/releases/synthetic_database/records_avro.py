@@ -12,6 +12,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.releases.files import avro
+from beam_dp.releases.files.avro import Packed
 from beam_dp.releases.synthetic_database.records import (
     OUTSIDE,
     ReadRecords,
@@ -32,7 +34,7 @@ from beam_dp.releases.synthetic_database.records import (
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 
-_CHUNK_RECORDS = 2**14
+_CHUNK_RECORDS = 2**16
 _MOST_FORMS = 2**20  # the number of distinct records to keep as bytes, about 100 bytes per record
 _MAX_NUMBER_BYTES = 11  # including the index of a union's branch
 
@@ -58,7 +60,7 @@ def records_bytes(shard: RecordShard) -> bytes:
         records_schema(shard.domain),
         shard.draw_id,
         "records",
-        avro.in_blocks(_record_forms(shard)),
+        avro.in_blocks(_encoded_rows(shard)),
         deflate=True,
         metadata=shard.statements,
     )
@@ -123,9 +125,10 @@ class _Column:
             self._prefix = avro.encode(kind, 0).removesuffix(zero)
         listed = range(self._num_numbers, attribute.size)
         values = [self._plain(value) for value in attribute.decode(listed)]
-        self._forms = [avro.encode(kind, value) for value in values]
-        self._code_of_form = dict(zip(self._forms, listed, strict=True))
-        self.max_bytes = max([_MAX_NUMBER_BYTES, *map(len, self._forms)])
+        forms = [avro.encode(kind, value) for value in values]
+        self._listed = Packed.of([*([self._prefix] if self._num_numbers else []), *forms])
+        self._code_of_form = dict(zip(forms, listed, strict=True))
+        self.max_bytes = max([_MAX_NUMBER_BYTES, *map(len, forms)])
         texts = {len(value.encode()) for value in values if isinstance(value, str)}
         self.pattern = _pattern(kind, texts)
 
@@ -135,22 +138,25 @@ class _Column:
             return self._attribute.units(value) // self._attribute.released_units
         return value
 
-    def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[bytes]:
-        """Returns the bytes for each code, or for the value that was drawn within the bin."""
+    def encode(self, codes: NDArray[Any], drawn: NDArray[Any] | None) -> list[Packed]:
+        """Returns the bytes for each code, or for the value that was drawn within the bin.
+
+        The bytes of a number are preceded by those of a prefix, so there may be two columns.
+        """
         if not self._num_numbers:
-            return [self._forms[code] for code in codes.tolist()]
+            return [self._listed.take(codes)]
+        is_number = codes < self._num_numbers
+        listed = np.where(is_number, 0, codes.astype(np.int64) - self._num_numbers + 1)
         if self._number == "double":
             assert drawn is not None
-            data = drawn.astype("<f8").tobytes()
-            numbers = [self._prefix + data[at : at + 8] for at in range(0, len(data), 8)]
+            numbers, lengths = drawn[is_number].astype("<f8").tobytes(), np.full(len(codes), 8)
         else:
             integers = codes.astype(np.int64) + self._minimum if drawn is None else drawn
-            listed = integers.tolist()
-            form_of = {number: self._prefix + avro.encode("long", number) for number in set(listed)}
-            numbers = [form_of[number] for number in listed]
+            numbers = avro.encode_longs(integers[is_number])
+            lengths = avro.long_lengths(integers)
         return [
-            number if code < self._num_numbers else self._forms[code - self._num_numbers]
-            for code, number in zip(codes.tolist(), numbers, strict=True)
+            self._listed.take(listed),
+            Packed.together(numbers, np.where(is_number, lengths, 0)),
         ]
 
     def decode(self, forms: Sequence[bytes]) -> NDArray[np.int64]:
@@ -203,28 +209,28 @@ def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counte
     forms.clear()
 
 
-def _record_forms(shard: RecordShard) -> Iterator[list[bytes]]:
+def _encoded_rows(shard: RecordShard) -> Iterator[Packed]:
     """Yields the encoded records in order, in parts."""
     columns = [_Column(attribute, shard.is_drawn) for attribute in shard.domain]
 
-    def forms(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> list[bytes]:
-        encoded = [
+    def encoded(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> Packed:
+        parts = [
             column.encode(codes[records], values.get(column.name))
             for column, codes in zip(columns, shard.codes, strict=True)
         ]
-        return [b"".join(parts) for parts in zip(*encoded, strict=True)]
+        return avro.side_by_side(list(chain.from_iterable(parts)))
 
     distinct = shard.part.distinct
     is_few = not any(column.is_drawn for column in columns) and len(distinct) <= _MOST_FORMS
-    form_of = dict(zip(distinct.tolist(), forms(distinct, {}), strict=True)) if is_few else {}
+    forms = encoded(distinct, {}) if is_few else None
+    place = np.zeros(len(shard.codes[0]), np.int64)
+    place[distinct] = np.arange(len(distinct))
     for block in shard.rows():
-        if is_few:
-            yield [form_of[record] for record in block.records.tolist()]
-        elif not block.values:
-            each = forms(block.distinct, {})
-            yield [each[place] for place in block.which.tolist()]
-        else:
-            for start in range(0, len(block.which), _CHUNK_RECORDS):
-                part = slice(start, start + _CHUNK_RECORDS)
+        for start in range(0, len(block.which), _CHUNK_RECORDS):
+            part = slice(start, start + _CHUNK_RECORDS)
+            records = block.distinct[block.which[part]]
+            if forms is not None:
+                yield forms.take(place[records])
+            else:
                 values = {name: drawn[part] for name, drawn in block.values.items()}
-                yield forms(block.records[part], values)
+                yield encoded(records, values)
