@@ -99,7 +99,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         count_left_out: whether to count records outside the domain, with noise, from 5 % of the
             budget (see ``plan_left_out``). The release contains the counts as ``left_out``.
         within_bins: ``"uniform"`` to draw released values uniformly in their bins, ``"midpoint"``
-            for the midpoints of bins. More than 2^25 values are always midpoints.
+            for the midpoints of bins.
         records_format: the format of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
         start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
             records. The hypothesis starts from the distribution of these records if that seems to
