@@ -178,6 +178,7 @@ def files_of_one_draw(output: pathlib.Path, num_shards: int = 1) -> Sequence[str
     draw_id = json.loads((output / "card.json").read_text(encoding="utf-8"))["draw_id"]
     return [
         "card.json",
+        *([f"distinct-{draw_id}.avro"] if num_shards > 1 else []),
         f"hypothesis-{draw_id}.avro",
         f"measurements-{draw_id}.avro",
         *(f"records-{draw_id}-{n:05d}-of-{num_shards:05d}.avro" for n in range(num_shards)),

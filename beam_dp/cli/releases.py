@@ -76,7 +76,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     from beam_dp.releases.kinds import read_any, verify_release
 
-    found = verify_release(read_any(options.directory))
+    found = verify_release(read_any(options.directory, check_rows=True))
     if options.json:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:

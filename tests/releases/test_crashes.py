@@ -33,11 +33,11 @@ OTHERS = release_of(seed=1, draw_id="f" * 32)
 
 @pytest.fixture(params=[1, 2], ids=["one file of records", "two files of records"])
 def num_files(request, monkeypatch) -> int:
-    """The number of files of a release, with the card and a file of tables."""
+    """The number of files; several files of rows come with one of their distinct records."""
     if request.param == 2:
         monkeypatch.setattr(shards, "SHARD_BYTES", 150)
     assert OURS.num_shards == request.param
-    return 2 + int(request.param)
+    return {1: 3, 2: 5}[request.param]
 
 
 Commit = Callable[[Any, str], bool]

@@ -83,7 +83,7 @@ def test_files_written_in_parts_and_cleanup_leave_a_whole_release_or_nothing(pla
         assert cleaned in (True, False)
         if finish_writing(place.url()):
             assert same_release(read_release(place.url()), release)
-            assert len(place.names()) == 4
+            assert len(place.names()) == 5
         else:
             assert place.names() == []
             assert isinstance(written, InputError) and "can be written" in str(written)

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from beam_dp.checks import is_integer
 from beam_dp.domain.texts import checked_json
@@ -18,6 +18,7 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.storage.store import DamagedFileError, PayloadFile
 
 T = TypeVar("T")
+Rows = Literal["absent", "present", "checked"]
 
 CARD = "card.json"
 HORIZON = "horizon.json"  # replaces the card in a directory of many windows
@@ -86,15 +87,16 @@ class Payload:
     """The files that a card names; reading a file verifies its checksum.
 
     ``read``: a function that returns the bytes of a file, given the name and the stated size.
-    ``is_in_transit``: whether the release comes from another step of a pipeline.
+    ``rows``: whether files of rows are absent, as in a release from another step of a pipeline, or
+    their content has to be checked although the release states its distinct records.
     """
 
     def __init__(
-        self, card: Card, read: Callable[[str, int], bytes], is_in_transit: bool = False
+        self, card: Card, read: Callable[[str, int], bytes], rows: Rows = "present"
     ) -> None:
         self._files = card.files
         self._read = read
-        self.is_in_transit = is_in_transit
+        self.rows = rows
         self.place = CARD  # the file to name in an error
 
     def read(self, name: str, parse: Callable[[bytes], T]) -> T:

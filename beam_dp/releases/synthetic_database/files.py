@@ -36,7 +36,6 @@ from beam_dp.releases.synthetic_database.records import (
     WITHIN_BINS,
     ReadRecords,
     Records,
-    code_type,
     records_file,
 )
 from beam_dp.releases.synthetic_database.records_avro import read_records, records_bytes
@@ -99,6 +98,16 @@ def read_tables(purpose: str, data: bytes, domain: Domain) -> list[Table]:
     return tables
 
 
+_DISTINCT = "distinct"
+_DISTINCT_SCHEMA = {
+    "type": "record",
+    "name": "DistinctRecords",
+    "doc": "A column of the distinct records, as codes; the first one counts equal rows.",
+    "fields": [
+        {"name": "column", "type": "string"},
+        {"name": "values", "type": {"type": "array", "items": "long"}},
+    ],
+}
 _INDEPENDENT = "independent"  # a field of the card, and the purpose of a file
 _TYPES = {
     "mechanism": str,
@@ -115,7 +124,7 @@ _TYPES = {
 
 
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
-    """Returns the files of tables, by name."""
+    """Returns the files except those of rows, by name."""
     draw_id, files = release.draw_id, {}
 
     def add(purpose: str, tables: Tables) -> None:
@@ -129,6 +138,8 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
         distances = measured.distances
         if distances is not None and distances.independent is not None:
             add(_INDEPENDENT, distances.independent.potentials)
+    if release.num_shards > 1:
+        files |= distinct_records(release)
     return files
 
 
@@ -142,12 +153,11 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if _holds_independent(parsed):
         purposes.append(_INDEPENDENT)
     files = [avro.file_name(draw_id, purpose) for purpose in purposes]
-    shards = [name for name in card.files if name.startswith("records-")]
-    is_in_transit = payload.is_in_transit and not shards
-    records_files = [
-        records_file(draw_id, records_format, place, len(shards)) for place in range(len(shards))
-    ]
-    card.check_files([*([_distinct_file(draw_id)] if is_in_transit else records_files), *files])
+    num_shards = sum(name.startswith("records-") for name in card.files)
+    num_shards += not num_shards and payload.rows != "absent"
+    rows = [records_file(draw_id, records_format, n, num_shards) for n in range(num_shards)]
+    distinct = [name for name in (avro.file_name(draw_id, _DISTINCT),) if name in card.files]
+    card.check_files([*distinct, *rows, *files])
     card.check_types(_TYPES)
     record_tables = parsed["record_tables"]
     if not all(map(_are_texts, record_tables)):
@@ -186,11 +196,18 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         tables[purpose] = payload.read(name, parse)
     within_bins = parsed.get("within_bins", "midpoint")
     check_choice("within_bins", within_bins, WITHIN_BINS)
-    if is_in_transit:
-        records = payload.read(_distinct_file(draw_id), partial(_read_distinct, domain=domain))
+    read_rows = partial(
+        _read_rows, payload, rows, domain, num_records, records_format, within_bins == "uniform"
+    )
+    if not distinct:
+        records = read_rows()
     else:
-        is_drawn = within_bins == "uniform"
-        records = _read_files(payload, records_files, domain, num_records, records_format, is_drawn)
+        records = payload.read(distinct[0], partial(_read_distinct, domain=domain))
+        if payload.rows == "checked":
+            _check_same(records, read_rows())
+        else:
+            for name in rows:
+                payload.read(name, lambda _: None)  # compares the checksum
     return SyntheticDatabase(
         draw_id=draw_id,
         domain=domain,
@@ -206,7 +223,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     )
 
 
-def _read_files(
+def _read_rows(
     payload: Payload,
     names: Sequence[str],
     domain: Domain,
@@ -292,23 +309,26 @@ def shard_bytes(shard: RecordShard) -> bytes:
 
 
 def distinct_records(release: SyntheticDatabase) -> dict[str, bytes]:
-    """Returns the distinct records as a file that only the steps of a pipeline exchange."""
-    arrays = (*release.codes, release.counts)
-    return {_distinct_file(release.draw_id): b"".join(each.tobytes() for each in arrays)}
-
-
-def _distinct_file(draw_id: str) -> str:
-    return f"distinct-{draw_id}"
+    """Returns a file of the distinct records, which is much shorter than files of many rows."""
+    columns = [("", release.counts), *zip(release.domain.names, release.codes, strict=True)]
+    records = ({"column": name, "values": each.astype(np.int64)} for name, each in columns)
+    data = avro.write_records(_DISTINCT_SCHEMA, release.draw_id, _DISTINCT, records, deflate=True)
+    return {avro.file_name(release.draw_id, _DISTINCT): data}
 
 
 def _read_distinct(data: bytes, domain: Domain) -> Records:
-    types = [*map(code_type, domain.shape), np.dtype(np.int64)]
-    num_distinct, rest = divmod(len(data), sum(each.itemsize for each in types))
-    if rest:
-        raise DamagedFileError("is cut short")
-    ends = np.cumsum([0, *(num_distinct * each.itemsize for each in types)]).tolist()
-    arrays = [
-        np.frombuffer(data[a:b], each)
-        for a, b, each in zip(ends[:-1], ends[1:], types, strict=True)
-    ]
-    return Records(tuple(arrays[:-1]), arrays[-1])
+    """Returns the records in a file of distinct records."""
+    names, columns = [], []
+    for record in avro.read_records(data, _DISTINCT_SCHEMA):
+        names.append(record["column"])
+        columns.append(record["values"])
+    if names != ["", *domain.names]:
+        raise DamagedFileError("has other columns than its domain")
+    return Records(tuple(columns[1:]), columns[0])
+
+
+def _check_same(records: Records, found: Records) -> None:
+    """Refuses files of rows that have other distinct records than those stated."""
+    pairs = zip((*records.codes, records.counts), (*found.codes, found.counts), strict=True)
+    if not all(np.array_equal(stated, read) for stated, read in pairs):
+        raise DamagedFileError("does not belong to files of records with other rows")

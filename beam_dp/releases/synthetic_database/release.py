@@ -333,8 +333,8 @@ class SyntheticDatabase(Release):
 
         Order and values within bins are random, but fixed for a draw: see ``shards.py``.
         """
-        (everything,) = parts_of(self.counts, self.draw_id, 1)
-        return row_blocks(everything, self.draw_id, self.drawn)
+        for part in parts_of(self.counts, self.draw_id, self.num_shards):
+            yield from row_blocks(part, self.draw_id, self.drawn)
 
     @property
     def num_shards(self) -> int:

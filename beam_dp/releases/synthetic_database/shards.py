@@ -33,7 +33,7 @@ from beam_dp.releases.synthetic_database.records import Codes, records_file
 
 # The bytes of a shard's rows, at one byte per value and eight more per value within a bin. Encoding
 # a shard takes at most twice as much memory.
-SHARD_BYTES = 2**27
+SHARD_BYTES = 2**25
 # Different numbers would change the rows of existing draws.
 _BLOCK_ROWS = 2**18
 _ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
@@ -125,7 +125,7 @@ def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
     Example:
         >>> from beam_dp.domain.files import read_domain
         >>> num_shards(read_domain('{"age": 85, "sex": 2}'), 10**9, is_drawn=False)
-        16
+        64
     """
     binned = sum(isinstance(attribute, BinnedAttribute) for attribute in domain) * is_drawn
     num_bytes = num_records * (domain.num_attributes + 8 * binned)
