@@ -11,45 +11,27 @@ from beam_dp.noise.bound import noise_bound, noise_variance
 from beam_dp.theorems.theorem import Theorem, checked_parameters, constant
 
 
-def laplace_error(
-    num_queries: int,
-    l1_sensitivity: float,
-    epsilon: float,
-    failure_probability: float,
-    *,
-    grid: int | None = 1,
-) -> float:
-    """Returns an error bound for discrete Laplace noise, in records.
+def laplace_theorem(
+    num_queries: int, l1_sensitivity: float, epsilon: float, failure_probability: float
+) -> Theorem:
+    """Returns an error bound for discrete Laplace noise on whole records.
 
     ``l1_sensitivity``: the largest L1 change D of all answers by one privacy unit, > 0.
     ``epsilon``: the epsilon spent on all answers together, finite and > 0.
     ``failure_probability``: the probability beta, in (0, 1).
-    ``grid``: the number of units of the noise per record; None for continuous noise.
 
     Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least 1 -
-    beta, every answer is within b ln(k / beta) of the truth, rounded up to a unit of the noise's
-    grid: P(|DLap(s)| > ceil(t)) <= exp(-t / s).
+    beta, every answer is within b ln(k / beta) of the truth, rounded up: P(|DLap(s)| > ceil(t)) <=
+    exp(-t / s).
 
     Reference: Dwork and Roth (2014), Theorem 3.8.
-
-    Example:
-        >>> round(laplace_error(100, 100.0, 1.0, 0.05, grid=None), 3)
-        760.09
     """
     checked_parameters(
         failure_probability=failure_probability,
         counts={"num_queries": num_queries},
         reals={"sensitivity": l1_sensitivity, "epsilon": epsilon},
     )
-    error = l1_sensitivity / epsilon * math.log(num_queries / failure_probability)
-    return error if grid is None else math.ceil(error * grid) / grid
-
-
-def laplace_theorem(
-    num_queries: int, l1_sensitivity: float, epsilon: float, failure_probability: float
-) -> Theorem:
-    """Returns the bound of ``laplace_error`` as a theorem."""
-    error = laplace_error(num_queries, l1_sensitivity, epsilon, failure_probability)
+    error = math.ceil(l1_sensitivity / epsilon * math.log(num_queries / failure_probability))
     name = "Laplace: Dwork and Roth (2014), Theorem 3.8"
     return Theorem(name, constant(failure_probability), constant(error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
@@ -145,7 +145,7 @@ def mwem_theorem(
 
     Accuracy: 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon with probability 1 - 2T / |Q|, for pure
     privacy. The release is the last hypothesis, for which the theorem proves nothing: see
-    ``early_stop_theorem``. The bound is often vacuous.
+    ``best_early_stop``. The bound is often vacuous.
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 
@@ -355,17 +355,19 @@ class EarlyStop:
     max_error: float
 
 
-def early_stop_theorem(
+def best_early_stop(
     num_cells: int,
     num_queries: int,
     guarantee: Guarantee,
     failure_probability: float,
+    num_records: int,
     num_rounds: int | None = None,
-) -> Theorem:
-    """Returns an error bound for the hypothesis that published MWEM releases if it stops early.
+) -> EarlyStop:
+    """Returns rounds and a threshold for published MWEM that stops early, with an error bound.
 
     ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
     ``failure_probability``: the probability beta, in (0, 1).
+    ``num_records``: the number N >= 1 of records.
     ``num_rounds``: the number T of rounds; the number with the smallest bound, up to 100,000, by
     default.
 
@@ -384,85 +386,29 @@ def early_stop_theorem(
 
     Example:
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
-        >>> theorem = early_stop_theorem(1024, 1000, promise, 0.05)
-        >>> round(theorem.bound(10**6).max_error_fraction, 3), theorem.records_needed(0.1)
-        (0.21, 9994362)
-    """
-    noises = _noises(num_cells, num_queries, guarantee, failure_probability, num_rounds)
-
-    def error(num_records: int) -> float:
-        best = _best(noises, num_cells, num_queries, num_records, failure_probability)
-        return best.max_error
-
-    name = "MWEM that stops early, for the released hypothesis"
-    return Theorem(name, constant(failure_probability), error)
-
-
-def best_early_stop(
-    num_cells: int,
-    num_queries: int,
-    guarantee: Guarantee,
-    failure_probability: float,
-    num_records: int,
-    num_rounds: int | None = None,
-) -> EarlyStop:
-    """Returns the rounds and the threshold to which ``early_stop_theorem`` applies.
-
-    Args: those of ``early_stop_theorem``, and
-        num_records: the number N >= 1 of records.
-
-    Example:
-        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
         >>> best = best_early_stop(1024, 1000, promise, 0.05, 10**6)
-        >>> best.num_rounds, best.stop_below
-        (734, 0.1512)
+        >>> best.num_rounds, best.stop_below, round(best.max_error)
+        (734, 0.1512, 0)
     """
-    checked_parameters(counts={"num_records": num_records}, reals={})
-    noises = _noises(num_cells, num_queries, guarantee, failure_probability, num_rounds)
-    return _best(noises, num_cells, num_queries, num_records, failure_probability)
-
-
-def _noises(
-    num_cells: int,
-    num_queries: int,
-    guarantee: Guarantee,
-    failure_probability: float,
-    num_rounds: int | None,
-) -> list[textbook_mwem.RoundNoise]:
-    """Returns the noise for every compared number of rounds."""
-    counts = {"num_cells": num_cells, "num_queries": num_queries}
+    counts = {"num_cells": num_cells, "num_queries": num_queries, "num_records": num_records}
     if num_rounds is not None:
         counts["num_rounds"] = num_rounds
     checked_parameters(failure_probability=failure_probability, counts=counts, reals={})
-    if num_rounds is not None:
-        return [textbook_mwem.round_noise(guarantee, num_rounds, stops=True)]
-    found: list[textbook_mwem.RoundNoise] = []
-    rounds = 1
-    while rounds <= textbook_mwem.MAX_ROUNDS:
+    found: list[EarlyStop] = []
+    rounds = num_rounds or 1
+    while rounds <= (num_rounds or textbook_mwem.MAX_ROUNDS):
         try:
-            found.append(textbook_mwem.round_noise(guarantee, rounds, stops=True))
+            noise = textbook_mwem.round_noise(guarantee, rounds, stops=True)
         except InputError:
             # A larger number of rounds needs more noise.
             if not found:
                 raise
             break
-        rounds = max(rounds + 1, round(rounds * _GROWTH))
-    return found
-
-
-def _best(
-    noises: Iterable[textbook_mwem.RoundNoise],
-    num_cells: int,
-    num_queries: int,
-    num_records: int,
-    failure_probability: float,
-) -> EarlyStop:
-    found = []
-    for noise in noises:
         threshold = noise.stopping_threshold(num_cells, num_records, failure_probability)
         below = _rounded_up(threshold / num_records)
         error = noise.stopped_error(below * num_records, num_queries, failure_probability)
-        found.append(EarlyStop(noise.num_rounds, below, error))
+        found.append(EarlyStop(rounds, below, error))
+        rounds = max(rounds + 1, round(rounds * _GROWTH))
     return min(found, key=lambda each: each.max_error)
 
 

@@ -12,14 +12,15 @@ from claim_rows.published import gaussian_error
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter, gaussian_mu
 from beam_dp.testing.audit import discrete_gaussian, hockey_stick
-from beam_dp.theorems.noise import laplace_error
+from beam_dp.theorems.noise import laplace_theorem
 
 _BETA, _QUERIES = 0.05, 100
 _GRID = 64
 
 
 def _laplace(trials: int) -> Failures:
-    noise, bound = NoiseSource(), laplace_error(_QUERIES, _QUERIES, 1.0, _BETA)
+    noise = NoiseSource()
+    bound = laplace_theorem(_QUERIES, _QUERIES, 1.0, _BETA).bound(1).max_error
     zeros = np.zeros(_QUERIES, np.int64)
     errors = [float(np.abs(noise.laplace(zeros, _QUERIES)).max()) / bound for _ in range(trials)]
     return failures(errors, _BETA)
@@ -51,7 +52,7 @@ CLAIMS = [
         source="Dwork and Roth 2014, Theorem 3.8",
         statement="Laplace noise of scale D/epsilon on k answers: no error above "
         "(D/epsilon) ln(k/beta) but with probability beta",
-        here="`theorems.noise.laplace_error`: for integer noise the bound is rounded up",
+        here="`theorems.noise.laplace_theorem`: for integer noise the bound is rounded up",
         measure=_laplace,
     ),
     Claim(

@@ -102,7 +102,7 @@ CLAIMS = [
         statement="offline: select the worst query by the exponential mechanism; if its error is"
         " small, return; else measure it and update",
         printed="whether the error is small is asked of the data: it must be paid for",
-        here="`--stop_below`: AboveThreshold, with a tenth of the budget; `early_stop_theorem`: it"
+        here="`--stop_below`: AboveThreshold, with a tenth of the budget; `best_early_stop`: it"
         " stops, and no error of what it releases exceeds the bound, but with probability beta; U ="
         " 16, T = 30; pure, then twice delta 1e-6",
         measure=_early_stop,

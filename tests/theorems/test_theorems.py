@@ -30,14 +30,12 @@ from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_ve
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.noise import (
     intervals_theorem,
-    laplace_error,
     laplace_theorem,
     projection_theorem,
 )
 from beam_dp.theorems.synthesis import (
     best_early_stop,
     best_small_db_size,
-    early_stop_theorem,
     mwem_theorem,
     online_theorem,
     small_db_theorem,
@@ -52,8 +50,8 @@ def close(value: float) -> object:
 
 
 def test_laplace_gaussian_and_selection_match_known_answers():
-    assert laplace_error(100, 100.0, 1.0, 0.05, grid=None) == close(760.090)
-    assert laplace_error(100, 100.0, 1.0, 0.05) == 761
+    assert laplace_theorem(100, 100.0, 1.0, 0.05).bound(1).max_error == 761
+    assert laplace_theorem(100, 1e8, 1.0, 0.05).bound(1).max_error == close(760.090e6)
     assert gaussian_error(100, 10.0, 1.0, DELTA, 0.05) == close(223.814)
     assert gaussian_deviation(1.0, DELTA) == close(5.49527)
     assert gaussian_deviation(1.0, DELTA, "textbook") == close(5.77869)
@@ -223,13 +221,20 @@ def tree_theorem(delta: float = 0.0) -> Theorem:
     )
 
 
+def early_stop_theorem(delta: float = 0) -> Theorem:
+    def error(num_records: int) -> float:
+        return best_early_stop(64, 30, promise(delta=delta), 0.05, num_records).max_error
+
+    return Theorem("MWEM that stops early", constant(0.05), error)
+
+
 THEOREMS: dict[str, Theorem] = {
     "laplace": laplace_theorem(50, 50.0, 1.0, 0.05),
     "small_db": small_db_theorem(64, 30, 1.0, 0.05),
     "small_db textbook": small_db_theorem(64, 30, 1.0, 0.05, "textbook"),
     "mwem": mwem_theorem(64, 10**6, 1.0),
-    "mwem that stops": early_stop_theorem(64, 30, promise(), 0.05),
-    "mwem that stops, delta": early_stop_theorem(64, 30, promise(delta=DELTA), 0.05),
+    "mwem that stops": early_stop_theorem(),
+    "mwem that stops, delta": early_stop_theorem(DELTA),
     "private_mw": private_mw(16, 30, promise(delta=DELTA)),
     "private_mw textbook": private_mw(16, 30, promise(), "textbook"),
     "sparse_mw": sparse_mw(),
@@ -266,19 +271,19 @@ def test_records_needed_is_none_if_no_number_is_enough():
 @pytest.mark.parametrize(
     "call, name",
     [
-        (lambda: laplace_error(0, 1.0, 1.0, 0.05), "num_queries"),
-        (lambda: laplace_error(1, math.nan, 1.0, 0.05), "sensitivity"),
-        (lambda: laplace_error(1, 1.0, 0.0, 0.05), "epsilon"),
-        (lambda: laplace_error(1, 1.0, 1.0, 1.0), "failure_probability"),
+        (lambda: laplace_theorem(0, 1.0, 1.0, 0.05), "num_queries"),
+        (lambda: laplace_theorem(1, math.nan, 1.0, 0.05), "sensitivity"),
+        (lambda: laplace_theorem(1, 1.0, 0.0, 0.05), "epsilon"),
+        (lambda: laplace_theorem(1, 1.0, 1.0, 1.0), "failure_probability"),
         (lambda: gaussian_error(1, 1.0, 1.0, 0.0, 0.05), "delta"),
         (lambda: gaussian_deviation(math.inf, DELTA), "epsilon"),
         (lambda: selection_shortfall(0, 1, 1.0, 0.05), "num_candidates"),
         (lambda: small_db_theorem(0, 3, 1.0, 0.05), "num_cells"),
         (lambda: small_db_theorem(3, 3, 1.0, math.nan), "failure_probability"),
         (lambda: mwem_theorem(3, 3, 1.0, num_rounds=0), "num_rounds"),
-        (lambda: early_stop_theorem(0, 3, promise(), 0.05), "num_cells"),
-        (lambda: early_stop_theorem(3, 3, promise(), 0.05, 0), "num_rounds"),
-        (lambda: early_stop_theorem(3, 3, promise(), 1.0), "failure_probability"),
+        (lambda: best_early_stop(0, 3, promise(), 0.05, 9), "num_cells"),
+        (lambda: best_early_stop(3, 3, promise(), 0.05, 9, 0), "num_rounds"),
+        (lambda: best_early_stop(3, 3, promise(), 1.0, 9), "failure_probability"),
         (lambda: best_early_stop(3, 3, promise(), 0.05, 0), "num_records"),
         (lambda: private_mw(2, 0, promise()), "num_questions"),
         (lambda: published_projection(0, 1, 1, 0.05), "num_records"),
