@@ -29,98 +29,8 @@ from beam_dp.privacy.rounding import lowered, up
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 
 
-def exponential_mechanism(
-    scores: NDArray[np.int64],
-    sensitivity: int,
-    epsilon: float,
-    noise: NoiseSource,
-    *,
-    monotone: bool = False,
-) -> int:
-    """Returns a candidate r with probability proportional to exp(epsilon score(r) / (2D)).
-
-    ``scores``: shape (num_candidates,), int64, at least one; secret.
-    ``sensitivity``: D, the largest change of a score between neighbours, an integer >= 1.
-
-    Privacy: epsilon, pure, for the relation and unit that the sensitivity D was computed for;
-    epsilon^2 / 8 zero-concentrated. With ``monotone`` the probability has no factor 2.
-
-    Accuracy: the score is at least the largest score minus (2D / epsilon) (ln R + ln(1 / beta))
-    with probability 1 - beta, for R candidates; if k candidates are best, R / k replaces R.
-
-    Reference: McSherry and Talwar (2007); Dwork and Roth (2014), Theorems 3.10 and 3.11; Dong,
-    Durfee and Rogers (2020) for the concentrated privacy.
-    """
-    return noise.select(checked_scores(scores), selection_scale(sensitivity, epsilon, monotone))
-
-
-def permute_and_flip(
-    scores: NDArray[np.int64],
-    sensitivity: int,
-    epsilon: float,
-    noise: NoiseSource,
-    *,
-    monotone: bool = False,
-) -> int:
-    """Visits the candidates in random order and takes r with probability exp(-gap(r) / scale).
-
-    A candidate's gap is its distance below the largest score. The scale is 2D / epsilon, or
-    D / epsilon with ``monotone``.
-
-    Privacy: epsilon, pure, for the relation and unit of the sensitivity D. The range is not
-    bounded, so the choice is no better than epsilon^2 / 2 zero-concentrated: for many rounds prefer
-    the exponential mechanism.
-
-    Accuracy: the expected shortfall of the score is at most that of the exponential mechanism, and
-    at best half of it; the exponential mechanism's bound is valid here, too.
-
-    Reference: McKenna and Sheldon (2020), Theorems 1, 2 and 5. The coins are tossed exactly.
-    """
-    return noise.permute_and_flip(
-        checked_scores(scores), selection_scale(sensitivity, epsilon, monotone)
-    )
-
-
-def geometric_noisy_max(
-    scores: NDArray[np.int64],
-    sensitivity: int,
-    epsilon: float,
-    noise: NoiseSource,
-    *,
-    monotone: bool = False,
-) -> int:
-    """Returns the candidate with the largest score plus one-sided geometric noise.
-
-    The noise G has P(G = z) proportional to exp(-z epsilon / (2D)) for z >= 0; among equal sums
-    the first candidate wins. Noise and maximum can be spread over workers, which only need to
-    exchange their maximum as (sum, lowest index).
-
-    ``scores``: as in ``exponential_mechanism``; clipped to -2^61..2^61, which doesn't increase the
-    sensitivity.
-
-    Privacy: epsilon, pure, ties included, for the relation and unit of the sensitivity D: relative
-    to the largest of its competitors a candidate moves by an integer of at most 2D, or D for
-    ``monotone`` scores, which changes the tail of the geometric law by a factor of at most
-    exp(epsilon). The range is not bounded, as for ``permute_and_flip``.
-
-    Accuracy: the score is at least the largest score minus (2D / epsilon) (ln R + ln(1 / beta)),
-    rounded up to an integer, with probability 1 - beta, for R candidates: with this probability no
-    noise is larger than the subtracted term.
-
-    Reference: Dwork and Roth (2014), Claim 3.9 and Section 3.3, with noise on integers.
-    """
-    scale = selection_scale(sensitivity, epsilon, monotone)
-    clipped = np.clip(checked_scores(scores), -MAX_SCORE, MAX_SCORE)
-    return int(np.argmax(clipped + noise.geometric(len(clipped), scale)))
-
-
 def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) -> float:
-    """Returns 2D / epsilon, or D / epsilon for monotone scores, rounded up.
-
-    Example:
-        >>> 2 <= selection_scale(1, 1.0) < 2 + 1e-9
-        True
-    """
+    """Returns 2D / epsilon, or D / epsilon for monotone scores, rounded up."""
     checked_integer("sensitivity", sensitivity, 1)
     checked_number("epsilon", epsilon, above=0)
     exact = Fraction(sensitivity * (1 if monotone else 2)) / Fraction(epsilon)
@@ -205,7 +115,8 @@ def top_choice(
       is exactly one shot of Gumbel noise. Each round has range W / s: epsilon = c W / s, rho =
       c (W / s)^2 / 8.
     * ``permute_and_flip``: c rounds of permute-and-flip. Pure, epsilon = c W / s; the range is not
-      bounded.
+      bounded. In a round the expected shortfall of the score is at most that of the exponential
+      mechanism, and at best half of it.
 
     With delta the exponential mechanism spends rho, the other methods epsilon. ``auto`` compares
     the first two methods by public numbers and takes the method with the smaller margin.
@@ -223,9 +134,10 @@ def top_choice(
     Raises:
         InputError: if an argument is out of range, or noise would not fit 64 bits.
 
-    Reference: Durfee and Rogers (2019), Lemma 4.2; Dong, Durfee and Rogers (2020); McKenna and
-    Sheldon (2020); for one shot of Laplace noise with delta, whose scale grows with the root of
-    ln(R), Qiao, Su and Zhang (2021).
+    Reference: McSherry and Talwar (2007); Dwork and Roth (2014), Claim 3.9, Theorems 3.10 and 3.11;
+    Durfee and Rogers (2019), Lemma 4.2; Dong, Durfee and Rogers (2020); McKenna and Sheldon (2020),
+    Theorems 1, 2 and 5; for one shot of Laplace noise with delta, whose scale grows with the root
+    of ln(R), Qiao, Su and Zhang (2021).
 
     Example:
         >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

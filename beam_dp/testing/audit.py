@@ -341,31 +341,6 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
     return dict(enumerate(law))
 
 
-def geometric_noisy_max(scores: Sequence[int], scale: float) -> dict[int, float]:
-    """Returns the law of the index of the largest score after adding one-sided geometric noise.
-
-    If two sums are equal, the first sum wins.
-
-    ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
-
-    Example:
-        >>> [round(each, 4) for each in geometric_noisy_max([1, 1], 1.0).values()]
-        [0.7311, 0.2689]
-    """
-    exact = np.asarray(scores, np.int64)
-    reach = math.ceil(_REACH * scale)
-    values = np.arange(exact.max(), exact.max() + reach + 1)
-    # P(score + noise <= value), or < value for earlier candidates, which win ties.
-    at_most = -np.expm1(-np.maximum(values[:, None] - exact + 1, 0) / scale)
-    below = -np.expm1(-np.maximum(values[:, None] - exact, 0) / scale)
-    law = {}
-    for index in range(len(exact)):
-        others = np.concatenate([below[:, :index], at_most[:, index + 1 :]], axis=1)
-        mass = -np.expm1(-1 / scale) * np.exp(-(values - exact[index]) / scale)
-        law[index] = float(mass @ np.prod(others, axis=1))
-    return law
-
-
 def in_rounds(
     law: Callable[[Sequence[int], float], Law], scores: Sequence[int], number: int, scale: float
 ) -> dict[tuple[int, ...], float]:

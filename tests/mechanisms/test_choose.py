@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from noise_sources import NoNoise, Seeded
 from test_workload_answers import COUNTS, FRACTIONAL, PAIRS
 from tiny import ADD, REPLACE, promise
-from top_choice_laws import top_law
+from top_choice_laws import LAWS, PICKS, top_law
 
 import beam_dp as dp
 from beam_dp.errors import InputError
@@ -29,11 +29,6 @@ from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.loss import Loss
 from beam_dp.testing import audit
 
-LAWS: dict[str, Callable[..., dict[int, float]]] = {
-    "exponential_mechanism": audit.exponential_mechanism,
-    "permute_and_flip": audit.permute_and_flip,
-    "geometric_noisy_max": audit.geometric_noisy_max,
-}
 SCORES = np.array([10, 9, 5, 0])
 
 
@@ -123,7 +118,7 @@ def test_detects_monotone_scale_for_scores_that_move_both_ways(name):
 
 def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
     noise = NoiseSource() if name == "exponential_mechanism" else Seeded(7)
-    pick = getattr(choose, name)
+    pick = PICKS[name]
     return [pick(scores, 1, 1.0, noise, **named) for _ in range(runs)]
 
 
@@ -140,7 +135,7 @@ def test_draws_follow_their_distribution_and_not_one_with_a_nearby_scale(name, b
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_draws_with_real_randomness_follow_the_monotone_distribution(name):
-    pick, noise = getattr(choose, name), NoiseSource()
+    pick, noise = PICKS[name], NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise, monotone=True) for _ in range(5000)]
     assert audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 1.0)).passes
     assert not audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes
@@ -169,7 +164,7 @@ def test_accuracy_bound_for_1000_candidates_fails_with_at_most_5_percent():
 
 def test_noise_uses_the_scale_rounded_up():
     noise = NoNoise()
-    choose.exponential_mechanism(SCORES, 3, 0.1, noise)
+    PICKS["exponential_mechanism"](SCORES, 3, 0.1, noise)
     (draw,) = noise.draws
     assert 60 <= draw.scale < 60 + 1e-10
     for sensitivity, epsilon in product([1, 3, 7, 2**40 + 1], [0.1, 0.3, 1.0, 1e5]):
@@ -197,7 +192,7 @@ def test_noise_uses_the_scale_rounded_up():
 def test_public_parameters_out_of_range_are_refused(name, change):
     arguments = {"scores": SCORES, "sensitivity": 1, "epsilon": 1.0, **change}
     with pytest.raises(InputError, match=next(iter(change))):
-        getattr(choose, name)(**arguments, noise=NoNoise())
+        PICKS[name](**arguments, noise=NoNoise())
 
 
 APPROXIMATE = 1e-9

@@ -24,9 +24,9 @@ from intervals import all_intervals
 from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
+from top_choice_laws import PICKS
 
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.choosing import exponential_mechanism, geometric_noisy_max, permute_and_flip
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
@@ -50,7 +50,7 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.projection import Projection
-from beam_dp.theorems.noise import intervals_theorem, laplace_error, projection_theorem
+from beam_dp.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
 from beam_dp.theorems.synthesis import (
     best_early_stop,
     best_small_db_size,
@@ -77,7 +77,7 @@ def failures(violated: Violated, factor: float = 1.0) -> int:
 
 
 def laplace(factor: float) -> bool:
-    bound = factor * laplace_error(100, 100.0, 1.0, BETA)
+    bound = factor * laplace_theorem(100, 100.0, 1.0, BETA).bound(1).max_error
     return bool(np.abs(NoiseSource().laplace(np.zeros(100, np.int64), 100.0)).max() > bound)
 
 
@@ -87,14 +87,14 @@ def gaussian(factor: float) -> bool:
     return bool(np.abs(NoiseSource().gaussian(np.zeros(100, np.int64), sigma)).max() > bound)
 
 
-def selection(choose: Callable[..., int], slack: int = 0) -> Violated:
+def selection(method: str, slack: int = 0) -> Violated:
     """All candidates except one are slightly worse than the bound allows."""
 
     def violated(factor: float) -> bool:
         bound = factor * (selection_shortfall(200, 1, 0.5, BETA) + slack)
         scores = np.full(200, -math.floor(bound) - 1, np.int64)
         scores[17] = 0
-        return choose(scores, 1, 0.5, NoiseSource()) != 17
+        return PICKS[method](scores, 1, 0.5, NoiseSource()) != 17
 
     return violated
 
@@ -319,7 +319,7 @@ def linear_answers(distribution: str) -> Violated:
 QUICK: dict[str, Callable[[], Violated]] = {
     "laplace": lambda: laplace,
     "gaussian": lambda: gaussian,
-    "exponential mechanism": lambda: selection(exponential_mechanism),
+    "exponential mechanism": lambda: selection("exponential_mechanism"),
     "tree, laplace": lambda: tree(0.0),
     "tree, gaussian": lambda: tree(DELTA),
 }
@@ -333,8 +333,8 @@ QUICK |= PROJECTIONS
 SLOW: dict[str, Callable[[], Violated]] = {
     "laplace answers": lambda: linear_answers("discrete_laplace"),
     "gaussian answers": lambda: linear_answers("discrete_gaussian"),
-    "permute and flip": lambda: selection(permute_and_flip),
-    "geometric noisy maximum": lambda: selection(geometric_noisy_max, 1),
+    "permute and flip": lambda: selection("permute_and_flip"),
+    "geometric noisy maximum": lambda: selection("geometric_noisy_max", 1),
     "tables, laplace textbook": lambda: tables(Laplace("textbook"), 0.0),
     "tables, laplace": lambda: tables(Laplace(), 0.0),
     "tables, gaussian textbook": lambda: tables(Gaussian("textbook"), DELTA),

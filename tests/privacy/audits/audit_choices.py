@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations_with_replacement, islice
 from typing import Any
@@ -32,6 +32,7 @@ from auditing import (
     told_apart,
 )
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
+from top_choice_laws import LAWS, PICKS
 
 from beam_dp.mechanisms import choosing as choose
 from beam_dp.mechanisms.small_db import (
@@ -58,11 +59,6 @@ SAMPLER_RUNS = 5000
 # Scores of three codes: one record moves them both ways. The zero row is a record that is absent.
 SIGNED = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
 SCORES = np.array([4, 3, 3, 0])
-LAWS: dict[str, Callable[..., audit.Law]] = {
-    "exponential_mechanism": audit.exponential_mechanism,
-    "permute_and_flip": audit.permute_and_flip,
-    "geometric_noisy_max": audit.geometric_noisy_max,
-}
 
 
 def selection_law(name: str, relation: str) -> Finding:
@@ -78,7 +74,7 @@ def selection_law(name: str, relation: str) -> Finding:
 
 
 def selection_sampler(name: str, _: str) -> Finding:
-    pick, noise = getattr(choose, name), NoiseSource()
+    pick, noise = PICKS[name], NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise) for _ in range(RUNS)]
     return Finding(audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes)
 
