@@ -61,13 +61,7 @@ def as_float(name: str, value: object) -> float:
 def checked_integer(
     name: str, value: object, least: int | None = None, most: int | None = None, note: str = ""
 ) -> int:
-    """Returns the value if it is an integer in the range; otherwise raises.
-
-    Example:
-        >>> checked_integer("size", 0, 1, 2**31)
-        Traceback (most recent call last):
-        beam_dp.errors.InputError: size: 0 is refused; must be an integer from 1 to 2^31
-    """
+    """Returns the value if it is an integer in the range; otherwise raises."""
     if is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
         return value
     limits = _range(least=least, most=most)
@@ -84,13 +78,7 @@ def checked_number(
     below: float | None = None,
     note: str = "",
 ) -> float:
-    """Returns a finite number in the range as a float; ``above`` and ``below`` are excluded.
-
-    Example:
-        >>> checked_number("share", math.nan, above=0, most=1)
-        Traceback (most recent call last):
-        beam_dp.errors.InputError: share: nan is refused; must be a number > 0 and <= 1
-    """
+    """Returns a finite number in the range as a float; ``above`` and ``below`` are excluded."""
     number = as_float(name, value) if is_number(value) else math.nan
     if (
         math.isfinite(number)

@@ -169,12 +169,7 @@ def command_of(program: str) -> str:
 
 @functools.cache
 def flags_of_program(program: str) -> tuple[Flag, ...]:
-    """Returns the flags of a program without importing the program.
-
-    Example:
-        >>> flags_of_program("check_domain")[0].name
-        'domain'
-    """
+    """Returns the flags of a program without importing the program."""
     return tuple(
         Flag(**{**fields, "choices": tuple(fields.get("choices", ()))})
         for fields in _kept()[program]["flags"]
@@ -190,9 +185,6 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam.
 
     Checks only if the installed Beam has the version whose flags are in the file.
-
-    Example:
-        >>> check_beam_names(["--runner", "DirectRunner", "--direct_num_workers=2"], [])
     """
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
     kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))

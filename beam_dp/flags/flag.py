@@ -245,12 +245,6 @@ def check_applies(
     """Refuses flags that apply only to mechanisms other than the chosen one.
 
     ``flags_of``: the flags of each mechanism. A flag that is not listed applies to all mechanisms.
-
-    Example:
-        >>> flags = {"mwem": (Flag("num_rounds", ""),), "small_db": (Flag("size", ""),)}
-        >>> check_applies({"size": "5"}, "mwem", flags)
-        Traceback (most recent call last):
-        beam_dp.flags.flag.FlagError: --size applies only to --mechanism small_db
     """
     known = {flag.name: flag for flags in flags_of.values() for flag in flags}
     own = {flag.name for flag in flags_of[chosen]}

@@ -52,11 +52,6 @@ class Distortion:
     ``num_blocks``: R, the number of blocks (entries per column); T for dense signs.
     ``independence``: r, the independence of the hash; at least 4.
     ``sparsity``: m, the maximum number of keys in a query; their values are between 0 and 1.
-
-    Example:
-        >>> tails = Distortion(2**16, 8, 48, sparsity=100, num_queries=1000)
-        >>> round(tails.bound(10**4, 10, 0.05), 1), round(tails.bound(10**4, 10, 1e-6), 1)
-        (1802.0, 2847.7)
     """
 
     projection_width: int

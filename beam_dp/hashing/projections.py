@@ -40,13 +40,6 @@ class DenseSigns:
     sensitivities are twice as large (the key is public, and two columns can be opposite).
 
     Reference: Blum and Roth (2011), Algorithm 2, without the factor 1 / sqrt(T).
-
-    Example:
-        >>> signs = DenseSigns(HashKey.draw(4), 128)
-        >>> keys = np.array([7, 7, 9], dtype=np.uint64)
-        >>> sums = signs.project(keys, np.array([2, -2, 1]))
-        >>> bool((sums == signs.signs(keys[2:])[0]).all())
-        True
     """
 
     def __init__(self, key: HashKey, projection_width: int) -> None:
@@ -108,12 +101,6 @@ class BlockSigns:
 
     Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
     Kane and Nelson (2014), the block construction.
-
-    Example:
-        >>> blocks = BlockSigns(HashKey.draw(4), 4096)
-        >>> sums = blocks.project(np.array([7], dtype=np.uint64), np.array([3]))
-        >>> int(np.count_nonzero(sums)), int(np.abs(sums).max())
-        (8, 3)
     """
 
     def __init__(self, key: HashKey, projection_width: int, num_blocks: int = 8) -> None:
@@ -196,12 +183,7 @@ def num_buckets(row_width: int) -> int:
 
 
 def fold(sums: NDArray[np.int64], num_rows: int, row_width: int) -> NDArray[np.int64]:
-    """Returns, for each cell of consecutive rows, the exact sum of its buckets modulo 2^64.
-
-    Example:
-        >>> fold(np.arange(8), 1, 3)
-        array([ 3, 12, 13])
-    """
+    """Returns, for each cell of consecutive rows, the exact sum of its buckets modulo 2^64."""
     buckets = num_buckets(row_width)
     if buckets == row_width:
         return sums

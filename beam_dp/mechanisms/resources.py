@@ -153,13 +153,6 @@ def worker_bytes(plan: _Sized, summary_cells: int) -> int:
 
     ``summary_cells``: the size of the exact summary; 0 for counts of keys (``StabilityHistogram``,
     ``HybridSketch``, ``sparse_mw``): the number of keys is private, and each key adds 16 bytes.
-
-    Example:
-        >>> from beam_dp import Guarantee
-        >>> from beam_dp.mechanisms.intervals.plan import plan_intervals
-        >>> plan = plan_intervals(16, Guarantee(1.0, 0.0, "replace_one", "record", 1))
-        >>> worker_bytes(plan, 16) // 2**20
-        512
     """
     needed = _BEAM_BYTES + _SUMMARY_BYTES * summary_cells + plan.memory_bytes
     return math.ceil(needed / _STEP_BYTES) * _STEP_BYTES

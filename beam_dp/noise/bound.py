@@ -131,12 +131,7 @@ _STEPS = 50  # steps of the solver for a bound; stopping early gives a slightly 
 
 
 def noise_variance(distribution: Distribution, scale: float) -> float:
-    """Returns the variance of one noise value, in squared units of the scale.
-
-    Example:
-        >>> round(noise_variance("discrete_laplace", 3.0), 3)
-        17.834
-    """
+    """Returns the variance of one noise value, in squared units of the scale."""
     if distribution == "discrete_gaussian":
         return scale**2
     # 2a / (1 - a)^2 with a = exp(-1 / scale), in a form that does not underflow. For noise rarer

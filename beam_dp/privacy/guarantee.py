@@ -173,12 +173,7 @@ def warn_of_record_unit(columns: Iterable[str]) -> None:
 
 
 def words_of(name: str) -> list[str]:
-    """Returns the words of a column's name, in lower case.
-
-    Example:
-        >>> words_of("PassengerId"), words_of("home_phone2")
-        (['passenger', 'id'], ['home', 'phone', '2'])
-    """
+    """Returns the words of a column's name, in lower case."""
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", name)]
 
 

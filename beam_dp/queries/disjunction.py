@@ -23,10 +23,6 @@ class Disjunction(linear.LiteralQuery):
 
     ``axes``: positions of the attributes of the literals, ascending, at least two.
     ``ranges``: for each axis, the codes for which the literal is true, but not all codes.
-
-    Example:
-        >>> Disjunction((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
-        [0.0, 1.0, 1.0, 1.0]
     """
 
     factors = linear.Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)

@@ -95,11 +95,6 @@ class Product(LiteralQuery):
     ``axes``: positions of the attributes in the query, ascending; if empty, q = 1.
     ``ranges``: for each axis, the codes where q can be 1: ascending ranges that do not touch,
     and that do not contain all codes.
-
-    Example:
-        >>> query = Product((2, 3), (1,), (((0, 2),),))
-        >>> query.values().reshape(2, 3).tolist()
-        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
     """
 
     factors = Factors(constant=0, sign=1, divisor=1, inside=1, outside=0)
@@ -166,10 +161,6 @@ class Parity(LiteralQuery):
 
     ``axes``: positions of the attributes of the literals, ascending, at least one.
     ``ranges``: for each axis, the codes for which the literal is true.
-
-    Example:
-        >>> Parity((2, 2), (0, 1), (((1, 2),), ((1, 2),))).values().tolist()
-        [0.0, 1.0, 1.0, 0.0]
     """
 
     factors = Factors(constant=1, sign=-1, divisor=2, inside=-1, outside=1)

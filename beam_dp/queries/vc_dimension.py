@@ -402,14 +402,6 @@ def products_bound(queries: Sequence[LinearQuery]) -> int | None:
     Returns None for other queries, and for a mixture of both kinds. The bound is a sum over the
     attributes. The term of an attribute is its term in ``family_vc_dimension`` for its kind of sets
     of codes: prefixes or suffixes, intervals, or any sets. The proof also covers mixtures.
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> from beam_dp.queries.linear_workload import parse_linear_workload
-        >>> domain = read_domain('{"age": 100, "sex": 2}')
-        >>> [products_bound(parse_linear_workload(form, domain).queries)
-        ...  for form in ("prefixes:age", "intervals:age", "conjunctions:1")]
-        [1, 2, 100]
     """
     sets = sets_of_products(queries)
     if sets is None:

@@ -38,10 +38,6 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
 
     An integer attribute becomes a numeric attribute of whole numbers. Its last edge is the largest
     integer, or the largest integer plus 0.5 if that integer has a bin of its own.
-
-    Example:
-        >>> binned_attribute(read_release("out/ages"), 8).edges  # doctest: +SKIP
-        (0.0, 9.0, 17.0, 24.0, 33.0, 42.0, 51.0, 63.0, 99.0)
     """
     if not isinstance(release, IntervalRelease):
         condition = "must be a release of interval counts: beam-dp release-intervals"

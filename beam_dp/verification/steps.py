@@ -433,12 +433,7 @@ def more_than(epsilon: float, promised: float) -> str:
 
 
 def excess(epsilon: float, promised: float) -> str:
-    """Returns how much an epsilon exceeds the smaller promised epsilon, in words.
-
-    Example:
-        >>> excess(13.8, 1.0), excess(1.0000144, 1.0)
-        ('13.8 times as much', '0.0015% more')
-    """
+    """Returns how much an epsilon exceeds the smaller promised epsilon, in words."""
     ratio = Fraction(epsilon) / Fraction(promised)
     if ratio >= 2:
         return f"{above(ratio, 3)} times as much"

@@ -106,11 +106,6 @@ def counted_windows(
     clock.
 
     ``events``, ``arrivals``: shape (n,), times in seconds, rounded down.
-
-    Example:
-        >>> horizon = Horizon(0, 10, 3, 5)
-        >>> counted_windows(horizon, np.array([9, 9, 9, 30]), np.array([14, 15, 8, 30])).tolist()
-        [0, -1, -1, -1]
     """
     numbers = np.empty(events.size, np.int64)
     for first in range(0, events.size, _ROWS):
@@ -177,12 +172,7 @@ def span_text(seconds: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """The blocks of a horizon: runs of ``size`` >= 2 windows; the last block may have fewer.
-
-    Example:
-        >>> [list(Blocks(5, 2).windows(number)) for number in range(len(Blocks(5, 2)))]
-        [[0, 1], [2, 3], [4]]
-    """
+    """The blocks of a horizon: runs of ``size`` >= 2 windows; the last block may have fewer."""
 
     num_windows: int
     size: int

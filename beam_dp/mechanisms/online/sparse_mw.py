@@ -128,10 +128,6 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
 
     Reference: Blum and Roth (2011), Lemma 3.7, corrected: their potential leaves out the data that
     no query has asked about.
-
-    Example:
-        >>> num_slots(10, 0.1, "tight"), num_slots(10, 0.1, "textbook")
-        (4171, 47035)
     """
     slots = max(2, least)
     while True:

@@ -278,12 +278,6 @@ def stability_threshold(
     below the threshold is the product of 1 - p(weight), where p(x) = P(x + noise >= threshold), and
     -ln(1 - p) is convex up to the threshold. So the worst case for each j is one element with
     k - j + 1 records and j - 1 elements with one record each. All j are tried.
-
-    Example:
-        >>> stability_threshold(1.0, 1e-9, 1)
-        22
-        >>> stability_threshold(2.0, 1e-6, 2), release_probability(2.0, 30, 2) <= 1e-6
-        (30, True)
     """
     # At a threshold <= k w, an element may be released with probability above 1/2, which is more
     # than any delta. At ``most``, the union bound over k elements of weight k w is at most delta.

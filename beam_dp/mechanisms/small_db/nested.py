@@ -43,10 +43,6 @@ def is_nested(answers: NDArray[np.int64]) -> bool:
     """Returns whether every query has a single value > 0, and any two are disjoint or nested.
 
     ``answers``: shape (num_queries, num_types), >= 0.
-
-    Example:
-        >>> is_nested(np.tri(4, dtype=np.int64)), is_nested(np.array([[1, 1, 0], [0, 1, 1]]))
-        (True, False)
     """
     support = (answers > 0).astype(np.float64)
     if ((answers > 0) & (answers != answers.max(axis=1, keepdims=True, initial=0))).any():

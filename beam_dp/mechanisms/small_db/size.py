@@ -38,10 +38,6 @@ def small_db_size(
     ``max_error_fraction``: a, in (0, 1].
 
     Reference: Dwork and Roth (2014), Theorem 4.2; Blum, Ligett and Roth (2013).
-
-    Example:
-        >>> small_db_size(1024, 0.1), small_db_size(1024, 0.1, "textbook")
-        (382, 694)
     """
     _check_fraction(max_error_fraction)
     if num_queries < 1 or (calibration == "textbook" and num_queries < 3):
@@ -70,10 +66,6 @@ def small_db_size_by_vc(
     ``max_error_fraction``: a, in (0, 1].
 
     Reference: Vapnik and Chervonenkis (1971); Devroye (1982); Dwork and Roth (2014), Theorem 4.8.
-
-    Example:
-        >>> small_db_size_by_vc(2, 0.1, "finite", 1024), small_db_size_by_vc(2, 0.1, "devroye")
-        (694, 1523)
     """
     _check_fraction(max_error_fraction)
     checked_integer("vc_dimension", vc_dimension, 0, MAX_VC_DIMENSION)
@@ -121,10 +113,6 @@ def size_of_workload(
 
     ``max_error_fraction``: a, in (0, 1].
     ``vc_dimension``: the VC dimension of 0/1 queries, if known.
-
-    Example:
-        >>> size_of_workload(524800, 0.1), size_of_workload(524800, 0.1, are_intervals=True)
-        ((694, 'queries'), (10, 'intervals'))
     """
     sizes = [(small_db_size(num_queries, max_error_fraction, calibration), "queries")]
     if calibration == "tight":
@@ -153,22 +141,12 @@ def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> floa
 
 
 def num_multisets(num_cells: int, size: int) -> int:
-    """Returns the number of multisets of m = ``size`` of U = ``num_cells`` cells, C(U + m - 1, m).
-
-    Example:
-        >>> num_multisets(4, 9), num_multisets(16, 20)
-        (220, 3247943160)
-    """
+    """Returns C(U + m - 1, m), the number of multisets of m = ``size`` of U cells."""
     return math.comb(num_cells + size - 1, size)
 
 
 def log_num_multisets(num_cells: int, size: int) -> float:
-    """Returns the logarithm of ``num_multisets``, to 12 digits, without computing the integer.
-
-    Example:
-        >>> round(log_num_multisets(16, 20), 9) == round(math.log(3247943160), 9)
-        True
-    """
+    """Returns the logarithm of ``num_multisets``, to 12 digits, without computing the integer."""
     drawn = np.arange(size, dtype=np.float64)
     return float(np.log((float(num_cells) + drawn) / (drawn + 1)).sum())
 

@@ -150,10 +150,6 @@ def most_squares(max_windows_per_unit: int, block: int | None = None) -> int:
     largest sum is q n^2 + r^2. For windows alone (blocks of one window) the largest sum is c.
 
     ``block``: n; None for windows.
-
-    Example:
-        >>> most_squares(7), most_squares(7, 24), most_squares(7, 3)
-        (7, 49, 19)
     """
     whole, rest = divmod(max_windows_per_unit, block or 1)
     return whole * (block or 1) ** 2 + rest**2

@@ -56,10 +56,6 @@ def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
 
     The median exceeds t if most rows do: P(|median| > t) = 2 P(Binomial(s, p) > s / 2) for
     p = P(|cell| > t) / 2, and E median^2 is the integral of 2 t P(|median| > t).
-
-    Example:
-        >>> variance_of_median(np.array([-3.0, 3.0, 3.0, 3.0]), 1)
-        9.0
     """
     sizes = np.sort(np.abs(cells))
     beyond = np.arange(len(sizes), 0, -1) / len(sizes)  # shares of cells at least this large
@@ -86,10 +82,6 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
     and equivariant, so it is unbiased if the errors of rows are symmetric.
 
     ``scale``: the scale of the noise of a row; 0 gives the median.
-
-    Example:
-        >>> clipped_mean(np.array([[1.0, 2.0, 900.0]]), 2.0)
-        array([2.66666667])
     """
     middle = np.median(rows, axis=1)
     away = np.clip(rows - middle[:, None], -_CLIP * scale, _CLIP * scale)

@@ -186,22 +186,12 @@ Directory = str | os.PathLike[str]
 
 
 def window_directory(directory: Directory, number: int) -> str:
-    """Returns the directory of the release of a window, local or in a bucket.
-
-    Example:
-        >>> window_directory("gs://releases/week", 7)
-        'gs://releases/week/windows/000007'
-    """
+    """Returns the directory of the release of a window, local or in a bucket."""
     return posixpath.join(directory, WINDOWS, f"{number:06d}")
 
 
 def block_directory(directory: Directory, size: int, number: int) -> str:
-    """Returns the directory of the release of a block of ``size`` windows.
-
-    Example:
-        >>> block_directory("out/week", 24, 0)
-        'out/week/levels/24/000000'
-    """
+    """Returns the directory of the release of a block of ``size`` windows."""
     return posixpath.join(directory, LEVELS, str(size), f"{number:06d}")
 
 
