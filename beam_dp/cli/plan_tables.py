@@ -12,9 +12,11 @@ from rich.text import Text
 
 from beam_dp.cli import plan_jobs
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
 from beam_dp.flags.flag import number
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
+from beam_dp.mechanisms.resources import release_seconds
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries
 from beam_dp.planning.ranking import (
@@ -84,6 +86,7 @@ def _mechanisms(texts: Texts) -> _Plan:
                 f" {job.num_queries:,} cells, if the records are spread evenly; their error bar is"
                 " longer than half of the count"
             )
+        legend += _time_of_job(job, best)
     else:
         ranking = rank_sparse_mechanisms(job)
         columns = {
@@ -357,13 +360,20 @@ def time_text(option: Option) -> str:
     """Returns the running time of an option as text."""
     if option.resources is None:
         return "-"
-    seconds = option.resources.seconds
+    return duration_text(option.resources.seconds)
+
+
+def duration_text(seconds: float) -> str:
+    """Returns a duration as text, with few digits."""
     if seconds < 100:
         return f"{seconds:.1g} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{short(seconds / 3600)} h"
 
 
 _COST = {"memory": memory_text, "time": time_text}
+_WRITES_RECORDS = "release_synthetic_database"
+# Shorter jobs are not mentioned, and longer jobs are a warning.
+_SHORT_SECONDS, _LONG_SECONDS = 30, 600
 
 
 def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> str:
@@ -403,6 +413,19 @@ def _target_title(target: Target, guarantee: Guarantee) -> str:
         f"least epsilon with which the {what} is at most {target.error:,.6g} records;"
         f" delta {guarantee.delta:g}, {relation}"
     )
+
+
+def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
+    """Returns a line with the time of a whole job that writes records, if it is long."""
+    if option is None or option.resources is None or option.program != _WRITES_RECORDS:
+        return []
+    binned = sum(isinstance(attribute, BinnedAttribute) for attribute in job.domain)
+    attributes = job.domain.num_attributes
+    seconds = release_seconds(option.resources, job.num_records, attributes, binned)
+    if seconds < _SHORT_SECONDS:
+        return []
+    line = f"the whole job with {_name(option)}: about {duration_text(seconds)} of processor time"
+    return [f"warning: {line}" if seconds > _LONG_SECONDS else line]
 
 
 def _large_epsilon_lines(epsilon: float) -> list[str]:

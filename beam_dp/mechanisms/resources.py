@@ -2,8 +2,8 @@
 
 Rates were measured on one core of a common x86-64 machine, per unit of a size that determines the
 cost. Estimates are correct to an order of magnitude: the number of iterations of a fit or a search
-depends on the noise and on the data. Estimates cover the mechanism on one worker. Counting records
-takes about as long as reading their files: see ``benchmarks/results/distributed_pass.md``.
+depends on the noise and on the data. ``Resources`` cover the mechanism on one worker;
+``release_seconds`` also covers reading Parquet files and writing synthetic records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STEP_BYTES = 2**28
 _BASE_BYTES = 110e6
 _BASE_SECONDS = 0.02
 # Per cell of the hypothesis of a maximum-entropy fit, which keeps about 20 arrays of this size.
-_FIT_SECONDS = 6e-6
+_FIT_SECONDS = 4.2e-6
 _FIT_BYTES = 160
 # Per cell of a measured table: noise and coefficients.
 _MEASURED_SECONDS = 2e-5
@@ -43,6 +43,13 @@ _MATRIX_BYTES = 32
 # Per noisy answer, and per cell that an explicit query sums.
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
+
+# The start of Beam and of a program; per record that is read from Parquet; per value and, in
+# addition, per value within a bin that is written.
+_JOB_SECONDS = 2.5
+_READ_SECONDS = 2e-8
+_WRITTEN_SECONDS = 4.5e-8
+_DRAWN_SECONDS = 1e-7
 
 # Per leaf of interval counts, for planning, noise and least squares; and per block, for optimising
 # the ``windows`` strategy with up to 1,024 blocks.
@@ -68,6 +75,21 @@ def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
         _BASE_BYTES + _FIT_BYTES * hypothesis_cells + _MEASURED_BYTES * measured_cells,
         _BASE_SECONDS + _FIT_SECONDS * hypothesis_cells + _MEASURED_SECONDS * measured_cells,
     )
+
+
+def release_seconds(
+    mechanism: Resources, num_records: float, num_attributes: int, num_binned: int
+) -> float:
+    """Returns the processor time of a job that releases synthetic records from Parquet files.
+
+    ``num_binned``: the number of attributes whose values are drawn within bins.
+
+    Example:
+        >>> round(release_seconds(fit_resources(12_096, 3_982), 2e8, 5, 0))
+        52
+    """
+    written = num_attributes * _WRITTEN_SECONDS + num_binned * _DRAWN_SECONDS
+    return _JOB_SECONDS + mechanism.seconds + num_records * (_READ_SECONDS + written)
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:

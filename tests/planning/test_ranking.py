@@ -78,6 +78,21 @@ def test_table_states_number_of_too_noisy_cells(capsys):
     assert "too noisy to use with mwem, tight: 200 of 200 cells, if the records" in told
 
 
+@pytest.mark.parametrize(
+    ("num_records", "told"),
+    [
+        (100_000, ""),
+        (10**9, "the whole job with mwem, tight: about 2 min of processor time"),
+        (10**10, "warning: the whole job with mwem, tight: about 18 min of processor time"),
+    ],
+)
+def test_plan_tells_how_long_a_large_job_takes(capsys, num_records, told):
+    assert main(flags(domain='{"age": 100, "sex": 2}', num_records=str(num_records))) == 0
+    lines = " ".join(capsys.readouterr().out.split())
+    assert told in lines and ("whole job" in lines) is bool(told)
+    assert "warning: the whole job" in lines or num_records < 10**10
+
+
 def test_bound_above_number_of_records_is_vacuous():
     few, many = ranked(50, 0.0), ranked(10**9, 0.0)
     vacuous = [each.bound.vacuous for each in few.options if each.mechanism == "private_mw"]
