@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE 128 /* keys at a time: their powers stay in cache; a count of bits fits a byte */
+#define TILE 128 /* keys per tile: their powers fit in the cache, a count in a byte */
 #define MAX_PAIRS 4096
 
 #ifdef __GNUC__
@@ -23,24 +23,24 @@
 #define ALWAYS_INLINE inline
 #endif
 
-/* `count` polynomials, each of `chunks` chunks, the highest first, of `pairs` pairs of
- * coefficients (odd, even); `constants` are Winograd's terms of the chunks. */
+/* `count` polynomials. Each has `chunks` chunks, the highest first; each chunk has `pairs` pairs of
+ * coefficients (odd, even). `constants` contains Winograd's term of each chunk. */
 struct family {
     const uint64_t *coefficients, *constants;
     size_t count, chunks, pairs;
 };
 
 struct scratch {
-    uint64_t *keys;                      /* a tile of keys, filled up with zeros */
-    uint64_t *powers, *constant, *giant; /* of these keys: see tabulate */
-    uint64_t *words;                     /* two polynomials at these keys */
+    uint64_t *keys;                      /* a tile of keys, padded with zeros */
+    uint64_t *powers, *constant, *giant; /* computed from these keys by tabulate */
+    uint64_t *words;                     /* the values of two polynomials at these keys */
 };
 
 /* The weights of a tile by binary digit: weight = (flip ? -1 : 1) * sum of mask << shift. */
 struct weights {
     uint64_t flip[TILE];
     uint64_t mask[64][TILE];
-    uint64_t total[64]; /* keys in a mask */
+    uint64_t total[64]; /* the number of keys in each mask */
     int shift[64];
     int num_planes;
 };
@@ -105,17 +105,17 @@ static void find_backends(void)
 struct job {
     const struct backend *backend;
     struct family family;
-    const uint64_t *keys, *weights; /* weights may be NULL: then values are wanted, not sums */
+    const uint64_t *keys, *weights; /* without weights (NULL), computes values, not sums */
     size_t num_keys;
     uint64_t *output;
-    size_t num_blocks; /* of a block projection, else 0 */
+    size_t num_blocks; /* 0 unless this is a block projection */
     int bucket_bits;
 };
 
 struct memory {
     struct scratch scratch;
     struct weights weights;
-    uint64_t area[]; /* what scratch points into */
+    uint64_t area[]; /* the memory that scratch points into */
 };
 
 static struct memory *allocate_memory(size_t pairs)
@@ -123,7 +123,7 @@ static struct memory *allocate_memory(size_t pairs)
     const size_t words = (5 + 2 * pairs) * TILE + 8;
     struct memory *memory = calloc(1, sizeof *memory + words * 8);
     if (memory) {
-        /* Vectors that cross cache lines cost twice. */
+        /* Loading a vector that crosses a cache line takes twice as long. */
         uint64_t *area = memory->area + (64 - (uintptr_t)memory->area % 64) / 8;
         const struct scratch scratch = {
             area, area + 5 * TILE, area + TILE, area + 2 * TILE, area + 3 * TILE,
@@ -177,7 +177,7 @@ static void add_to_blocks(const struct job *job, size_t p, const uint64_t *words
     }
 }
 
-/* The loop over tiles of keys, and over polynomials two at a time. */
+/* Loops over tiles of keys, and over polynomials two at a time. */
 static void run(const struct job *job, struct memory *memory)
 {
     const struct backend *backend = job->backend;
@@ -218,7 +218,7 @@ struct array {
     size_t count;
 };
 
-/* Opens a contiguous one-dimensional or wider array of 64-bit integers. */
+/* Opens a contiguous array of 64-bit integers with at least one dimension. */
 static int open_array(PyObject *object, const char *name, int writable, struct array *array)
 {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
@@ -246,8 +246,8 @@ static const struct backend *find_backend(const char *name)
 }
 
 /* run(backend, coefficients, constants, pairs, keys, weights or None, output, num_blocks,
- * bucket_bits): fills `output` with the values of the polynomials (count, keys) if there are no
- * weights; else adds the weighted keys to it, all rows of each polynomial or one row a block. */
+ * bucket_bits): without weights, fills `output`, shape (count, keys), with values of polynomials;
+ * with weights, adds the weighted keys to all rows of each polynomial, or to one row per block. */
 static PyObject *python_run(PyObject *module, PyObject *arguments)
 {
     const char *name;
@@ -278,7 +278,7 @@ static PyObject *python_run(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "coefficients: must be (constants, pairs, 2)");
         goto close;
     }
-    /* The number of polynomials follows from what is to be filled. */
+    /* The size of the output determines the number of polynomials. */
     if (!weighted)
         count = num_keys ? arrays[4].count / num_keys : num_constants;
     else if (!num_blocks)

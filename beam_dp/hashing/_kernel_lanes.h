@@ -1,5 +1,5 @@
 /* The kernel, written once for vectors of any number of 128-bit lanes. _kernel.c includes this file
- * once for each instruction set, having defined its vocabulary:
+ * once per instruction set, after defining these macros:
  *
  *   NAME(x), TARGET, LANES   a suffix for names, the function attribute, 128-bit lanes of a vector
  *   VECTOR, LOAD, STORE      a vector of LANES * 2 words of 64 bits
@@ -17,11 +17,11 @@
 #define GROUPS (TILE / GROUP)
 
 /* Reduces the products `even` and `odd` modulo t^64 + t^4 + t^3 + t + 1, in the order of the keys.
- * Shifts, not products: the multiplier is what the kernel waits for. */
+ * Uses shifts instead of products, because the multiplier is the bottleneck of the kernel. */
 static inline TARGET VECTOR NAME(reduce)(VECTOR even, VECTOR odd)
 {
     VECTOR low = LOW(even, odd), high = HIGH(even, odd);
-    /* What leaves the word when high * (t^4 + t^3 + t + 1) is formed comes back at its low end. */
+    /* Folds bits of high * (t^4 + t^3 + t + 1) beyond the word back into its low end. */
     high = XOR3(high, RIGHT(high, 60), XOR(RIGHT(high, 61), RIGHT(high, 63)));
     low = XOR3(low, high, LEFT(high, 1));
     return XOR3(low, LEFT(high, 3), LEFT(high, 4));
@@ -31,7 +31,7 @@ static inline TARGET VECTOR NAME(reduce)(VECTOR even, VECTOR odd)
  * (x^(2i), x^(2i+1)), even keys then odd ones; `constant` = sum of x^(2i) x^(2i+1), Winograd's term
  * of the keys; `giant` = x^(2 pairs), the step from one chunk of coefficients to the next.
  *
- * Each power waits for the one before it: two groups at a time give the multiplier more to do. */
+ * Each power depends on the previous one, so two groups at a time keep the multiplier busy. */
 static TARGET void NAME(tabulate)(const struct family *family, size_t num_groups,
                                   const struct scratch *scratch)
 {
@@ -186,7 +186,7 @@ static TARGET void NAME(add_signs)(size_t first, size_t width, const struct weig
         }
 }
 
-/* A loop of independent products and nothing else: what the multiplier can do at most. */
+/* A loop of independent products only: measures the highest throughput of the multiplier. */
 static TARGET uint64_t NAME(products)(uint64_t iterations, uint64_t *sink)
 {
     VECTOR value[8];

@@ -70,9 +70,9 @@ static inline portable_vector portable_right(portable_vector a, int bits)
     return v;
 }
 
-/* The low 64 bits of a carry-less product, by integer products of numbers that use every fourth
- * bit only. A column of such a product sums at most 15 ones (16 in the last group of columns, whose
- * carry leaves the word), so no carry reaches the next column that is kept. */
+/* Returns the low 64 bits of a carry-less product, from integer products of numbers in which only
+ * every fourth bit may be set. A column of such a product sums at most 15 ones (16 in the last group
+ * of columns, whose carry leaves the word), so no carry reaches the next column that is kept. */
 static inline uint64_t portable_low_product(uint64_t a, uint64_t b)
 {
     const uint64_t holes = 0x1111111111111111u;

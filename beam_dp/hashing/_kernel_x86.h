@@ -1,5 +1,5 @@
-/* The three widths of the carry-less multiplication of x86-64. Each function carries its own target,
- * so the file compiles for the oldest processor; _kernel.c asks the real one at run time. */
+/* x86-64 carry-less multiplication in three vector widths. Each function declares its target, so
+ * the file compiles for the oldest processor; _kernel.c checks the actual processor at run time. */
 
 #include <immintrin.h>
 

@@ -18,9 +18,9 @@ over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulant
 x> +- |q| |x|) / 2. The sum of their j-th powers grows with |x| and with <q, x>, which is at most
 |q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L).
 
-Blocks of w cells. The pairs (block, cell) of a graph are one in each connected part, which has
-probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, with y_j the same sum
-for one cell in which each key is with probability 1 / w, and with T = R w.
+Blocks of w cells. All pairs (block, cell) in one connected part of a graph are equal, which has
+probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, where y_j is the same
+sum for one cell that contains each key with probability 1 / w, and T = R w.
 
 * Keys of x outside of q: the cell contains a product of two independent sums, of q and of x. Sums
   of even powers are at most m and |x|^2 L^(2i - 2). So sums over Poisson numbers of keys, of means

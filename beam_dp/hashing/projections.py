@@ -5,9 +5,9 @@ element times its weight is added to the accumulators. Sums are exact 64-bit int
 modulo 2^64, so any order, split and merge (by adding accumulators) gives the same result. It is the
 true sum if the absolute weights of all batches sum to less than 2^63.
 
-Blocks of ``BlockSigns`` have a power of two buckets. A row of w cells is made from a block of 2^b
-buckets: 2^b = w if w is a power of two, otherwise 2^b >= 2 w. Bucket i is added to cell
-floor(i w / 2^b), so a record still affects only one cell per row.
+The number of buckets in a block of ``BlockSigns`` is a power of two. A row of w cells is made from
+a block of 2^b buckets: 2^b = w if w is a power of two, otherwise 2^b >= 2 w. Bucket i is added to
+cell floor(i w / 2^b), so a record still affects only one cell per row.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class HierarchyErrors:
 
     @functools.cached_property
     def _prefixes(self) -> list[tuple[Values, Values]]:
-        """For each level, the prefix before a cell within the cell's node: its share and noise."""
+        """For each level, the share and noise of the prefix before a cell within its node."""
         num_cells = self._sizes[-1]
         share, noise = np.zeros(num_cells + 1), np.zeros(num_cells + 1)
         found = [(share, noise)]

@@ -181,7 +181,7 @@ class TextbookErrors:
         self._num_levels = num_levels
 
     def mean(self) -> float:
-        """Returns the mean number of nodes; a node is used if its parent is not inside."""
+        """Returns the mean number of nodes; a node inside is used if its parent is not inside."""
         num_leaves = self._num_leaves
         total = 0
         for level in range(self._num_levels):

@@ -19,7 +19,7 @@ from beam_dp.privacy.guarantee import Neighboring
 
 Tables = Mapping[str, NDArray[np.int64]]
 
-# This limit exceeds every strategy in this package, and is small enough for computing.
+# No strategy of this package exceeds these limits, and computing within them is feasible.
 MAX_ROOTS = 1024
 _MAX_ROWS = 2 * MAX_ROOTS
 _MAX_LEVELS = 21

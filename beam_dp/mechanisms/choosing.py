@@ -125,7 +125,7 @@ def top_choice(
         guarantee: the guarantee of all choices together.
         number: c, >= 1.
         sensitivity: D, the largest change of a score, an integer >= 1. For queries with values from
-            0 to 1, D is the records of a privacy unit times the units of a score per record.
+            0 to 1, D is the number of records per privacy unit times the score units per record.
         monotone: whether adding a unit moves all scores the same way; False under replace_one.
         method: see above.
         num_candidates: R, for the stated accuracy; privacy does not depend on R.

@@ -131,7 +131,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     A ledger adds up mu or rho as well as epsilon. If the release has a mu or a rho and no pure
     epsilon, pure noise with 5 % of epsilon may cost more mu or rho than the release leaves. The
     counts then get only the part that is left: the loss of both together is at most the loss of a
-    release that spends the whole guarantee in the same way, so one payment of it covers both.
+    release that spends the whole guarantee in the same way, so paying for it covers both.
     """
     main = share_guarantee(guarantee)
     # This difference is exact: the numbers are within a factor of 2 of each other (Sterbenz).

@@ -409,7 +409,7 @@ def _product(
 
 # Multipliers of Laine and Karras's hash: they are even, so bits depend on lower bits only.
 _MULTIPLIERS = (0x6C50B47C, 0xB82F1E52, 0xC7AFE638, 0x8D22F6E6)
-# Keeps positions below the end of cumulative probabilities by more than rounding errors.
+# Keeps positions below the last cumulative probability by more than rounding errors.
 _BELOW_ONE = 1 - 1e-9
 
 

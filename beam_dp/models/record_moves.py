@@ -197,7 +197,7 @@ class _Moves:
         meeting = (
             change.take(entered) - change.take(left)
         ) @ tables.weights - 2 * tables.weights.sum()
-        # In double precision, because 1e-9 times a small single-precision gain may be 0.
+        # Uses double precision, because 1e-9 times a small single-precision gain may be 0.
         least = 1e-9 * gains.astype(np.float64)
         shares = np.minimum(gains / np.maximum(2 * meeting, least), 1.0)
         draws = self._draws(len(movers))

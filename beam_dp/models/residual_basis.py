@@ -185,7 +185,7 @@ class ResidualBasis:
         )
 
     def _gather(self, ended: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns coefficients in the order of ``slices``, from the order in which they end."""
+        """Reorders coefficients from the order in which they end to the order of ``slices``."""
         coefficients = np.empty(self.num_coefficients)
         coefficients[self._positions] = ended
         return coefficients

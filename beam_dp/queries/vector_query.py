@@ -18,7 +18,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class VectorQuery:
-    """The sum over records of a product of one number per attribute, chosen by its code.
+    """The sum over records of a product of one number per attribute, which the code selects.
 
     Conjunctions and intervals have vectors of 0 and 1. For the sum of a column over some records,
     one vector contains the column's values. Disjunctions and parities are a constant per record

@@ -29,8 +29,8 @@ _FORMS = (
     " `and`, `or` and `not`; put names with blanks or signs in backquotes"
 )
 _WORDS = {"null": None, "None": None, "true": True, "false": False}
-# Names that are not valid in Python are in backquotes, or are keywords of statements, such as
-# `class`, which conditions never need. Strings in quotes may contain both.
+# Names that are invalid in Python are in backquotes, or are keywords of statements, such as
+# `class`, which conditions never need. Strings may contain backquotes and keywords.
 _OF_CONDITIONS = {"and", "in", "is", "not", "or", "False", "None", "True"}
 _OF_EXPRESSIONS = {"async", "await", "else", "for", "if", "lambda", "yield"}
 _NAMES = re.compile(
@@ -56,8 +56,8 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     """Returns, by position, a mask of each attribute's codes for which a condition is true.
 
-    The condition is true if all masks, of shape (size,), are true; attributes that the condition
-    does not restrict have no mask.
+    A record meets the condition if all masks, of shape (size,), are true at its codes; attributes
+    that the condition does not restrict have no mask.
 
     ``text``: comparisons ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` of
     an attribute with its levels, chains such as ``25 <= age < 40``, and names of boolean

@@ -264,8 +264,8 @@ def queries_allowed(
     ``least``: the smallest number of queries for which the theorem is stated.
 
     Returns:
-        The exact number up to 10^15; for a larger number, the largest power of ten, at most
-        10^10,000, that it reaches; 0 if even ``least`` queries have a larger error.
+        The exact number up to 10^15; for a larger number, the largest power of ten, up to
+        10^10,000, that the number reaches; 0 if even ``least`` queries have a larger error.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
     how large |Q| may be.
@@ -368,8 +368,8 @@ def best_early_stop(
     ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
     ``failure_probability``: the probability beta, in (0, 1).
     ``num_records``: the number N >= 1 of records.
-    ``num_rounds``: the number T of rounds; the number with the smallest bound, up to 100,000, by
-    default.
+    ``num_rounds``: the number T of rounds; by default the number up to 100,000 with the smallest
+    bound.
 
     Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
     error in the released hypothesis is within the bound. The proof has two parts,

@@ -224,7 +224,7 @@ class WindowUnit:
     """The unit that a windowed release protects, and the number of windows. No field has a default.
 
     The guarantee: of any ``protected_windows`` consecutive windows, at most
-    ``max_windows_per_unit`` use records of a unit, at most ``max_records_per_unit`` records each.
+    ``max_windows_per_unit`` use records of a unit, and each uses at most ``max_records_per_unit``.
     These windows together are (epsilon, delta)-private. If both numbers of windows are 1, each
     window is protected on its own. If ``protected_windows`` is the number of all windows, the whole
     horizon is protected. In between, the budget renews in a sliding window.
@@ -315,8 +315,8 @@ def keep_windows(
     were kept, so of any P consecutive windows at most c are kept. The choice depends only on the
     unit's own windows. If P is the whole horizon, the unit's first c windows are kept.
 
-    At most P - 1 windows of a unit are remembered; only their number if no window is ever
-    forgotten.
+    At most P - 1 windows of a unit are remembered. If no window is ever forgotten, only their
+    number is remembered.
     """
     protected, most = limits.protected_windows, limits.max_windows_per_unit
     if most == protected:  # then every window of a unit is kept

@@ -40,7 +40,7 @@ _TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 
 
 def error_of(strategy: Hierarchy, power: int) -> float:
-    """Returns a tree's mean squared error for noise that scales with the L1 or L2 norm (power)."""
+    """Returns a tree's mean squared error for noise scaled by the L1 norm (power 1) or L2 norm."""
     if power == 1:
         return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
     return strategy.l2_sensitivity_squared * strategy.errors.mean()
@@ -338,7 +338,7 @@ def plan_intervals(
     Accuracy: every strategy except the textbook tree answers by unbiased least squares. The default
     is the strategy with the least mean squared error over all intervals, which is computed
     exactly from public numbers. Under pure privacy this is ``windows`` from some dozens of cells
-    on; with epsilon 1 and a delta of 1e-9 pure noise still has less error up to 2^20 cells.
+    on; with epsilon 1 and delta 1e-9, Laplace noise still has less error up to 2^20 cells.
     """
     checked_integer("num_leaves", num_leaves, 1, MAX_LEAVES)
     check_is("guarantee", guarantee, Guarantee)

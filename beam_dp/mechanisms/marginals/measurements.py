@@ -132,7 +132,7 @@ _LEAST_SHARE = 2.0**-10
 # enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
 # The precisions on a card equal the plan's precisions up to rounding, which may slightly change the
-# bound that a search finds. With this margin, a verification of the card does not find too little
+# bound that a search finds. This margin keeps a verification of the card from reporting too little
 # noise.
 _SEARCH_MARGIN = 1e-7
 

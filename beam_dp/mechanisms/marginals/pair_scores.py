@@ -3,8 +3,8 @@
 Pairs are first chosen by sums over cells, in which the noise of a whole table can hide a strong
 dependence of a few codes. So a last check follows a quick fit to the measurements: the exponential
 mechanism chooses left-out pairs, one after the other, by the cell that is furthest from the fit.
-The chosen pairs are measured, too. A pair with a cell beyond its noise may join the fit; joining
-other pairs would add only noise, so only the records are fitted to these pairs.
+The chosen pairs are measured, too. A pair may join the fit if a cell is off by more than noise
+explains. Other pairs would add only noise to the fit, so only the records are fitted to them.
 """
 
 from __future__ import annotations

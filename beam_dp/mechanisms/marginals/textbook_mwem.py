@@ -79,9 +79,9 @@ class RoundNoise:
         records. Let p be the data and w a hypothesis, e = q(p) - q(w) the error of the measured
         query, z the noise as a share of N. The update multiplies weights by exp((e + z) q / 2), so
         that by Hoeffding's lemma KL(p, w) falls by (e + z) e / 2 - (e + z)^2 / 32 or more: if |e|
-        >= a > |z|, by (a - z)(15 a + z) / 32. T updates with T times that above ln|X| are
-        impossible: a = (7 z + sqrt(64 z^2 + 480 ln|X| / T)) / 15. So in one of T rounds, a
-        comparison with this threshold finds an error below a N.
+        >= a > |z|, by (a - z)(15 a + z) / 32. T updates are impossible if T times this fall is
+        above ln|X|, which gives a = (7 z + sqrt(64 z^2 + 480 ln|X| / T)) / 15. So in one of T
+        rounds, a comparison with this threshold finds an error below a N.
         """
         log_term = math.log(4 * self.num_rounds / failure_probability)
         if self.distribution == "discrete_laplace":
@@ -109,9 +109,9 @@ def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> R
 
     A comparison of the selected query is not post-processing. One AboveThreshold makes all
     comparisons and costs a tenth of epsilon or rho for any number of comparisons: it halts when the
-    rounds do. Given everything released, the questions are fixed, so AboveThreshold's factor of the
-    likelihood ratio is as if run alone; a pure loss of e is e^2 / 2 of rho, also if other steps
-    come in between.
+    rounds do. Given everything released, the questions are fixed, so AboveThreshold multiplies the
+    likelihood ratio by the same factor as if it ran alone. A pure loss of e costs a rho of e^2 / 2,
+    even if other steps come in between.
 
     Reference: Dwork and Roth (2014), Algorithm 1; Vadhan and Wang (2021).
     """

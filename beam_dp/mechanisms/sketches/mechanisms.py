@@ -40,8 +40,8 @@ class SparseProject(SparseMechanism):
 
     Let a unit move all counts together by at most w (``unit_weight``; twice as much under
     replace-one). An element adds +1 or -1 once in each of R blocks of the projection; a dense
-    projection has R = T blocks of one cell. So a unit moves the cells of each block by at most w in
-    L1 norm, for any collisions, and in L2 norm; a unit moves all cells by w sqrt(R) in L2 norm.
+    projection has R = T blocks of one cell. So, for any collisions, a unit moves the cells of each
+    block by at most w in L1 and L2 norm, and all cells together by at most w sqrt(R) in L2 norm.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
 

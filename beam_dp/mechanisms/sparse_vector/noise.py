@@ -113,13 +113,13 @@ def sparse_vector_noise(
     Privacy: the guarantee, for any number of adaptively chosen questions, each of which a record
     changes by at most one (times the records of a unit, under either relation).
 
-    * ``textbook``: Dwork and Roth's Algorithms 1 to 3. Without delta the threshold gets scale
-      2c/eps; with delta sqrt(32 c ln(1/delta))/eps; questions twice that, and answers share as
-      published: 8/9 and 2/9 of epsilon, or sqrt(512) and 2 of sqrt(512) + 1.
-    * ``pure``: Lyu, Su and Li (2017), Algorithm 7. One threshold 1/e1 for the run, questions
-      2c/e2, answers c/e3, e1 + e2 + e3 = eps, e1 : e2 = 1 : (2c)^(2/3).
-    * ``zcdp``: c runs of eps0 with one answer above the threshold, split as ``pure`` with c = 1,
-      each followed by a discrete Gaussian answer: rho = c eps0^2/2 + c/(2 sigma^2).
+    * ``textbook``: Dwork and Roth's Algorithms 1 to 3. The threshold's scale is 2c/eps without
+      delta, sqrt(32 c ln(1/delta))/eps with delta; questions get twice this scale. With answers,
+      the published shares are 8/9 and 2/9 of epsilon, or sqrt(512) and 2 of sqrt(512) + 1.
+    * ``pure``: Lyu, Su and Li (2017), Algorithm 7. The scales are 1/e1 for the run's threshold,
+      2c/e2 for questions, c/e3 for answers; e1 + e2 + e3 = eps, e1 : e2 = 1 : (2c)^(2/3).
+    * ``zcdp``: c runs of epsilon eps0 with one answer above the threshold, each split as ``pure``
+      with c = 1 and followed by a discrete Gaussian answer: rho = c eps0^2/2 + c/(2 sigma^2).
 
     ``tight`` uses the calibration with the smallest margin or, with answers, with the smallest
     value of max(margin, answer bound). The choice depends on public numbers only.

@@ -220,9 +220,9 @@ def plan_window_tables(
 ) -> WindowTablesPlan:
     """Returns the plan for measuring the tables of all windows of a horizon.
 
-    Privacy: (epsilon, delta) for all that any P = ``protected_windows`` consecutive windows reveal
-    together about one unit, which is added or removed, if at most c = ``max_windows_per_unit`` of
-    these windows contain records of the unit, at most k = ``max_records_per_unit`` records each
+    Privacy: (epsilon, delta) for everything that any P = ``protected_windows`` consecutive windows
+    reveal about one added or removed unit, if at most c = ``max_windows_per_unit`` of these windows
+    contain records of the unit, at most k = ``max_records_per_unit`` records each
     (``windows.keep_windows``). If the unit is a record, the unit is in one window: then c = 1 and
     the guarantee is for the whole horizon. With ``independent`` noise, windows are disjoint parts
     of the records, so a unit moves the measurements of P windows together by at most c times the L1
@@ -437,14 +437,14 @@ def window_mechanism_plan(
     """Returns the plan of a mechanism for one window, such that c windows together keep a promise.
 
     Privacy: a unit is in at most c of any P consecutive windows, and each window is an independent
-    run of the mechanism on the window's own records. The guarantees tried for one window are:
-    epsilon / c, pure or with delta / c; with the mu and the rho of the promise and its delta, the
-    guarantee whose mu is mu / sqrt(c), the one whose rho is rho / c, and the pure one whose rho is
-    rho / c. A guarantee is valid if c times the loss of the mechanism's plan keeps the promise: in
-    its epsilons, its squares of mu or its rhos, with its slacks. The valid guarantee with the least
-    noise is used: at the same sensitivity the variance of Laplace noise is 1 / rho, and that of
-    Gaussian noise is 1 / (2 rho). Neighbours: one unit is added or removed, with at most k records
-    per window. If the mechanism's plan limits the cost of a unit's records (``unit_costs``), the
+    run of the mechanism on the window's own records. These guarantees are tried for one window:
+    epsilon / c, pure or with delta / c; and, for the largest mu and rho that the promise allows,
+    the guarantees of mu / sqrt(c) and of rho / c at the same delta, and the pure guarantee of rho /
+    c. A guarantee is valid if c times the loss of the mechanism's plan, with its slacks, keeps the
+    promise by its epsilon, its squared mu or its rho. The valid guarantee with the least noise is
+    used: at the same sensitivity the variance of Laplace noise is 1 / rho, and that of Gaussian
+    noise is 1 / (2 rho). Neighbours: one unit is added or removed, with at most k records per
+    window. If the mechanism's plan limits the cost of a unit's records (``unit_costs``), the
     records of each window are limited in the same way.
 
     Reference: Dwork and Roth (2014), Theorem 3.16; Dong, Roth and Su (2022), Corollary 3.3; Bun and
