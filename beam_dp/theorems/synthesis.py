@@ -388,7 +388,7 @@ def best_early_stop(
         >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
         >>> best = best_early_stop(1024, 1000, promise, 0.05, 10**6)
         >>> best.num_rounds, best.stop_below, round(best.max_error)
-        (734, 0.1512, 0)
+        (734, 0.1512, 210082)
     """
     counts = {"num_cells": num_cells, "num_queries": num_queries, "num_records": num_records}
     if num_rounds is not None:
