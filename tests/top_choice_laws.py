@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 
 from beam_dp.mechanisms import choosing
 from beam_dp.mechanisms.choosing import Method, TopChoice
@@ -22,8 +23,8 @@ _ROUNDS = {
 
 def top_law(scores: Sequence[int], choice: TopChoice) -> dict[tuple[int, ...], float]:
     if choice.method == "geometric":
-        return audit.geometric_noisy_top(scores, choice.number, choice.scale)
-    return audit.in_rounds(_ROUNDS[choice.method], scores, choice.number, choice.scale)
+        return geometric_noisy_top(scores, choice.number, choice.scale)
+    return in_rounds(_ROUNDS[choice.method], scores, choice.number, choice.scale)
 
 
 def pick_one(

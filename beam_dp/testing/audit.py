@@ -341,61 +341,6 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
     return dict(enumerate(law))
 
 
-def in_rounds(
-    law: Callable[[Sequence[int], float], Law], scores: Sequence[int], number: int, scale: float
-) -> dict[tuple[int, ...], float]:
-    """Returns the law of several selections in a row, each from the remaining candidates.
-
-    Example:
-        >>> {k: round(p, 3) for k, p in in_rounds(exponential_mechanism, [1, 0], 2, 1.0).items()}
-        {(0, 1): 0.731, (1, 0): 0.269}
-    """
-    found: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(number):
-        longer = {}
-        for chosen, before in found.items():
-            left = [index for index in range(len(scores)) if index not in chosen]
-            for place, share in law([scores[index] for index in left], scale).items():
-                longer[(*chosen, left[place])] = before * share
-        found = longer
-    return found
-
-
-def geometric_noisy_top(
-    scores: Sequence[int], number: int, scale: float
-) -> dict[tuple[int, ...], float]:
-    """Returns the law of the top integer scores with one-sided geometric noise, largest first.
-
-    ``scores``: the exact integer scores, at most a handful.
-    ``number``: the number of scores in the result, >= 1; equal sums keep their order.
-    ``scale``: the scale of the noise, > 0; P(z) is proportional to exp(-z / scale) for z >= 0.
-
-    Example:
-        >>> {k: round(p, 4) for k, p in geometric_noisy_top([1, 1], 1, 1.0).items()}
-        {(0,): 0.7311, (1,): 0.2689}
-    """
-    exact = np.asarray(scores, np.int64)
-    values = np.arange(exact.min(), exact.max() + math.ceil(_REACH * scale) + 1)
-    gaps = values - exact[:, None]
-    mass = np.where(gaps >= 0, -np.expm1(-1 / scale) * np.exp(-np.maximum(gaps, 0) / scale), 0.0)
-
-    def up_to(weights: NDArray[np.float64], includes: bool) -> NDArray[np.float64]:
-        """Returns the total weight up to each value, with or without the value itself."""
-        sums = np.cumsum(weights)
-        return sums if includes else sums - weights
-
-    law = {}
-    for chosen in itertools.permutations(range(len(exact)), number):
-        last = chosen[-1]
-        weights = mass[last].copy()
-        for other in set(range(len(exact))) - set(chosen):
-            weights *= up_to(mass[other], other > last)
-        for earlier, later in itertools.pairwise(reversed(chosen)):
-            weights = mass[later] * up_to(weights, earlier > later)
-        law[chosen] = float(weights.sum())
-    return law
-
-
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:
     """Returns the joint law of independent outcomes; the joint outcomes are tuples."""
     return {

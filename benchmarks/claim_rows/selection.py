@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 from claim_rows.claim import Agreement, Claim, Measured, Slack, failures
 from claim_rows.published import selection_shortfall
 
@@ -98,7 +99,7 @@ def _one_shot(trials: int) -> Agreement:
 def _one_shot_privacy(_: int) -> list[Measured]:
     """Exact laws of the two largest of four, of the noise for epsilon 1."""
     choice = top_choice(promise(), 2, 1, method="geometric")
-    law = functools.cache(lambda each: audit.geometric_noisy_top(each, 2, choice.scale))
+    law = functools.cache(lambda each: geometric_noisy_top(each, 2, choice.scale))
     pairs = list(_neighbours())
     worst = max(audit.largest_log_ratio(law(one), law(other)) for one, other in pairs)
     return [Slack(worst, 1.0, len(pairs), "epsilons")]
@@ -108,7 +109,7 @@ def _rounds_privacy(_: int) -> list[Measured]:
     """Renyi divergences of the exact laws of two rounds, over their order."""
     choice = TopChoice("exponential", 2, 2, 2.0)
     law = functools.cache(
-        lambda each: audit.in_rounds(audit.exponential_mechanism, each, 2, choice.scale)
+        lambda each: in_rounds(audit.exponential_mechanism, each, 2, choice.scale)
     )
     pairs, worst, rho = list(_neighbours()), 0.0, float(choice.loss.rho or 0)
     for one, other in pairs:

@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 from noise_sources import NoNoise, Seeded
 from test_workload_answers import COUNTS, FRACTIONAL, PAIRS
 from tiny import ADD, REPLACE, promise
@@ -42,6 +43,14 @@ def test_exact_distributions_match_known_values():
         found = np.array(list(LAWS[name](SCORES.tolist(), scale).values()))
         assert found.tolist() == pytest.approx(law, rel=1e-5)
         assert found @ (10 - SCORES) == pytest.approx(shortfall, rel=1e-5)
+
+
+def test_choices_of_two_candidates_have_the_known_distributions():
+    rounds = in_rounds(audit.exponential_mechanism, [1, 0], 2, 1.0)
+    assert rounds == pytest.approx({(0, 1): 0.731059, (1, 0): 0.268941}, rel=1e-5)
+    assert geometric_noisy_top([1, 1], 1, 1.0) == pytest.approx(
+        {(0,): 0.731059, (1,): 0.268941}, rel=1e-5
+    )
 
 
 def test_permute_and_flip_distribution_matches_sum_over_subsets():
@@ -273,7 +282,7 @@ def test_one_shot_of_gumbel_noise_equals_rounds_of_exponential_mechanism():
     step = at[1] - at[0]
     z = (at - scores[:, None]) / scale
     density, below = np.exp(-z - np.exp(-z)) / scale, np.exp(-np.exp(-z))
-    rounds = audit.in_rounds(audit.exponential_mechanism, [2, 1, 0], 2, scale)
+    rounds = in_rounds(audit.exponential_mechanism, [2, 1, 0], 2, scale)
     for (first, second), share in rounds.items():
         (third,) = {0, 1, 2} - {first, second}
         held = np.cumsum(density[second] * below[third]) * step
