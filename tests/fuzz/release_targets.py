@@ -120,7 +120,9 @@ def _good_sparse() -> tuple[SparseRelease, dict[str, bytes]]:
         max_sparsity=10,
         max_weight=7,
         plan={"key": {"key": "email", "key_type": "text", "weight": None, "rule": 2}},
-        sketch=NoisySketch("blocks", 3, np.arange(-9, 9), "discrete_laplace", 3.5, "median"),
+        sketch=NoisySketch(
+            "blocks", 18, 3, "discrete_laplace", 3.5, "median", cells=np.arange(-9, 9)
+        ),
         histogram=NoisyCounts(elements, np.arange(50, 70), 2.5, 50),
     )
     return release, sketch_payload(release)

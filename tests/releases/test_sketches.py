@@ -12,6 +12,7 @@ import pytest
 from damaged_files import refusal_of
 from scipy import stats
 
+import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
@@ -37,7 +38,9 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
         max_sparsity=10,
         max_weight=7,
         plan={"key": {"key": "email", "key_type": "text", "weight": None, "rule": 2}},
-        sketch=NoisySketch("blocks", 3, cells, "discrete_laplace", 3.5, "clipped_mean", 4)
+        sketch=NoisySketch(
+            "blocks", len(cells), 3, "discrete_laplace", 3.5, "clipped_mean", 4, cells=cells
+        )
         if sketch
         else None,
         histogram=NoisyCounts(elements, rng.integers(50, 900, len(elements)), 2.5, 50)
@@ -55,6 +58,11 @@ def assert_same(one: SparseRelease, other: SparseRelease) -> None:
         assert (mine is None) == (theirs is None)
         for name, value in vars(mine).items() if mine is not None else ():
             np.testing.assert_array_equal(value, getattr(theirs, name))
+
+
+def test_sketch_refuses_more_cells_than_its_width():
+    with pytest.raises(dp.InputError, match=r"cells: \(7,\) is refused; must be \(6,\)"):
+        NoisySketch("blocks", 6, 3, "discrete_laplace", 3.5, cells=np.zeros(7, np.int64))
 
 
 @pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])

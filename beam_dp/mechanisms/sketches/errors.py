@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, option
-from beam_dp.hashing.projections import collisions
 from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
 from beam_dp.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import clipped_mean
@@ -205,14 +204,7 @@ def _pairs(sketch: SketchNoise, groups: Groups, moved: NDArray[np.float64]) -> f
     moves the other key's estimate, with the same sign: a mean over rows moves by 1 / R of the
     count, so the mean product of the errors is the mean product of the counts over T = R w.
     """
-    return mean_product(groups[1], moved) / _effective_width(sketch)
-
-
-def _effective_width(sketch: SketchNoise) -> float:
-    width = float(sketch.projection_width)
-    if sketch.family == "blocks":
-        width /= collisions(sketch.projection_width // sketch.num_blocks)
-    return width
+    return mean_product(groups[1], moved) / sketch.effective_width
 
 
 def element_law(
@@ -226,7 +218,7 @@ def element_law(
         squared = float(keys @ counts**2) + held * noise_variance("discrete_laplace", scale)
         # A key doesn't collide with itself.
         squared *= 1 - 1 / max(1.0, float(keys.sum()) + held)
-        return noise / sketch.num_blocks + squared / _effective_width(sketch), counts
+        return noise / sketch.num_blocks + squared / sketch.effective_width, counts
     law = cell_law(sketch, groups, residual_noise)
     variance = _median_variance(law, sketch, groups)
     clip = sketch.scale if sketch.estimator == "clipped_mean" else 0.0
@@ -248,7 +240,7 @@ def cell_law(
     ``_median_variance`` corrects for larger counts.
     """
     counts, keys = groups
-    width = _effective_width(sketch) / sketch.num_blocks
+    width = sketch.effective_width / sketch.num_blocks
     typical = math.sqrt(float(keys @ np.minimum(counts, 1024.0) ** 2) / width)
     wanted = _GRID_SCALES * (sketch.scale + typical)
     size = int(min(max(2.0 ** math.ceil(math.log2(wanted)), _LEAST_GRID), _MOST_GRID))
@@ -295,7 +287,7 @@ def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Grou
     counts, keys = groups
     order = np.argsort(-counts)
     falling = np.maximum(counts[order], half)
-    rates = np.cumsum(keys[order]) * num_rows / _effective_width(sketch)
+    rates = np.cumsum(keys[order]) * num_rows / sketch.effective_width
     beyond = 2 * binom.sf(num_rows // 2, num_rows, -0.5 * np.expm1(-rates))
     return variance - float(np.diff(falling**2, append=half**2) @ beyond)
 

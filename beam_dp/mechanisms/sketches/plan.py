@@ -20,7 +20,6 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, integer, option, option_of
 from beam_dp.hashing.keys import HashKey
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.noise.bound import FAILURE_PROBABILITY
@@ -29,16 +28,12 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import Real, root_up, up
-from beam_dp.releases.sketches.estimates import ProjectionBounds, bounds_of
+from beam_dp.releases.sketches.estimates import ProjectionBounds
 from beam_dp.releases.sketches.release import (
-    Distribution,
-    Estimator,
-    Family,
     NoisyCounts,
     NoisySketch,
+    Sketch,
     SparseRelease,
-    folded,
-    signs_of,
 )
 from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.summaries.element_counts import ElementCounts
@@ -69,33 +64,18 @@ _LEAST_GRID_SCALE = 64.0
 
 
 @dataclasses.dataclass(frozen=True)
-class SketchNoise:
-    """A projection and the noise of its cells.
+class SketchNoise(Sketch):
+    """A planned sketch.
 
-    ``num_blocks``: the number of blocks; T for the dense family.
     ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
     records of the unit are left out (``summaries.projection``). None if there is no limit.
-    ``grid``: the number of grid steps per unit of weight, an integer >= 1. The number is above 1 if
-    Gaussian noise is so small that rounding the noise to whole numbers would cost privacy.
     """
 
-    family: Family
-    projection_width: int
-    num_blocks: int
-    distribution: Distribution
-    scale: float
-    estimator: Estimator = "mean"
     max_squared_norm: int | None = None
-    grid: int = 1
-
-    def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
-        """Returns the projection for summing the records; ``fold`` turns the sums into cells."""
-        return signs_of(self.family, key, self.projection_width, self.num_blocks)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the cells in steps of the grid, exact modulo 2^64."""
-        cells = folded(self.family, sums, self.projection_width, self.num_blocks)
-        return cells if self.grid == 1 else cells * np.int64(self.grid)
+        return super().fold(sums) * np.int64(self.grid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +116,8 @@ class SparsePlan(Plan):
         """Returns the proved error bounds; None if no bound is proved."""
         if self.sketch is None or self.histogram is not None:
             return None
-        return bounds_of(
-            self.sketch,
-            self.sketch.projection_width,
-            self.hash_key,
-            self.max_sparsity,
-            num_queries,
-            failure_probability,
+        return self.sketch.bounds(
+            self.hash_key, self.max_sparsity, num_queries, failure_probability
         )
 
     @property
@@ -310,15 +285,9 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
         assert summary.projection is not None
         draw = noise.laplace if plan.sketch.distribution == "discrete_laplace" else noise.gaussian
         scale = plan.sketch.scale * plan.sketch.grid  # exact: a grid is a power of two
-        sketch = NoisySketch(
-            family=plan.sketch.family,
-            num_blocks=plan.sketch.num_blocks,
-            cells=draw(plan.sketch.fold(summary.projection.sums), scale),
-            distribution=plan.sketch.distribution,
-            scale=plan.sketch.scale,
-            estimator=plan.sketch.estimator,
-            grid=plan.sketch.grid,
-        )
+        fields = {each.name: getattr(plan.sketch, each.name) for each in dataclasses.fields(Sketch)}
+        cells = draw(plan.sketch.fold(summary.projection.sums), scale)
+        sketch = NoisySketch(**fields, cells=cells)
     if plan.histogram is not None:
         assert summary.counts is not None
         noisy = noise.laplace(summary.counts.counts, plan.histogram.scale)

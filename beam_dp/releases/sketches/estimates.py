@@ -11,14 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.hashing.distortion import Distortion
-from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of
 from beam_dp.noise import bound
 
@@ -256,39 +255,3 @@ class ProjectionBounds:
             self.sparsity,
             self.num_queries,
         )
-
-
-class _Sketch(Protocol):
-    """The parameters of a sketch, before or after the noise is drawn."""
-
-    @property
-    def num_blocks(self) -> int: ...
-    @property
-    def distribution(self) -> bound.Distribution: ...
-    @property
-    def scale(self) -> float: ...
-    @property
-    def estimator(self) -> str: ...
-
-
-def bounds_of(
-    sketch: _Sketch,
-    projection_width: int,
-    hash_key: HashKey,
-    sparsity: int,
-    num_queries: int = 1,
-    failure_probability: float = bound.FAILURE_PROBABILITY,
-) -> ProjectionBounds | None:
-    """Returns the bounds for a sketch; None for medians, or without a 4-wise independent hash."""
-    if sketch.estimator != "mean" or hash_key.independence < 4:
-        return None
-    return ProjectionBounds(
-        projection_width,
-        sketch.num_blocks,
-        sketch.distribution,
-        sketch.scale,
-        hash_key.independence,
-        sparsity,
-        num_queries,
-        failure_probability,
-    )

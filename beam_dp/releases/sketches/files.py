@@ -21,7 +21,6 @@ from beam_dp.releases.sketches.release import (
     NoisySketch,
     SparseRelease,
     key_type_of,
-    signs_of,
 )
 from beam_dp.storage.store import DamagedFileError
 
@@ -121,10 +120,10 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     hash_key = payload.read(names["hash key"], _read_hash_key)
     sketch = histogram = None
     if of_sketch is not None:
-        width = of_sketch.pop("projection_width")
-        signs_of(of_sketch["family"], hash_key, width, of_sketch["num_blocks"])
+        width = of_sketch["projection_width"]
         cells = payload.read(names["projection"], lambda data: _read_cells(data, width))
         sketch = NoisySketch(**of_sketch, cells=cells)
+        sketch.signs(hash_key)  # refuses a width that the rows do not divide
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
         elements, counts = payload.read(

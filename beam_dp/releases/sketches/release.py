@@ -25,7 +25,6 @@ from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
     ProjectionBounds,
-    bounds_of,
     clipped_mean,
     dense_estimate,
     estimates_by_element,
@@ -59,41 +58,78 @@ class SparseAnswer:
     failure_probability: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class NoisySketch:
-    """The noisy sums of a projection.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sketch:
+    """A projection and the noise of its cells.
 
-    ``cells``: shape (projection_width,), int64, in units of the grid.
-    ``grid``: the number of units per record of weight 1, an integer >= 1.
+    ``num_blocks``: the number of blocks; T for the dense family.
+    ``grid``: the number of grid steps per unit of weight, an integer >= 1. The number is above 1 if
+    Gaussian noise is so small that rounding the noise to whole numbers would cost privacy.
     """
 
     family: Family
+    projection_width: int
     num_blocks: int
-    cells: NDArray[np.int64]
     distribution: Distribution
     scale: float
-    estimator: Estimator
+    estimator: Estimator = "mean"
     grid: int = 1
 
     def signs(self, key: HashKey) -> DenseSigns | BlockSigns:
         """Returns the projection from elements to cells; for blocks, to cells before ``fold``."""
-        return signs_of(self.family, key, len(self.cells), self.num_blocks)
+        width, rows = self.projection_width, self.num_blocks
+        if self.family == "dense":
+            return DenseSigns(key, width)
+        if rows < 1 or width < rows or width % rows:
+            condition = f"must be a multiple of the number of rows, {rows}"
+            raise InputError("projection_width", width, condition)
+        return BlockSigns(key, rows * num_buckets(width // rows), rows)
 
     def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the cells, computed exactly from the sums of ``signs``."""
-        return folded(self.family, sums, len(self.cells), self.num_blocks)
+        """Returns the cells, computed from the sums of ``signs``, exact modulo 2^64."""
+        return sums if self.family == "dense" else fold(sums, self.num_blocks, self.row_width)
 
     @property
     def row_width(self) -> int:
         """The number of cells per row."""
-        return len(self.cells) // self.num_blocks
+        return self.projection_width // self.num_blocks
 
     @property
     def effective_width(self) -> float:
         """The width of a projection with uniform cells and the same number of collisions."""
-        if self.family == "dense":
-            return len(self.cells)
-        return len(self.cells) / collisions(self.row_width)
+        width = float(self.projection_width)
+        return width if self.family == "dense" else width / collisions(self.row_width)
+
+    def bounds(
+        self, hash_key: HashKey, sparsity: int, num_queries: int, failure_probability: float
+    ) -> ProjectionBounds | None:
+        """Returns proved error bounds; None for medians, or without a 4-wise independent hash."""
+        if self.estimator != "mean" or hash_key.independence < 4:
+            return None
+        return ProjectionBounds(
+            self.projection_width,
+            self.num_blocks,
+            self.distribution,
+            self.scale,
+            hash_key.independence,
+            sparsity,
+            num_queries,
+            failure_probability,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoisySketch(Sketch):
+    """The noisy sums of a projection.
+
+    ``cells``: shape (projection_width,), int64, in grid steps.
+    """
+
+    cells: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.cells.shape != (self.projection_width,):
+            raise InputError("cells", self.cells.shape, f"must be ({self.projection_width},)")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -114,19 +150,6 @@ class NoisyCounts:
         return np.where(found, self.counts[where], 0), found
 
 
-def signs_of(
-    family: Family, key: HashKey, projection_width: int, num_blocks: int
-) -> DenseSigns | BlockSigns:
-    """Returns the projection of a family; for blocks, the projection before ``fold``."""
-    if family == "dense":
-        return DenseSigns(key, projection_width)
-    if num_blocks < 1 or projection_width < num_blocks or projection_width % num_blocks:
-        condition = f"must be a multiple of the number of rows, {num_blocks}"
-        raise InputError("projection_width", projection_width, condition)
-    buckets = num_buckets(projection_width // num_blocks)
-    return BlockSigns(key, num_blocks * buckets, num_blocks)
-
-
 def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
     """Returns the type of a release's keys; None if records were not read as keys.
 
@@ -143,15 +166,6 @@ def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
     key_type: Any = columns.get("key_type")
     check_choice("key_type", key_type, KEY_TYPES)
     return cast(KeyType, key_type)
-
-
-def folded(
-    family: Family, sums: NDArray[np.int64], projection_width: int, num_blocks: int
-) -> NDArray[np.int64]:
-    """Returns the cells of a sketch from the sums of its projection, exactly."""
-    if family == "dense":
-        return sums
-    return fold(sums, num_blocks, projection_width // num_blocks)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -195,9 +209,7 @@ class SparseRelease(Release):
             "max_weight": self.max_weight,
             "parameters": dict(self.plan),
             "hash_family": HASH_FAMILY,
-            "sketch": None
-            if sketch is None
-            else {**_without_arrays(sketch), "projection_width": len(sketch.cells)},
+            "sketch": None if sketch is None else _without_arrays(sketch),
             "histogram": None
             if histogram is None
             else {**_without_arrays(histogram), "num_elements": len(histogram.elements)},
@@ -290,13 +302,8 @@ class SparseRelease(Release):
         """Returns proved bounds on the errors of ``num_queries`` queries; None without a proof."""
         if self.sketch is None or self.histogram is not None:
             return None
-        return bounds_of(
-            self.sketch,
-            len(self.sketch.cells),
-            self.hash_key,
-            self.max_sparsity,
-            num_queries,
-            failure_probability,
+        return self.sketch.bounds(
+            self.hash_key, self.max_sparsity, num_queries, failure_probability
         )
 
     def estimates(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
