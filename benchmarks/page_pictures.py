@@ -1,4 +1,4 @@
-"""Pictures of recorded runs: this project beside its peers, and its pass beside bare readers."""
+"""Pictures of recorded runs: errors and times beside those of peers and of bare readers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from benchmarks import error_pictures, window_pictures
 from benchmarks.page_regions import pass_beside_readers, peers, rows, systems
-from benchmarks.pictures import Axis, Mark, Track, tracks
+from benchmarks.pictures import Axis, Line, Mark, Track, lines, tracks
 from benchmarks.recorded import Figure
 from benchmarks.tables import told
 
@@ -42,9 +42,42 @@ def picture_of_readers() -> str:
     return tracks("Time of the distributed pass beside bare readers", groups, axis, kinds)
 
 
+# What is drawn by size: of counts the table of eight columns, in any formulation of an engine.
+_BY_SIZE = {
+    "All pairs of eight columns, counted exactly": re.compile(
+        r"all pairs of 8 columns, .* cells, (?P<records>.*) records:"
+        r" (?P<name>beam_dp, [^:]+|\w+)[^:]*"
+    ),
+    "Whole releases in one process": re.compile(
+        r"(?P<name>\d columns.*?), [\d,]+ cells, (?P<records>.*) records, 1 process"
+    ),
+}
+
+
+def picture_of_sizes() -> str:
+    """Returns the picture of the CPU time of counts and of releases against numbers of records."""
+    panels, kinds = {}, ("", "dashed")
+    for dash, (heading, pattern) in zip(kinds, _BY_SIZE.items(), strict=True):
+        found: dict[str, dict[float, float]] = {}
+        for row in rows("size"):
+            if row.runs and (told := pattern.fullmatch(row.what)):
+                number = float(told["records"].replace(",", ""))
+                points = found.setdefault(told["name"], {})
+                seconds = row.figures["CPU time"].value
+                points[number] = min(seconds, points.get(number, seconds))
+        panels[heading] = [
+            Line(name, [(x, y, 0.0) for x, y in sorted(points.items())], colour % 7, dash)
+            for colour, (name, points) in enumerate(found.items())
+        ]
+    title = "CPU time against the number of records"
+    held = {heading: drawn for heading, drawn in panels.items() if drawn}
+    return lines(title, held, Axis("records"), Axis("CPU time of all processes, seconds"))
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "docs/error_beside_peers.svg": picture_of_peers,
     "docs/time_beside_readers.svg": picture_of_readers,
     "docs/error_by_queries.svg": lambda: error_pictures.picture(rows("error_by_queries")),
     "docs/error_by_windows.svg": window_pictures.picture,
+    **({"docs/time_by_records.svg": picture_of_sizes} if rows("size") else {}),
 }

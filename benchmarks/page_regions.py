@@ -293,7 +293,9 @@ def releases_by_size() -> str:
     staged = [row for row in found if "count" in row.figures]
     others = {*costs, "pairs measured"}
     stages = [name for row in staged for name in row.figures if name not in others]
-    parts = [table(found, "what", costs), table(staged, "what", list(dict.fromkeys(stages)))]
+    picture = "![CPU time against the number of records, as in the tables](time_by_records.svg)\n"
+    parts = [picture, table(found, "what", costs)]
+    parts.append(table(staged, "what", list(dict.fromkeys(stages))))
     return "\n".join([*parts, *([table(counts)] if counts else []), how("size")])
 
 

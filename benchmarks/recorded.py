@@ -1,7 +1,8 @@
 """Results as data: what was run, when, on which machine, and the figures that it gave.
 
 A benchmark with ``--record FILE`` keeps its rows in a list of runs; a run takes the place of the
-one that the same command left there. Pages and pictures are made from these files alone.
+one that the same command left there, and a row that of the row about the same thing. Pages and
+pictures are made from these files alone.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ def add_flag(parser: argparse.ArgumentParser) -> None:
 def keep(path: pathlib.Path | None, rows: Sequence[Row]) -> None:
     """Keeps the rows of this process in a file, in the place of what its command left there.
 
+    Rows of other commands about the same things go as well, and runs without any other row.
+
     Args:
         path: of JSON, which need not be there yet; none: nothing is kept.
         rows: what was measured.
@@ -116,7 +119,12 @@ def keep(path: pathlib.Path | None, rows: Sequence[Row]) -> None:
     if path is None:
         return
     run = Run(command(), today(), machine(), _LOAD, versions(), commit(), tuple(rows))
-    runs = {each.command: each for each in (read(path) if path.exists() else [])}
+    told = {(row.what, row.beside) for row in rows}
+    runs = {}
+    for each in read(path) if path.exists() else []:
+        left = tuple(row for row in each.rows if (row.what, row.beside) not in told)
+        if left:
+            runs[each.command] = dataclasses.replace(each, rows=left)
     runs[run.command] = run
     write(path, list(runs.values()))
 

@@ -55,17 +55,20 @@ def test_finds_figure_changed_by_hand():
 
 def test_new_result_replaces_that_of_the_same_command_and_contains_no_path(tmp_path, monkeypatch):
     path = tmp_path / "kept.json"
-    row = Row("one", {"time": Figure(1.234567, "times", 0.0123456)}, 3, "two", "<= 2")
 
-    def keep(*arguments: str) -> list[recorded.Run]:
+    def row(what: str) -> Row:
+        return Row(what, {"time": Figure(1.234567, "times", 0.0123456)}, 3, "two", "<= 2")
+
+    def keep(*arguments: str, rows: tuple[str, ...] = ("one",)) -> list[recorded.Run]:
         monkeypatch.setattr(sys, "argv", [f"{ROOT}/benchmarks/start.py", *arguments])
         monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
         parser = argparse.ArgumentParser()
         recorded.add_flag(parser)
-        recorded.keep(parser.parse_known_args(arguments)[0].record, [row])
+        recorded.keep(parser.parse_known_args(arguments)[0].record, [*map(row, rows)])
         return recorded.read(path)
 
-    keep("--data", "/home/me", f"--other={tmp_path}", "--record", str(path))
+    where = "--data", "/home/me", f"--other={tmp_path}", "--record", str(path)
+    keep(*where, rows=("one", "all"))
     keep("--quick", f"--record={path}")
     runs = keep("--quick", f"--record={path}")
     start = "python benchmarks/start.py"
@@ -77,7 +80,11 @@ def test_new_result_replaces_that_of_the_same_command_and_contains_no_path(tmp_p
     assert runs[0].rows[0].beside == "two" and runs[0].rows[0].runs == 3
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", runs[0].date)
     assert re.fullmatch(r"\d+ cores \(.+\), \d+ GiB of memory", runs[0].machine)
+    # Another command that measured the same thing takes the place of that row alone.
+    assert [[each.what for each in run.rows] for run in runs] == [["all"], ["one"]]
     assert len(keep()) == 2  # without the flag nothing is kept
+    keep(f"--record={path}", rows=("all", "one"))
+    assert [run.command for run in recorded.read(path)] == [start]
 
 
 def test_means_and_ratios_have_standard_errors():
@@ -102,6 +109,31 @@ def test_means_and_ratios_have_standard_errors():
 )
 def test_shows_figures_with_their_units(figure, told):
     assert tables.told(figure) == told
+
+
+def test_picture_by_size_draws_the_best_formulation_of_each_engine(monkeypatch):
+    def measured(what: str, seconds: float, runs: int = 1) -> Row:
+        return Row(what, {"CPU time": Figure(seconds, "seconds")}, runs)
+
+    counts, release = "all pairs of 8 columns, 9 cells, {} records: ", "5 columns, 9 cells, {} "
+    found = [
+        measured(counts.format("20,000") + "duckdb 2.0", 7),
+        measured(counts.format("20,000") + "duckdb 2.0, of cells", 5),
+        measured(counts.format("2,000") + "duckdb 2.0, of cells", 3),
+        measured(counts.format("2,000") + "beam_dp, 2 processes", 4),
+        measured(counts.format("20,000") + "beam_dp, 2 processes", 9, runs=0),
+        measured(counts.replace("8", "5").format("2,000") + "duckdb 2.0", 1),
+        measured(release.format("2,000") + "records, 1 process", 2),
+        measured(release.format("2,000") + "records, Flink", 6),
+    ]
+    monkeypatch.setattr(page_pictures, "rows", {"size": found}.__getitem__)
+    svg = page_pictures.picture_of_sizes()
+    words = xml.etree.ElementTree.fromstring(svg).find(f"{SVG}desc").text
+    counted, released = page_pictures._BY_SIZE
+    assert words == (
+        f"{counted}: duckdb: 2,000: 3, 20,000: 5. {counted}: beam_dp, 2 processes: 2,000: 4."
+        f" {released}: 5 columns: 2,000: 2."
+    )
 
 
 def test_drawn_error_bar_is_as_long_as_the_stated_error():
