@@ -34,6 +34,7 @@ from beam_dp.transforms import (  # noqa: E402
     ReadRecords,
     Summarise,
 )
+from benchmarks.pair_counts import BARE  # noqa: E402
 from benchmarks.pass_inputs import (  # noqa: E402
     ADULT,
     ALL_3_WAY,
@@ -46,7 +47,6 @@ from benchmarks.pass_inputs import (  # noqa: E402
     write_data,
 )
 from benchmarks.pass_peers import (  # noqa: E402
-    BARE,
     bare_avro,
     bare_csv,
     bare_parquet,

@@ -30,6 +30,7 @@ ALL_3_WAY = list(itertools.combinations(ADULT.names, 3))
 LATENT_SEED = 20_261_125
 LATENT_SPREAD = 0.6  # of a column around the latent number of its record
 CHUNK_ROWS, FILE_ROWS = 2_000_000, 20_000_000
+MOST_FILES = 10  # with records of their own
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def latent_columns(sizes: Iterable[int], start: int, stop: int) -> Iterator[np.n
 def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: int) -> str:
     """Writes the files of such a table that are not there yet; returns their pattern.
 
+    A longer table than ``MOST_FILES`` files repeats these: the others are links to them.
+
     Args:
         folder: where they are.
         sizes: the number of codes of each column.
@@ -135,6 +138,9 @@ def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: in
     for part, start in enumerate(range(0, num_records, FILE_ROWS)):
         path = folder / f"{stem}-{part:03}.parquet"
         if path.exists():
+            continue
+        if part >= MOST_FILES and start + FILE_ROWS <= num_records:
+            path.hardlink_to(folder / f"{stem}-{part % MOST_FILES:03}.parquet")
             continue
         draft, stop = path.with_suffix(".draft"), min(start + FILE_ROWS, num_records)
         with pa.parquet.ParquetWriter(draft, schema) as writer:

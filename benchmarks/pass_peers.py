@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import glob
-import importlib.metadata
-import importlib.util
-import itertools
-from collections.abc import Callable, Mapping
 
 import apache_beam as beam
 import fastavro
@@ -18,11 +13,6 @@ import pyarrow.parquet
 
 from benchmarks.pass_inputs import ADULT, ALL_3_WAY, DOMAIN
 from benchmarks.pass_runs import run_pipeline
-
-BARE = "pyarrow in one thread, and `bincount`"
-_BATCH_ROWS = 2**17
-# Of each pair of columns, in the order of the sizes: counts, one axis a column.
-Pairs = dict[tuple[str, str], np.ndarray]
 
 
 def bare_parquet(pattern: str) -> np.ndarray:
@@ -92,55 +82,3 @@ def beam_count_per_marginal(path: str) -> dict[tuple[str, ...], np.ndarray]:
 
 def _one_tuple_a_marginal(row: dict[str, int]) -> list[tuple[int, ...]]:
     return [(i, row[a], row[b], row[c]) for i, (a, b, c) in enumerate(ALL_3_WAY)]
-
-
-def bare_pairs(pattern: str, sizes: Mapping[str, int]) -> Pairs:
-    """Returns counts of all pairs of columns from one thread of pyarrow and numpy."""
-    found = _no_counts(sizes)
-    for path in sorted(glob.glob(pattern)):
-        file = pa.parquet.ParquetFile(path)
-        for batch in file.iter_batches(_BATCH_ROWS, columns=list(sizes), use_threads=False):
-            codes = {name: batch.column(name).to_numpy() for name in sizes}
-            for (first, second), counts in found.items():
-                cells = codes[first] * sizes[second] + codes[second]
-                counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
-    return found
-
-
-def duckdb_pairs(pattern: str, sizes: Mapping[str, int]) -> Pairs:
-    """Returns counts of all pairs of columns from one query of DuckDB, with all its threads."""
-    import duckdb
-
-    found, names = _no_counts(sizes), ", ".join(sizes)
-    sets = ", ".join(f"({first}, {second})" for first, second in found)
-    query = f"select {names}, count(*) from '{pattern}' group by grouping sets ({sets})"
-    for *codes, count in duckdb.sql(query).fetchall():
-        told = {name: code for name, code in zip(sizes, codes, strict=True) if code is not None}
-        found[tuple(told)][tuple(told.values())] = count
-    return found
-
-
-def polars_pairs(pattern: str, sizes: Mapping[str, int]) -> Pairs:
-    """Returns counts of all pairs of columns from one streamed query of Polars."""
-    import polars
-
-    found, rows = _no_counts(sizes), polars.scan_parquet(pattern)
-    counted = [rows.group_by(pair).len() for pair in found]
-    frames = polars.collect_all(counted, engine="streaming")
-    for (pair, counts), frame in zip(found.items(), frames, strict=True):
-        counts[tuple(frame[name].to_numpy() for name in pair)] = frame["len"].to_numpy()
-    return found
-
-
-def pair_counters(sizes: Mapping[str, int]) -> dict[str, Callable[[str], Pairs]]:
-    """Returns the peers that are installed, the bare reader first."""
-    peers = {"duckdb": duckdb_pairs, "polars": polars_pairs}
-    installed = {name: each for name, each in peers.items() if importlib.util.find_spec(name)}
-    versions = {f"{name} {importlib.metadata.version(name)}": installed[name] for name in installed}
-    counters = {BARE: bare_pairs, **versions}
-    return {name: functools.partial(count, sizes=sizes) for name, count in counters.items()}
-
-
-def _no_counts(sizes: Mapping[str, int]) -> Pairs:
-    pairs = itertools.combinations(sizes, 2)
-    return {(a, b): np.zeros((sizes[a], sizes[b]), np.int64) for a, b in pairs}

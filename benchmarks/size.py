@@ -1,63 +1,70 @@
-"""Synthetic releases at the sizes that the main job is for: time, memory, and error.
+"""Releases and exact counts at the sizes that the main job is for: time, memory, and error.
 
     python benchmarks/size.py --quick
-    python benchmarks/size.py --tables eight --records 20000000 --processes 1
-    python benchmarks/size.py --peers --tables eight --records 200000000
+    python benchmarks/size.py --data FOLDER --record benchmarks/results/size.json
+    python benchmarks/size.py --only releases --tables eight --records 20000000 --processes 1
 
-Each row is one run of `beam-dp release-synthetic-database` as a process of its own: all pairs,
-epsilon 1, delta 1e-9, a noisy number of records. Its stages are those of its lines of progress:
-`start` ends where it prints the size of the job, and `count` holds the start of Beam and the pass.
-Workers in other processes print no such lines: all their stages are one.
+Each row is one program as a process of its own, with its start. Rows of releases: a command of
+`beam-dp` at epsilon 1 and delta 1e-9, mostly all pairs of a synthetic database with a noisy number
+of records. Their stages are those of their lines of progress: `start` ends where the size of the
+job is printed, and `count` holds the start of Beam and the pass. Workers in other processes print
+no such lines: all their stages are one.
 
 Errors are total variation distances of pairs from the exact ones, averaged: of the released
 records, and of the noise alone, which is in the unbiased tables of the release's measurements.
 
-``--peers`` counts all pairs exactly instead, with this project's pass, with a bare reader, and with
-DuckDB and Polars where they are installed.
+Rows of counts: all pairs exactly, by this project's pass, by a bare reader, and by DuckDB, Polars
+and Spark where the interpreter of ``--peers`` has them. What is sent is the sum of what the bundles
+of the pass emit. Flink runs where `make flink` has put its job server.
+
+With ``--record`` each row is kept as soon as it is measured, in the place of the row about the same
+thing, so that the benchmark can be run in parts.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import logging
 import math
 import pathlib
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 
 logging.disable(logging.WARNING)
 
-import apache_beam as beam  # noqa: E402 - its import already logs
 import numpy as np  # noqa: E402
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-from beam_dp.domain.files import parse_domain  # noqa: E402
 from beam_dp.releases.kinds import read_release  # noqa: E402
 from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables  # noqa: E402
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase  # noqa: E402
-from beam_dp.summaries.histogram import MarginalsAccumulator  # noqa: E402
-from beam_dp.transforms import EncodeRecords, ReadRecords, Summarise  # noqa: E402
+from benchmarks.pair_counts import BARE, OWN, Pairs, bare_pairs, own_options  # noqa: E402
 from benchmarks.pass_inputs import write_latent  # noqa: E402
-from benchmarks.pass_peers import BARE, Pairs, bare_pairs, pair_counters  # noqa: E402
-from benchmarks.pass_runs import (  # noqa: E402
-    IN_PROCESS,
-    TWO_PROCESSES,
-    apart,
-    run_pipeline,
-    watched,
-)
+from benchmarks.pass_runs import Watched, watched  # noqa: E402
 from benchmarks.recorded import Figure, Row, add_flag, keep  # noqa: E402
 from benchmarks.tables import table, told  # noqa: E402
 
-OPTIONS = {"1 process": IN_PROCESS, "2 processes": TWO_PROCESSES}
-RELEASE = "release-synthetic-database"
+OPTIONS = own_options()
+COUNTS = str(ROOT / "benchmarks" / "pair_counts.py")
+PROMISE = "--epsilon=1 --delta=1e-9 --neighboring=add_or_remove_one --privacy_unit=record"
+SYNTHETIC = "release-synthetic-database --num_records=noisy"
+DISJOINT = f"{SYNTHETIC} --mechanism=laplace --workload=marginals:c0,c1;c2,c3;c4,c5;c6,c7"
+SPARSE = "release-projection --key=c0 --key_type=integer --max_sparsity=64 --mechanism"
+WINDOWS = (
+    "release-windows --workload=marginals:c2 --event_time=c0 --arrival=c1 --replay"
+    " --start=1970-01-01T00:00Z --window=1h --num_windows=168 --grace=7d"
+)
+WEEK, KEYS = 7 * 24 * 3600, (10**8,)
 EIGHT = (9, 16, 7, 15, 6, 5, 2, 42)
-DISJOINT = "marginals:c0,c1;c2,c3;c4,c5;c6,c7"
+RECORDS, MOST = (200_000, 20_000_000, 200_000_000), 1_000_000_000
+# Rough costs, in seconds: of a program, of a released record, of a pair of a record by all engines.
+_START, _RELEASED, _COUNTED, _ENGINES = 15, 0.6e-6, 0.3e-6, 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,46 +74,60 @@ class Table:
     Args:
         name: of its row.
         shape: numbers of codes of its columns.
-        num_records: where it is always the same.
-        mechanism: of the release.
-        workload: of the release.
+        seconds: roughly, of what does not grow with the number of records.
+        command: the release, with its flags.
+        records: numbers of records.
+        undeclared: columns before those of the domain.
     """
 
     name: str
     shape: tuple[int, ...]
-    num_records: int | None = None
-    mechanism: str = "mwem"
-    workload: str = "marginals:2"
+    seconds: float = 5
+    command: str = f"{SYNTHETIC} --workload=marginals:2"
+    records: tuple[int, ...] = RECORDS
+    undeclared: int = 0
 
     @property
     def sizes(self) -> dict[str, int]:
         """Its columns, with their numbers of codes."""
         return {f"c{i}": size for i, size in enumerate(self.shape)}
 
+    @property
+    def declared(self) -> dict[str, int]:
+        """The columns of its domain; none for a release of keys."""
+        return dict(list(self.sizes.items())[self.undeclared :])
+
     def described(self, num_records: int) -> str:
         """Returns the start of the name of a row."""
-        return f"{self.name}, {math.prod(self.shape):,} cells, {num_records:,} records"
+        cells = f"{math.prod(self.shape[self.undeclared :] or self.shape):,}"
+        kind = "cells" if self.declared else "keys"
+        return f"{self.name}, {cells} {kind}, {num_records:,} records"
 
 
 TABLES = {
     "five": Table("5 columns", (9, 16, 7, 6, 2)),
-    "seven": Table("7 columns", EIGHT[:-1]),
-    "eight": Table("8 columns", EIGHT),
-    "adult": Table("8 columns of Adult's sizes", (16, 32, 9, 32, 7, 15, 6, 5)),
-    "disjoint": Table("8 columns, 4 disjoint pairs", EIGHT, None, "laplace", DISJOINT),
-    "ten": Table("10 columns", (2, 2, 3, 3, 4, 5, 7, 8, 10, 25), 1304),
-    "binary": Table("23 binary columns", (2,) * 23, 47_461),
+    "seven": Table("7 columns", EIGHT[:-1], 10),
+    "eight": Table("8 columns", EIGHT, 40, records=(*RECORDS, MOST)),
+    "adult": Table("8 columns of Adult's sizes", (16, 32, 9, 32, 7, 15, 6, 5), 60),
+    "nine": Table("9 columns", (*EIGHT, 26), 60),
+    "disjoint": Table("8 columns, 4 disjoint pairs", EIGHT, command=DISJOINT),
+    "ten": Table("10 columns", (2, 2, 3, 3, 4, 5, 7, 8, 10, 25), 20, records=(1304,)),
+    "binary": Table("23 binary columns", (2,) * 23, 50, records=(47_461,)),
+    "intervals": Table("intervals", (2**16,), command="release-intervals --attribute=c0"),
+    "windows": Table("168 windows, in random order", (WEEK, WEEK, 1024), 5, WINDOWS, undeclared=2),
+    "sketch": Table("count sketch", KEYS, 5, f"{SPARSE} count_sketch --num_rows=5", undeclared=1),
+    "project": Table("SparseProject", KEYS, 10, f"{SPARSE} sparse_project", undeclared=1),
 }
+COUNTED = ("five", "eight")  # the tables whose pairs other engines count as well
 
 
 def stages(lines: Sequence[tuple[float, str]], seconds: float) -> dict[str, Figure]:
     """Returns how long each stage took, from a program's lines of progress and when they came."""
-    names = {"release of": "count", "released": "end"}
     begun = [("start", 0.0)]
     for when, line in lines:
         text = line.partition(" s] ")[2]
         if text and not text.startswith("working"):
-            name = next((names[each] for each in names if text.startswith(each)), text)
+            name = "count" if "; runner " in text else "end" if text == "released" else text
             begun.append((name.partition(":")[0], when))
     if [name for name, _ in begun] == ["start", "count", "end"]:
         begun[1] = ("all stages", begun[1][1])
@@ -139,103 +160,152 @@ def errors(release: SyntheticDatabase, exact: Pairs) -> dict[str, Figure]:
     }
 
 
+def costs(run: Watched) -> dict[str, Figure]:
+    """Returns what a program took, with all processes that it started."""
+    return {
+        "elapsed": Figure(run.seconds, "seconds"),
+        "CPU time": Figure(run.cpu_seconds, "seconds"),
+        "peak memory": Figure(run.peak, "MiB"),
+    }
+
+
 def release_row(
-    made: Table, num_records: int, processes: str, folder: pathlib.Path, limit: float
+    made: Table, num_records: int, way: str, pattern: str, exact: Pairs, limit: float
 ) -> Row:
-    """Returns the row of one release; of one that fails or takes too long, without errors."""
-    pattern = write_latent(folder, made.sizes, num_records)
-    what = f"{made.described(num_records)}, {processes}"
+    """Returns the row of one release; of one that fails or takes too long, with no run."""
+    what = f"{made.described(num_records)}, {way}"
     with tempfile.TemporaryDirectory() as temporary:
         output = f"{temporary}/release"
-        command = [sys.executable, "-m", "beam_dp.cli", RELEASE, "--epsilon=1", "--delta=1e-9"]
-        command += ["--neighboring=add_or_remove_one", "--privacy_unit=record"]
-        command += ["--num_records=noisy", f"--domain={json.dumps(made.sizes)}"]
-        command += [f"--mechanism={made.mechanism}", f"--workload={made.workload}"]
-        command += [f"--input={pattern}", f"--output={output}", *OPTIONS[processes]]
+        command = [sys.executable, "-m", "beam_dp.cli", *made.command.split(), *PROMISE.split()]
+        command += [f"--input={pattern}", f"--output={output}", *OPTIONS[way]]
+        if made.declared:
+            command.append(f"--domain={json.dumps(made.declared)}")
         run = watched(command, limit)
-        figures = {
-            "elapsed": Figure(run.seconds, "seconds"),
-            "CPU time": Figure(run.cpu_seconds, "seconds"),
-            "peak memory": Figure(run.peak, "MiB"),
-            **stages(run.lines, run.seconds),
-        }
+        figures = {**costs(run), **stages(run.lines, run.seconds)}
         if run.exit_code:
-            ended = "at the limit" if run.seconds >= limit else f"with exit code {run.exit_code}"
-            return Row(f"{what}: ended {ended}", figures)
+            return Row(what, figures, runs=0)
+        if not exact:
+            return Row(what, figures)
         release = read_release(output, kind=SyntheticDatabase)
-        return Row(what, {**errors(release, bare_pairs(pattern, made.sizes)), **figures})
+        return Row(what, {**errors(release, exact), **figures})
 
 
-def our_pairs(made: Table, processes: str, pattern: str) -> Pairs:
-    """Returns counts of all pairs of columns, from the pass of this project."""
-    domain = parse_domain(made.sizes)
-    pairs = [(a, b) for i, a in enumerate(domain.names) for b in domain.names[i + 1 :]]
-    accumulator = MarginalsAccumulator(domain, pairs)
-    as_cells = accumulator.as_cells
-
-    def build(pipeline: beam.Pipeline) -> beam.PCollection:
-        read = pipeline | ReadRecords(pattern, domain.names)
-        return read | EncodeRecords(domain, "record", as_cells=as_cells) | Summarise(accumulator)
-
-    counted = accumulator.from_shards(run_pipeline(build, OPTIONS[processes]))
-    return {pair: counted.marginal(pair) for pair in pairs}
+def release_rows(
+    made: Table, num_records: int, pattern: str, options: argparse.Namespace
+) -> Iterator[Row]:
+    """Yields the row of each way to run a release: the run with the median of CPU times."""
+    exact = bare_pairs(pattern, made.sizes) if made.command.startswith(SYNTHETIC) else {}
+    for way in ways(num_records, options):
+        given = made, num_records, way, pattern, exact, options.limit
+        runs = [release_row(*given) for _ in range(options.repeats)]
+        runs.sort(key=lambda row: row.figures["CPU time"].value)
+        middle = dataclasses.replace(runs[len(runs) // 2], runs=len(runs))
+        yield next((row for row in runs if not row.runs), middle)
 
 
-def peer_rows(made: Table, num_records: int, folder: pathlib.Path) -> Iterator[Row]:
-    """Yields rows of exact counts; the peak memory is that of the first process of each."""
-    pattern, bare = write_latent(folder, made.sizes, num_records), None
-    ours = {f"beam_dp, {each}": functools.partial(our_pairs, made, each) for each in OPTIONS}
-    for name, count in {**pair_counters(made.sizes), **ours}.items():
-        run, peak = apart(count, pattern, 1)
-        bare = bare or run
-        assert all((run.result[pair] == counts).all() for pair, counts in bare.result.items())
+def ways(num_records: int, options: argparse.Namespace) -> list[str]:
+    """Returns how a job is run; the largest only once."""
+    found = [way for way in OPTIONS if way.startswith(tuple(options.processes.split(",")))]
+    return found[:1] if num_records >= MOST else found
+
+
+def count_rows(
+    made: Table, num_records: int, pattern: str, options: argparse.Namespace
+) -> Iterator[Row]:
+    """Yields rows of exact counts, which must be equal: each the run of the median CPU time."""
+    own = [OWN + way for way in ways(num_records, options)]
+    named = dict.fromkeys((BARE, *own), sys.executable)
+    told = subprocess.run([options.peers, COUNTS], capture_output=True, check=True).stdout
+    named |= dict.fromkeys(json.loads(told), options.peers)
+    first, bare = None, None
+    for name, python in named.items():
+        what = f"all pairs of {made.described(num_records)}: {name}"
+        with tempfile.TemporaryDirectory() as temporary:
+            result = f"{temporary}/counts.npz"
+            command = [python, COUNTS, name, pattern, json.dumps(made.sizes), result]
+            runs = [watched(command, options.limit) for _ in range(options.repeats)]
+            run = sorted(runs, key=lambda each: each.cpu_seconds)[len(runs) // 2]
+            if failed := next((each for each in runs if each.exit_code), None):
+                yield Row(what, costs(failed), 0, BARE)
+                continue
+            found = dict(np.load(result))
+        sent, first, bare = found.pop("sent"), first or found, bare or run
+        assert all((found[pair] == counts).all() for pair, counts in first.items()), name
         figures = {
             "elapsed, times": Figure(run.seconds / bare.seconds, "times"),
             "CPU time, times": Figure(run.cpu_seconds / bare.cpu_seconds, "times"),
-            "elapsed": Figure(run.seconds, "seconds"),
-            "CPU time": Figure(run.cpu_seconds, "seconds"),
-            "peak memory": Figure(peak, "MiB"),
+            **costs(run),
         }
-        yield Row(f"all pairs of {made.described(num_records)}: {name}", figures, 1, BARE)
+        if name in own:
+            figures["sent"] = Figure(int(sent) / 2**20, "small MiB")
+        yield Row(what, figures, len(runs), BARE)
 
 
-def rows(options: argparse.Namespace, folder: pathlib.Path) -> Iterator[Row]:
-    """Yields the rows that are asked for."""
-    for made in (TABLES[name] for name in options.tables.split(",")):
-        asked = [int(each) for each in options.records.split(",")]
-        for num_records in [made.num_records] if made.num_records else asked:
-            if options.peers:
-                yield from peer_rows(made, num_records, folder)
-                continue
-            for processes in (each for each in OPTIONS if each[0] in options.processes):
-                yield release_row(made, num_records, processes, folder, options.limit)
+def jobs(options: argparse.Namespace) -> list[tuple[str, Table, int]]:
+    """Returns what is asked for: releases or counts, of which table, of how many records."""
+    found = []
+    for name in options.tables.split(","):
+        made = TABLES[name]
+        asked = [int(each) for each in options.records.split(",") if each]
+        for num_records in asked if asked and len(made.records) > 1 else made.records:
+            for kind in options.only.split(","):
+                if kind == "releases" or name in COUNTED:
+                    found.append((kind, made, num_records))
+    return found
+
+
+def forecast(asked: Sequence[tuple[str, Table, int]], options: argparse.Namespace) -> str:
+    """Returns roughly how long all will take on two cores, and the room on disk."""
+    seconds, files = 0.0, {}
+    for kind, made, num_records in asked:
+        files[made.shape, num_records] = num_records * math.log2(math.prod(made.shape)) / 8
+        if kind == "releases":
+            one = _START + made.seconds + _RELEASED * num_records
+            seconds += one * len(ways(num_records, options)) * options.repeats
+        else:
+            one = _COUNTED * num_records * math.comb(len(made.shape), 2)
+            seconds += (_ENGINES * _START + one) * options.repeats
+    return (
+        f"{len(asked)} tables to release or to count: about {seconds / 60:,.0f} minutes on two"
+        f" cores, and {sum(files.values()) / 1e9:.1f} GB of files"
+    )
 
 
 def main() -> None:
     """Prints a table of what was run, and keeps it where asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="200,000 records of two tables")
+    parser.add_argument("--only", default="releases,counts", help="releases or counts")
     parser.add_argument("--tables", help=f"by default all: {','.join(TABLES)}")
-    parser.add_argument("--records", default="200000,20000000,200000000", help="numbers of records")
-    parser.add_argument("--processes", default="1,2", help="numbers of worker processes")
-    parser.add_argument("--peers", action="store_true", help="count pairs, and release nothing")
-    parser.add_argument("--limit", type=float, default=3600, help="elapsed seconds of one release")
+    parser.add_argument("--records", default="", help="numbers of records, of any table")
+    parser.add_argument("--processes", default="1,2,Flink", help="1, 2, or Flink with four slots")
+    parser.add_argument(
+        "--peers", default=sys.executable, help="Python with DuckDB, Polars or pyspark"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="medians of so many runs")
+    parser.add_argument("--limit", type=float, default=3600, help="elapsed seconds of one run")
     parser.add_argument("--data", help="where tables are kept; a temporary folder by default")
     add_flag(parser)
     options = parser.parse_args()
     options.tables = options.tables or ("five,seven" if options.quick else ",".join(TABLES))
     if options.quick:
         options.records = "200000"
+    asked = jobs(options)
+    print(forecast(asked, options), file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.data or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found = []
-        for row in rows(options, folder):
-            figures = (f"{name} {told(figure)}" for name, figure in row.figures.items())
-            print(f"{row.what}: {', '.join(figures)}", file=sys.stderr, flush=True)
-            found.append(row)
-    print(table(found))
-    keep(options.record, found)
+        found: list[Row] = []
+        for kind, made, num_records in asked:
+            pattern = write_latent(folder, made.sizes, num_records)
+            measure = release_rows if kind == "releases" else count_rows
+            for row in measure(made, num_records, pattern, options):
+                figures = (f"{name} {told(figure)}" for name, figure in row.figures.items())
+                print(f"{row.what}: {', '.join(figures)}", file=sys.stderr, flush=True)
+                found.append(row)
+                keep(options.record, found)
+    for is_count in (False, True):
+        print(table([row for row in found if bool(row.beside) == is_count]))
 
 
 if __name__ == "__main__":

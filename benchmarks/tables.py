@@ -19,6 +19,7 @@ _FORMATS = {
     "parts of all": "{:.0%}",
     "seconds": "{:,.2f} s",
     "share": "{:.4f}",
+    "small MiB": "{:,.3g} MiB",
     "small share": "{:.2e}",
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -31,10 +33,14 @@ def benchmarks(monkeypatch):
         ("hashing", [], "| 8 blocks, 4,096 rows, "),
         (
             "size",
-            ["--tables=five", "--processes=1"],
-            "| 5 columns, 12,096 cells, 200,000 records, ",
+            ["--only=releases", "--tables=five,windows", "--processes=1"],
+            "| 168 windows, in random order, 1,024 cells, 200,000 records, 1 process |",
         ),
-        ("size", ["--tables=five", "--peers"], "cells, 200,000 records: beam_dp, 2 processes |"),
+        (
+            "size",
+            ["--only=counts", "--tables=five", "--processes=1,2"],
+            "cells, 200,000 records: beam_dp, 2 processes |",
+        ),
         ("distributed_pass", ["--only=parquet,csv,bounding", "--repeats=1"], "| peak of memory |"),
     ],
 )
@@ -73,20 +79,43 @@ def test_times_of_the_stages_add_up_to_the_time_of_a_release():
     }
 
 
+def test_benchmark_of_size_runs_the_longest_table_once_and_counts_it():
+    import size
+
+    options = argparse.Namespace(
+        only="releases,counts", tables="eight,ten", records="", processes="2,1", repeats=3
+    )
+    asked = size.jobs(options)
+    kinds = [(kind, records) for kind, made, records in asked if made is size.TABLES["eight"]]
+    assert kinds == [
+        (kind, n) for n in (*size.RECORDS, size.MOST) for kind in ("releases", "counts")
+    ]
+    assert [(kind, records) for kind, _, records in asked[len(kinds) :]] == [("releases", 1304)]
+    assert size.ways(size.MOST, options) == ["1 process"]
+    assert size.ways(1304, options) == ["1 process", "2 processes"]
+    assert re.match(
+        r"9 tables to release or to count: about \d+ minutes", size.forecast(asked, options)
+    )
+    options.records = "7"
+    assert {records for _, _, records in size.jobs(options)} == {7, 1304}
+
+
 def test_generated_tables_are_repeatable_with_dependent_pairs(tmp_path, monkeypatch):
     import pass_inputs
-    import pass_peers
+    from pair_counts import bare_pairs
 
     monkeypatch.setattr(pass_inputs, "CHUNK_ROWS", 3000)
     monkeypatch.setattr(pass_inputs, "FILE_ROWS", 5000)
     sizes = {"a": 5, "b": 3, "c": 2}
     first = pass_inputs.write_latent(tmp_path, sizes, 11_000)
     assert len(list(tmp_path.iterdir())) == 3
-    counts = pass_peers.bare_pairs(first, sizes)
+    counts = bare_pairs(first, sizes)
+    monkeypatch.setattr(pass_inputs, "MOST_FILES", 2)
+    repeated = bare_pairs(pass_inputs.write_latent(tmp_path, sizes, 20_000), sizes)
+    twice = bare_pairs(pass_inputs.write_latent(tmp_path, sizes, 10_000), sizes)
+    assert all((repeated[pair] == 2 * each).all() for pair, each in twice.items())
     (tmp_path / "again").mkdir()
-    again = pass_peers.bare_pairs(
-        pass_inputs.write_latent(tmp_path / "again", sizes, 11_000), sizes
-    )
+    again = bare_pairs(pass_inputs.write_latent(tmp_path / "again", sizes, 11_000), sizes)
     for pair, table in counts.items():
         assert table.tolist() == again[pair].tolist()
         assert table.sum() == 11_000 and table.min() > 0
