@@ -31,7 +31,7 @@ def laplace_theorem(
         counts={"num_queries": num_queries},
         reals={"sensitivity": l1_sensitivity, "epsilon": epsilon},
     )
-    error = math.ceil(l1_sensitivity / epsilon * math.log(num_queries / failure_probability))
+    error = float(math.ceil(l1_sensitivity / epsilon * math.log(num_queries / failure_probability)))
     name = "Laplace: Dwork and Roth (2014), Theorem 3.8"
     return Theorem(name, constant(failure_probability), constant(error))
 

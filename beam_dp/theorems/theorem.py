@@ -45,7 +45,7 @@ class Theorem:
         >>> from beam_dp.theorems.noise import (laplace_theorem)
         >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
         >>> theorem.bound(10_000).max_error, theorem.records_needed(0.1)
-        (761, 7610)
+        (761.0, 7610)
     """
 
     name: str
