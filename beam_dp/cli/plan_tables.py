@@ -16,7 +16,8 @@ from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
 from beam_dp.flags.flag import number
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
-from beam_dp.mechanisms.resources import release_seconds
+from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
+from beam_dp.mechanisms.resources import release_resources
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries
 from beam_dp.planning.ranking import (
@@ -352,7 +353,11 @@ def memory_text(option: Option) -> str:
     """Returns the memory of an option as text."""
     if option.resources is None:
         return "-"
-    memory = option.resources.memory_bytes
+    return bytes_text(option.resources.memory_bytes)
+
+
+def bytes_text(memory: float) -> str:
+    """Returns a number of bytes as text, with few digits."""
     return f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
 
 
@@ -416,16 +421,19 @@ def _target_title(target: Target, guarantee: Guarantee) -> str:
 
 
 def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
-    """Returns a line with the time of a whole job that writes records, if it is long."""
+    """Returns a line with the cost of a whole job that writes records, if it takes long."""
     if option is None or option.resources is None or option.program != _WRITES_RECORDS:
         return []
-    binned = sum(isinstance(attribute, BinnedAttribute) for attribute in job.domain)
-    attributes = job.domain.num_attributes
-    seconds = release_seconds(option.resources, job.num_records, attributes, binned)
-    if seconds < _SHORT_SECONDS:
+    domain = job.domain
+    binned = sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
+    distinct = min(domain.num_cells, job.num_records, MAX_CANDIDATES)
+    attributes = domain.num_attributes
+    found = release_resources(option.resources, job.num_records, distinct, attributes, binned)
+    if found.seconds < _SHORT_SECONDS:
         return []
-    line = f"the whole job with {_name(option)}: about {duration_text(seconds)} of processor time"
-    return [f"warning: {line}" if seconds > _LONG_SECONDS else line]
+    line = f"the whole job with {_name(option)}: about {duration_text(found.seconds)} of processor"
+    line += f" time and {bytes_text(found.memory_bytes)} of memory in one process"
+    return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line]
 
 
 def _large_epsilon_lines(epsilon: float) -> list[str]:

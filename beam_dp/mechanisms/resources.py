@@ -3,7 +3,7 @@
 Rates were measured on one core of a common x86-64 machine, per unit of a size that determines the
 cost. Estimates are correct to an order of magnitude: the number of iterations of a fit or a search
 depends on the noise and on the data. ``Resources`` cover the mechanism on one worker;
-``release_seconds`` also covers reading Parquet files and writing synthetic records.
+``release_resources`` also covers reading Parquet files and writing synthetic records.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _BASE_SECONDS = 0.02
 # Per cell of the hypothesis of a maximum-entropy fit, which keeps about 20 arrays of this size.
 _FIT_SECONDS = 4.2e-6
 _FIT_BYTES = 160
+# Per candidate record: drawing, fitting and rounding.
+_CANDIDATE_SECONDS = 8e-6
 # Per cell of a measured table: noise and coefficients.
 _MEASURED_SECONDS = 2e-5
 _MEASURED_BYTES = 64
@@ -50,6 +52,8 @@ _JOB_SECONDS = 2.5
 _READ_SECONDS = 2e-8
 _WRITTEN_SECONDS = 4.5e-8
 _DRAWN_SECONDS = 1e-7
+# Per distinct record, with its encoded form, in the program that draws and writes.
+_DISTINCT_BYTES = 600
 
 # Per leaf of interval counts, for planning, noise and least squares; and per block, for optimising
 # the ``windows`` strategy with up to 1,024 blocks.
@@ -77,19 +81,40 @@ def fit_resources(hypothesis_cells: float, measured_cells: float) -> Resources:
     )
 
 
-def release_seconds(
-    mechanism: Resources, num_records: float, num_attributes: int, num_binned: int
-) -> float:
-    """Returns the processor time of a job that releases synthetic records from Parquet files.
+def candidate_resources(
+    num_candidates: float, most_cells: float, measured_cells: float
+) -> Resources:
+    """Returns the resources for measuring tables and fitting weights of candidate records.
 
+    ``num_candidates``: the usual number of distinct candidates, which determines the time.
+    ``most_cells``: the largest hypothesis that a draw may fit, which determines the memory.
+    """
+    memory_bytes = fit_resources(most_cells, measured_cells).memory_bytes
+    seconds = fit_resources(0, measured_cells).seconds + _CANDIDATE_SECONDS * num_candidates
+    return Resources(memory_bytes, seconds)
+
+
+def release_resources(
+    mechanism: Resources,
+    num_records: float,
+    num_distinct: float,
+    num_attributes: int,
+    num_binned: int,
+) -> Resources:
+    """Returns the resources of a job in one process, from Parquet files to synthetic records.
+
+    ``num_distinct``: the largest number of distinct records that are written.
     ``num_binned``: the number of attributes whose values are drawn within bins.
 
     Example:
-        >>> round(release_seconds(fit_resources(12_096, 3_982), 2e8, 5, 0))
+        >>> round(release_resources(fit_resources(12_096, 3_982), 2e8, 12_096, 5, 0).seconds)
         52
     """
     written = num_attributes * _WRITTEN_SECONDS + num_binned * _DRAWN_SECONDS
-    return _JOB_SECONDS + mechanism.seconds + num_records * (_READ_SECONDS + written)
+    return Resources(
+        _BEAM_BYTES + mechanism.memory_bytes + _DISTINCT_BYTES * num_distinct,
+        _JOB_SECONDS + mechanism.seconds + num_records * (_READ_SECONDS + written),
+    )
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:

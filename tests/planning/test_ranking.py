@@ -18,6 +18,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import asked_intervals, intervals_option
 from beam_dp.planning.ranking import Ranking, rank_mechanisms
@@ -91,6 +93,23 @@ def test_plan_tells_how_long_a_large_job_takes(capsys, num_records, told):
     lines = " ".join(capsys.readouterr().out.split())
     assert told in lines and ("whole job" in lines) is bool(told)
     assert "warning: the whole job" in lines or num_records < 10**10
+
+
+def test_plan_tells_memory_of_large_job_in_one_process(capsys):
+    assert main(flags(domain='{"age": 100, "sex": 2}', num_records="1000000000")) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "of processor time and 300 MB of memory in one process" in told
+
+
+def test_predicted_time_of_candidates_does_not_grow_with_cells():
+    found = [
+        MWEM().plan(domain, workload_of(domain, 2), promise(delta=1e-9), "noisy").resources
+        for domain in (domain_of(*[8] * number) for number in (7, 8, 10))
+    ]
+    seconds = [each.seconds for each in found]
+    assert max(seconds) < 1.1 * min(seconds) and max(seconds) < fit_resources(8**7, 0).seconds
+    memory = [each.memory_bytes for each in found]
+    assert memory == sorted(memory)
 
 
 def test_bound_above_number_of_records_is_vacuous():

@@ -19,7 +19,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
-from beam_dp.mechanisms.resources import Resources, fit_resources
+from beam_dp.mechanisms.resources import Resources, candidate_resources, fit_resources
 from beam_dp.models.basis import Support
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
 from beam_dp.noise.source import NoiseSource
@@ -171,20 +171,19 @@ class MarginalsPlan(Plan):
         return self.num_records != "noisy"
 
     @property
-    def hypothesis_cells(self) -> int:
-        """The number of cells of the hypothesis; an upper bound if only some marginals join."""
-        if fits_an_array(self.domain):
-            return self.domain.num_cells
-        if not joins_fit(self.workload):
-            return MAX_SELECTED_CELLS
-        sets = [self.domain.axes(each) for each in self.workload.maximal()]
-        return min(tree_cells(self.domain, sets), MAX_CANDIDATES)
-
-    @property
     def resources(self) -> Resources:
         """The memory and time for measuring and fitting."""
         measured = num_noisy_cells(self.domain, self.measurements)
-        return fit_resources(self.hypothesis_cells, measured)
+        if fits_an_array(self.domain):
+            return fit_resources(self.domain.num_cells, measured)
+        sets, most = [self.domain.axes(each) for each in self.workload.maximal()], MAX_CANDIDATES
+        if not joins_fit(self.workload):
+            most = MAX_SELECTED_CELLS
+        elif tree_fits(self.domain, sets, MAX_CANDIDATE_TREE):
+            return fit_resources(tree_cells(self.domain, sets), measured)
+        # In a small domain, many of the drawn candidates are equal.
+        usual = min(MAX_CANDIDATES, self.domain.num_cells // 4)
+        return candidate_resources(usual, most, measured)
 
     @property
     def memory_bytes(self) -> float:
