@@ -97,7 +97,7 @@ class BlockSigns:
 
     Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
     add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
-    sensitivities are twice as large (two columns can share all rows with opposite signs).
+    sensitivities are twice as large (two columns can have opposite signs in the same rows).
 
     Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
     Kane and Nelson (2014), the block construction.

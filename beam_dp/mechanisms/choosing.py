@@ -1,7 +1,7 @@
 """Selects from a public list by the exponential mechanism, with integer scores.
 
 Scores must be integers in public units that move by at most ``sensitivity`` when one privacy unit
-changes as the relation says. The privacy proofs are valid for both relations; only the sensitivity
+changes under the relation. The privacy proofs are valid for both relations; only the sensitivity
 differs: a count of records moves by 1 under add-or-remove-one, and a difference of two counts moves
 by 2 under replace-one.
 """

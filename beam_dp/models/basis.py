@@ -179,7 +179,7 @@ def log_table(
 def log_potentials(
     basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
 ) -> list[NDArray[np.float64]]:
-    """Returns one table of log-weights per set; a support is in the first set that fits.
+    """Returns one table of log-weights per set; each support goes to the first set that fits.
 
     ``sets``: ascending axes; the sets must contain every support that has a weight.
     """

@@ -4,9 +4,9 @@ The counts of one attribute have structure: counts are not negative, most counts
 are small, and counts of adjacent ordered codes are similar or jump. The model is a hidden Markov
 chain: a code's count is 0, or follows a distribution that all codes share, or, for ordered codes,
 resembles the count of the preceding code. The share of small counts and the similarity of adjacent
-counts are learned from the noisy counts, too, so a meaningless order changes little. The posterior
-means replace the noisy counts only in the fit of a hypothesis: published measurements and stated
-errors do not change.
+counts are learned from the noisy counts, too, so a meaningless order has little effect. The
+posterior means replace the noisy counts only in the fit of a hypothesis: published measurements and
+stated errors do not change.
 """
 
 from __future__ import annotations

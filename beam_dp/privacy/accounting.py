@@ -143,7 +143,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         error = _ROUNDING * (spent + (log_excess - log_delta) / excess + tail)
         return spent - share - tail + error
 
-    # Any order gives a valid epsilon, so an inexact minimum only rounds up.
+    # Any order gives a valid epsilon, so an inexact minimum only raises the result.
     centre = 0.5 * (math.log(-log_delta) - math.log(rho))
     return max(0.0, _least(epsilon, centre - 10, centre + 10))
 

@@ -4,7 +4,7 @@ Queries shatter a set of cells if, for every subset of the set, some query is 1 
 on the rest of the set. The VC dimension is the size of the largest set that the queries shatter
 (Vapnik and Chervonenkis 1971). It is undefined for queries with values other than 0 and 1.
 
-``P`` below is the argument for products. Let products of sets of codes, one set per attribute,
+The proofs below call this argument ``P``. Let products of sets of codes, one set per attribute,
 shatter n >= 3 cells. For each cell, some product contains all other cells and not this cell, so the
 set of some attribute contains the codes of all other cells and not the code of this cell. If the
 attribute's sets are intervals, this cell alone has the smallest or the largest code of the n cells:

@@ -29,7 +29,7 @@ class Bound:
 
     @property
     def vacuous(self) -> bool:
-        """Whether the bound says no more than that an answer is between 0 and N."""
+        """Whether the bound rules out no answer between 0 and the number of records."""
         return not (self.max_error < self.num_records and self.failure_probability < 1)
 
 

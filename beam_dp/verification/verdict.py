@@ -80,8 +80,8 @@ def misread(release: Release) -> list[str]:
     return [f"card: {each}" for each in differences(stated, plain_json(found))]
 
 
-# A mechanism that spends less than this share of its promised epsilon may belong to another
-# promise.
+# If a mechanism spends less than this share of the promised epsilon, its noise may have been
+# planned for another promise.
 _WELL_SPENT = 0.9
 
 

@@ -48,7 +48,7 @@ def error_of(strategy: Hierarchy, power: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def best_tree(num_leaves: int, power: int) -> Hierarchy:
-    """Returns the tree without a root that has the least error, if all levels have equal weights.
+    """Returns the rootless tree with the least error among trees with equal weights on all levels.
 
     The sizes of levels are geometric except for the highest level. Deeper trees are tried as long
     as the error falls. Cells need no padding: if a level has m nodes, node i contains the cells

@@ -43,7 +43,7 @@ MAX_CANDIDATES = 2**19
 # Limits of a hypothesis that joins a whole workload: cells of the domain, or cells of the tree.
 MAX_CELLS = 2**26
 MAX_TREE_CELLS = 2**24
-# Selected sets get a smaller tree: a fit, a few hundred passes, then takes about a minute.
+# Selected sets get a smaller tree, so that a fit (a few hundred passes) takes about a minute.
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_SUM = 2**62

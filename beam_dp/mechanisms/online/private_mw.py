@@ -232,9 +232,9 @@ class PrivateMW(OnlineMW[LinearQuery]):
     max(T, 2 alpha): two questions per round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors
     within 3 alpha N.
 
-    Edge cases: with one cell the hypothesis never changes. Empty data take the same path. After K
-    questions, answers are as private but have no bound. After the last update, answers come from
-    the hypothesis and the data are not read again.
+    Edge cases: with one cell the hypothesis never changes. Empty data take the same code path.
+    After K questions, answers stay private but have no bound. After the last update, answers come
+    from the hypothesis and the data are not read again.
 
     Args:
         plan: see ``plan_private_mw``. The constructor spends the whole ``plan.loss``.

@@ -156,9 +156,9 @@ class SparseMW(OnlineMW[SparseQuery]):
     within its ``bound``, as for ``PrivateMW`` with ln s in place of ln|X|. s depends on m and alpha
     alone, see ``num_slots``: all data whose keys no query has asked about count as one slot.
 
-    Edge cases: for a query without elements the answer is about 0. Empty data take the same path.
-    After K questions, answers are as private but have no bound. After the last update, answers come
-    from the hypothesis and the data are not read again. Slots never run out.
+    Edge cases: for a query without elements the answer is about 0. Empty data take the same code
+    path. After K questions, answers stay private but have no bound. After the last update, answers
+    come from the hypothesis and the data are not read again. Slots never run out.
 
     Args:
         plan: see ``plan_sparse_mw``. The constructor spends the whole ``plan.loss``.

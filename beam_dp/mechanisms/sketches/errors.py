@@ -108,8 +108,8 @@ class KeyProfile:
             # Every counted key has at least one record.
             return np.asarray(np.maximum(largest * falling, 1.0))
 
-        # The sum falls as the shape grows. Shapes are unbounded, so the search is over angles; the
-        # tangent of an angle is a shape.
+        # The sum falls as the shape grows. The shape is unbounded, so the search is over the angle
+        # whose tangent is the shape.
         def excess(turned: float) -> float:
             return float(keys @ counts(math.tan(turned))) - self.num_records
 

@@ -201,11 +201,11 @@ def published_accuracy(
     """Returns alpha of Sparse or NumericSparse as published, in records, for real-valued noise.
 
     Accuracy: if at most c questions are above the threshold or within alpha of the threshold, then
-    with probability 1 - beta all questions are judged right up to alpha, and answers are within
+    with probability 1 - beta all questions are judged correctly up to alpha, and answers are within
     alpha. With delta, the claim about answers requires ln k + ln(4c/beta) >= sqrt(8) ln(2c/beta), a
-    condition that is not published. alpha is 8c(ln k + ln(2c/beta))/eps, with delta
-    sqrt(512 c ln(1/delta)) in place of 8c; with answers 9c(ln k + ln(4c/beta))/eps, with delta
-    (sqrt(512) + 1) sqrt(c ln(2/delta)) in place of 9c.
+    condition that is not published. alpha is 8c(ln k + ln(2c/beta))/eps, with delta sqrt(512 c
+    ln(1/delta)) in place of 8c; with answers 9c(ln k + ln(4c/beta))/eps, with delta (sqrt(512) + 1)
+    sqrt(c ln(2/delta)) in place of 9c.
 
     Reference: Dwork and Roth (2014), Theorems 3.26 and 3.28.
     """

@@ -140,7 +140,7 @@ Composition = Literal["pure_first", "auto", "zcdp", "gaussian", "with_slack"]
 # The composition of a new budget by default. A budget's composition never changes later.
 DEFAULT_COMPOSITION: Composition = "pure_first"
 COMPOSITIONS: tuple[Composition, ...] = ("pure_first", "auto", "zcdp", "gaussian", "with_slack")
-# The proof above needs a largest number of releases and a smallest epsilon.
+# The proof above assumes a largest number of releases and a smallest epsilon.
 MAX_RELEASES = 2**20
 MIN_EPSILON = 1e-6
 
@@ -301,7 +301,7 @@ class Account:
         return None if spent is None or more is None else spent + more
 
     def largest_epsilon(self, kind: Kind, delta: float) -> float:
-        """Returns the largest epsilon, rounded down, of one more release of a kind, or 0."""
+        """Returns the largest epsilon, rounded down, that one more release may have, or 0."""
         check_choice("kind", kind, KINDS)
         delta = checked_delta(delta)
         if kind != "pure" and delta == 0:
@@ -329,7 +329,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # If this number were rounded down, a number that a user typed would be refused.
+            # Rounding this number down would lead to refusing a number that a user typed.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":
