@@ -1,4 +1,4 @@
-"""The base class of declared columns: how the levels of any attribute are numbered."""
+"""The base class of declared columns, which numbers the levels of any attribute."""
 
 from __future__ import annotations
 

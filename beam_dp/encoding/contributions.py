@@ -91,7 +91,7 @@ def select_records(
     max_records_per_unit: int,
     cost_limit: CostLimit | None,
 ) -> NDArray[np.intp]:
-    """Returns the positions of the kept records: per unit, at most k records with lowest hashes.
+    """Returns the positions of the kept records: per unit, the k with the lowest hashes.
 
     With a cost limit, the records of a unit are kept, in the order of hashes, until the first
     record with which the unit costs too much.

@@ -185,8 +185,9 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     Privacy: ``choice.loss``, if neighbours change the difference of any two scores by at most
     ``choice.width``. Only the indices may be released; answers to the queries need their own noise.
 
-    Accuracy: ``choice.margin``. If the scale is only a few units, one shot of geometric noise gives
-    ties, which the lower index wins: finer units avoid ties.
+    Accuracy: ``choice.margin``. If the exponential mechanism chooses one of R scores and k of them
+    are the largest, R / k replaces R. If the scale is only a few units, one shot of geometric noise
+    gives ties, which the lower index wins: finer units avoid ties.
 
     Args:
         scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips scores to

@@ -189,7 +189,7 @@ def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> Tar
 def rank_windows_for_target(
     rank: Callable[[float], list[WindowsOption]], target: Target
 ) -> list[Least[WindowsOption]]:
-    """Returns, per strategy to measure windows, the least epsilon that meets an error target.
+    """Returns the least epsilon that meets an error target, for each strategy for windows.
 
     The error is the largest error of the questions, if every question is asked as early as
     possible. Noise and blocks are the best for all questions together, as in a release with the

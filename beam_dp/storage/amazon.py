@@ -79,8 +79,8 @@ class AmazonBucket:
 
     def create(self, name: str) -> str | None:
         """Creates an object without a file's content; returns its version, or None if it exists."""
-        # Two objects of one name must have different contents. The first object is deleted before
-        # the second is created, so the second is from a different process or has a later time.
+        # Two objects with the same name must have different contents. One is deleted before the
+        # other is created, so they come from different processes or times.
         content = f"{platform.node()} {os.getpid()} {time.time_ns()}"
         version = self._put(name, content.encode(), IfNoneMatch="*")
         if version is not None:
@@ -217,7 +217,7 @@ def _pause_after_conflict(
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and its library as OSError, with one line without secrets.
+    """Raises errors of the service and its library as OSError, with one line that has no secrets.
 
     Raises FileExistsError if a condition of the request was not met.
     """

@@ -171,7 +171,7 @@ def _upload(blob: Any, data: bytes, **conditions: int) -> None:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and its library as OSError, with one line without secrets.
+    """Raises errors of the service and its library as OSError, with one line that has no secrets.
 
     Raises FileExistsError if a condition of the request was not met.
     """

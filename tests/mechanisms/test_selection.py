@@ -310,7 +310,7 @@ def test_release_depends_on_data_only_through_noisy_values(name, num_records):
 
 
 @pytest.mark.slow
-def test_detects_a_choice_by_exact_scores(monkeypatch):
+def test_bug_that_chooses_by_exact_scores_is_detected(monkeypatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(faces(MWEM(), promise(ADD, APPROXIMATE), 20)) > 1
 

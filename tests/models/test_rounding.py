@@ -49,7 +49,7 @@ def test_systematic_rounding_stays_within_one_on_every_prefix(kind, num_records,
 @pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_records", [0, 1, 2, 50, 5000, 10**9, 2**40])
-def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic(kind, num_records):
+def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic_sampling(kind, num_records):
     basis = ResidualBasis(SHAPE, SUPPORTS)
     weights, importance = weights_of(kind, basis.num_cells), np.ones(basis.num_coefficients)
     counts = round_to_records(basis, weights, num_records, importance, 0.0)

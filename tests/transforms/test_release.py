@@ -268,7 +268,7 @@ def test_public_sizes_determine_the_counted_and_sent_tables(domain, tables, as_c
     assert num_counted <= max(3 * 2**24, num_sent)
 
 
-def test_refuses_tables_of_too_many_cells():
+def test_refuses_tables_with_too_many_cells():
     with pytest.raises(InputError, match="cells"):
         MarginalsAccumulator(HUGE, [HUGE.names])
 

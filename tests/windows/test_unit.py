@@ -63,7 +63,7 @@ def test_kept_windows_match_a_computation_unit_by_unit(most, protected, first_wo
 
 
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
-def test_keeps_at_most_the_allowed_windows_of_any_run(most, protected):
+def test_keeps_at_most_the_allowed_number_of_windows_in_any_run(most, protected):
     kept = kept_in_order(HELD, fingerprints(len(HELD), 64), limits_of(most, protected))
     for start in range(NUM_WINDOWS):
         span = set(range(start, start + protected))

@@ -23,8 +23,8 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Start = SyntheticDatabase | ArrayLike
 
-# The share of the uniform distribution in a hypothesis that starts from a release. This share is
-# added to the error of the release's answers; minus its logarithm is added to the relative entropy.
+# The share of the uniform distribution in a hypothesis that starts from a release. It adds to the
+# error of the release's answers, and its negative logarithm adds to the relative entropy.
 START_SHARE = 0.001
 
 

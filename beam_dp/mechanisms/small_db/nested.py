@@ -5,7 +5,7 @@ all possible losses L >= loss, where L' is the next possible loss after L. So th
 draws L with probability proportional to this difference times the number of multisets whose loss is
 at most L, and then one of these multisets uniformly. This draws y with probability proportional to
 exp(-loss(y) / s). A multiset has a loss of at most L if its number of cells in each query is in
-some interval. If any two queries are disjoint or nested, products of polynomials count these
+some interval. If every two queries are disjoint or nested, products of polynomials count these
 multisets, from the innermost queries outwards.
 """
 

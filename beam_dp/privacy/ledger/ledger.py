@@ -182,8 +182,8 @@ class Ledger:
         several callers use one id, even concurrently, only one caller pays. An entry keeps its
         origin.
 
-        Privacy: a caller that continues an entry may only complete the release that the entry paid
-        for: a second draw of noise is not paid for.
+        Privacy: an entry pays for one draw of noise. A caller that gets an existing entry may
+        complete the release of that draw, but must not draw again.
 
         Args: the arguments of ``spend``, and
             key: the name of the parameter that contains the unique id, a string.

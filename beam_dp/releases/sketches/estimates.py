@@ -90,9 +90,9 @@ def clipped_mean(rows: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 def variance_of_clipped_mean(cells: NDArray[np.float64], num_blocks: int, scale: float) -> float:
     """Returns the variance of the clipped mean of one random cell of each block, with random signs.
 
-    The variance is the mean, over the places j of a row, of the squared estimate from cell j of
-    each row, with alternating signs. Cells of different rows are nearly independent, because the
-    hashes of different rows are.
+    For each place j, one estimate uses cell j of every row, with signs that alternate between rows.
+    The variance is the mean of the squares of these estimates. Cells of different rows are nearly
+    independent, because the hashes of different rows are.
     """
     rows = cells.reshape(num_blocks, -1).T
     total = 0.0

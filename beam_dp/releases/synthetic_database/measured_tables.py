@@ -458,7 +458,7 @@ class NoiseBounds:
 class NoisyMeasurements:
     """The public noisy tables of a release, as drawn.
 
-    ``tables``: one table per description, with one axis per attribute, float64, records.
+    ``tables``: one table per description, with one axis per attribute, float64, in records.
     ``distances``: the noisy scores that selected the measured pairs; None without a selection.
     """
 

@@ -29,7 +29,7 @@ class NoisyTables:
     A query about the attributes of one table is answered by summing cells of the table. If several
     tables can answer a query, all give the same answer, except for rounding.
 
-    ``tables``: the table of each marginal, one axis per attribute, float64, records.
+    ``tables``: the table of each marginal, one axis per attribute, float64, in records.
     ``variances``: the variances of the coefficients of every attribute set inside a marginal, by
     ascending axes, in squared records: see ``measured_tables.support_variances``.
     ``laplace_variance``: the smallest variance of a summed Laplace noise; None if all are Gaussian.

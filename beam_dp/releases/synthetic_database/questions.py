@@ -46,8 +46,8 @@ class AnswerTable:
     None without a proof), ``error`` (exact, approximate or model_based; None without an error bar)
     and ``reason`` (why there is no error bar). For binned values, ``within_bins`` is an upper
     bound, as reliable as a margin, on the additional error due to unknown positions within bins.
-    ``num_groups``: the number of columns that identify the groups: integers, booleans and strings
-    as in the released records, the label for a bin, None for null.
+    ``num_groups``: the number of columns that identify a group. They contain integers, booleans and
+    strings as in the released records, the label of a bin, and None for null.
 
     Example:
         >>> AnswerTable({"sex": ["Female", "Male"], "count": [1094.125, 85.9], "reason": ["", ""]})
