@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -81,6 +82,17 @@ def test_bytes_between_steps_contain_no_rows():
         for n in (10, 100_000)
     )
     assert len(release_to_bytes(many)) - len(release_to_bytes(few)) < 100
+
+
+def test_distinct_records_that_compress_well_are_read_again(tmp_path, monkeypatch):
+    """Files that expand too far are refused, so the file of distinct records is not compressed."""
+    monkeypatch.setattr(shards, "SHARD_BYTES", 2**20)
+    domain = domain_from_json({f"c{n}": 2 for n in range(17)})
+    codes, counts = [each.ravel() for each in np.indices(domain.shape)], np.ones(2**17, int)
+    release = release_of(domain, codes=codes, counts=counts, num_records=2**17, potentials=[])
+    assert release.num_shards > 1
+    write_release(release, tmp_path)
+    assert same_release(read_release(tmp_path), release)
 
 
 def test_rejects_rows_that_differ_from_the_distinct_records_if_asked_to(tmp_path, capfd):
