@@ -132,16 +132,23 @@ def test_impossible_combinations_have_no_candidate():
     assert not any(each.matches(list(basis.codes)).any() for each in impossible)
 
 
-def test_rounding_of_candidates_keeps_their_tables():
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_of_candidates_keeps_tables_better_than_systematic_rounding(seed):
     domain = domain_of(3, 4, 5, 6)
     basis = drawn(domain, dependent(domain))
-    weights = basis.weights(np.random.default_rng(4).normal(size=basis.num_coefficients))
+    weights = basis.weights(np.random.default_rng(seed).normal(size=basis.num_coefficients))
     importance = np.ones(basis.num_coefficients)
+
+    def largest_error(counts, num_records):
+        return np.abs(basis.analyse(counts - num_records * weights)).max()
+
     for num_records in (0, 1, 500, 10**9):
         counts = round_to_records(basis, weights, num_records, importance, 0.0)
         assert counts.sum() == num_records and counts.min() >= 0
-        away = basis.analyse(counts - num_records * weights)
-        assert np.abs(away).max() <= 1.5
+        if num_records >= 500:
+            systematic = np.diff(np.round(np.cumsum(num_records * weights)), prepend=0)
+            # The largest ratio of 120 other weights and numbers was 0.69.
+            assert largest_error(counts, num_records) < 0.8 * largest_error(systematic, num_records)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2**31, 2**31, 3, 2**30, 2)])
