@@ -84,7 +84,7 @@ def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
 
 @pytest.fixture(scope="module")
 def show(pytestconfig) -> Callable[[Sequence[str]], None]:
-    """Prints a row of the table in docs/runners.md, after its header the first time."""
+    """Prints a row for each program and fault, whose sums are in docs/runners.md."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     assert capture is not None
 
