@@ -170,6 +170,7 @@ class NoisyTable:
     table: np.ndarray
     draw_id: str = "0" * 32
     records_format: str = "avro"
+    within_bins: str = "midpoint"
 
     def to_bytes(self) -> bytes:
         return np.rint(self.table).astype(np.int64).tobytes()

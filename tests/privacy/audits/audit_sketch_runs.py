@@ -246,7 +246,8 @@ def weight_in(summary: SparseSummary) -> int:
 def rows_of_the_data(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
     assert release.sketch is not None
     cells = np.resize(release.sketch.cells, ROWS * max(1, weight_in(summary)))
-    return dataclasses.replace(release, sketch=dataclasses.replace(release.sketch, cells=cells))
+    sketch = dataclasses.replace(release.sketch, cells=cells, projection_width=len(cells))
+    return dataclasses.replace(release, sketch=sketch)
 
 
 def key_of_the_data(summary: SparseSummary, release: SparseRelease) -> SparseRelease:
