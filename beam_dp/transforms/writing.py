@@ -26,7 +26,9 @@ from beam_dp.transforms.reading.records import refuse_windows
 
 
 class WriteRelease(beam.PTransform):
-    """Writes the shards of a release as a directory; the first complete draw wins.
+    """Writes a release as a directory; the first complete draw wins.
+
+    Several workers write the files of records of a large release.
 
     A retried bundle writes the same draw again, without effect. If a runner delivers two draws, one
     draw is committed and the other is discarded unseen. Nothing is written before the draw; before
