@@ -14,14 +14,14 @@ from benchmarks.tables import told
 
 def picture_of_peers() -> str:
     """Returns the picture of errors beside this project's."""
-    groups, ratio = {}, "total variation, times"
+    groups, ratio = {}, "total variation, ratio"
     for name, found in systems():
         heading = f"{name}, {peers()['tables'][name]['ways']}-way marginals"
         groups[heading] = [
             Track(row.what, told(row.figures[ratio]), [_mark(row.figures[ratio])]) for row in found
         ]
     axis = Axis("total variation distance, times that of beam_dp", (1, 3, 10, 30, 100))
-    return tracks("Error of released records beside that of beam_dp", groups, axis, ("",))
+    return tracks("Error of released records, as multiples of that of beam_dp", groups, axis, ("",))
 
 
 def _mark(figure: Figure, kind: int = 0) -> Mark:
@@ -36,10 +36,10 @@ def picture_of_readers() -> str:
         marks = [_mark(figure, kind) for kind, figure in enumerate(both)]
         label = re.sub(r", [\d,]+ rows", "", row.what)
         track = Track(label, " / ".join(map(told, both)), marks)
-        groups.setdefault(f"beside {row.beside.replace('`', '')}", []).append(track)
+        groups.setdefault(f"compared with {row.beside.replace('`', '')}", []).append(track)
     axis = Axis("time of the pass, times that of the reader", (1, 2, 5))
     kinds = ("CPU time of all threads and processes", "elapsed time, the second figure")
-    return tracks("Time of the distributed pass beside bare readers", groups, axis, kinds)
+    return tracks("Time of the distributed pass, compared with bare readers", groups, axis, kinds)
 
 
 # What is drawn by size: of counts the table of eight columns, in any formulation of an engine.

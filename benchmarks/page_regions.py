@@ -21,6 +21,8 @@ from benchmarks.tables import markdown, table
 
 OWN = "beam_dp"
 ERRORS = ("total variation", "largest cell")
+# Pages show the commands of a file, or only the first one if there are more.
+SHOWN = 8
 BASELINES = {"independent": "attributes alone", "raw_gaussian": "noise on each marginal"}
 
 
@@ -49,18 +51,23 @@ def page_of_peers() -> str:
 
 
 def how(name: str) -> str:
-    """Returns when, where and by which commands a file was made."""
+    """Returns when, where and with which commands a file was recorded."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs(name):
         groups.setdefault((run.date, run.machine, run.versions, run.commit), []).append(run)
     parts = []
     for (date, machine, versions, commit), found in groups.items():
         loads = sorted(run.load for run in found if run.load is not None)
-        load = f", a load of {_range(loads)} before" if loads else ""
-        commands = "\n".join(run.command for run in found)
+        load = f", a load of {_range(loads)} beforehand" if loads else ""
+        commands = [run.command for run in found]
+        more = ""
+        if len(commands) > SHOWN:
+            more = f"`benchmarks/results/{name}.json` has all {len(commands)} commands.\n"
+            commands = commands[:1]
+        lines = "\n".join(commands)
         parts.append(
             f"Recorded {date} at commit {commit}: {machine}{load}; {versions}.\n\n"
-            f"```sh\n{commands}\n```\n"
+            f"```sh\n{lines}\n```\n{more}"
         )
     return "\n".join(parts)
 
@@ -125,7 +132,7 @@ def systems() -> Iterable[tuple[str, list[Row]]]:
 def _over(figures: dict[str, Figure], own: dict[str, Figure]) -> dict[str, Figure]:
     """Returns ratios; nothing is uncertain about that of ours to itself."""
     return {
-        f"{name}, times": Figure(1.0, "times") if figures is own else figures[name].over(own[name])
+        f"{name}, ratio": Figure(1.0, "times") if figures is own else figures[name].over(own[name])
         for name in own
     }
 
@@ -190,7 +197,7 @@ def pass_beside_peer() -> str:
         Row(
             f"{name}, {rows_of}, at most {about['rows_of_a_unit']} each",
             {
-                "CPU time, times": each.over(times[OWN]),
+                "CPU time, ratio": each.over(times[OWN]),
                 "CPU time": each,
                 f"{OWN}, CPU time": times[OWN],
             },

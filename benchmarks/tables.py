@@ -23,6 +23,9 @@ _FORMATS = {
     "small share": "{:.2e}",
 }
 
+# Heads of the columns that say more about a row.
+_MORE = {"beside": "compared with", "wanted": "target"}
+
 
 def told(figure: Figure | None) -> str:
     """Returns a figure as it is read; nothing where there is none."""
@@ -46,7 +49,7 @@ def _times(figure: Figure) -> str:
 
 
 def table(rows: Sequence[Row], first: str = "what", names: Sequence[str] = ()) -> str:
-    """Returns a table with a column a figure, and such as tell more of any of the rows.
+    """Returns a table with a column for each figure, and with what rows are compared with.
 
     Args:
         rows: what was measured.
@@ -54,8 +57,8 @@ def table(rows: Sequence[Row], first: str = "what", names: Sequence[str] = ()) -
         names: of the figures that are shown, in their order; by default all, as rows have them.
     """
     names = names or list(dict.fromkeys(name for row in rows for name in row.figures))
-    more = [each for each in ("beside", "wanted") if any(getattr(row, each) for row in rows)]
-    heads = [first, *names[:1], *more, *names[1:], "runs"]
+    more = [each for each in _MORE if any(getattr(row, each) for row in rows)]
+    heads = [first, *names[:1], *(_MORE[each] for each in more), *names[1:], "runs"]
     lines = []
     for row in rows:
         figures = [told(row.figures.get(name)) for name in names]
