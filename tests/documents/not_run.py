@@ -17,6 +17,17 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
+    "docs/dataflow.md": {
+        "pip install beam_dp 'apache-beam[gcp]": "Dataflow",
+        "IMAGE=": "Docker and Dataflow",
+    },
+    "docs/flink.md": {
+        "make flink\nexport": "Flink: make test-engines",
+        "python -m apache_beam.runners.worker": "a cluster of Flink: make test-engines",
+        "make flink && cd tests": "a cluster of Flink: make test-engines",
+        "podTemplate:": "Kubernetes",
+        "beam-dp release-intervals ... --input '/data": "Kubernetes",
+    },
     "docs/images.md": {
         "docker build --file deploy/Dockerfile --tag beam_dp .": "Docker: make test-images",
         "docker build --file deploy/Dockerfile --target dataflow": "Docker: make test-images",
@@ -29,16 +40,9 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "docs/runners.md": {
         "make prism": "Prism: make test-engines",
         "gcloud storage buckets": "Google Cloud",
-        "make flink\nexport": "Flink: make test-engines",
-        "python -m apache_beam.runners.worker": "a cluster of Flink: make test-engines",
-        "make flink && cd tests": "a cluster of Flink: make test-engines",
         "echo 'beam_dp==": "not published yet",
         "beam-dp release-intervals ... --setup_file": "other machines: make test-engines",
-        "pip install beam_dp 'apache-beam[gcp]": "Dataflow",
-        "IMAGE=": "Docker and Dataflow",
         "beam-dp release-intervals ... --runner=SparkRunner": "Spark",
-        "podTemplate:": "Kubernetes",
-        "beam-dp release-intervals ... --input '/data": "Kubernetes",
     },
     "docs/streams.md": {
         "beam-dp release-windows": "a stream on Prism: make test-engines",

@@ -1,7 +1,7 @@
 """Kills parts of a Flink cluster in the middle of a job; one draw is published, or nothing.
 
 `make test-engines` runs one trial of each fault on one program, `make test-faults` the table of
-docs/runners.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
+docs/faults.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def row(fault: str, program: str, outcomes: Sequence[Outcome]) -> Sequence[str]:
 
 @pytest.fixture(scope="module")
 def show(pytestconfig) -> Callable[[Sequence[str]], None]:
-    """Prints a row for each program and fault, whose sums are in docs/runners.md."""
+    """Prints a row for each program and fault, whose sums are in docs/faults.md."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     assert capture is not None
 

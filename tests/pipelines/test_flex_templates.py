@@ -192,7 +192,7 @@ def test_refuses_local_output_on_dataflow(tmp_path, capsys, runner):
 
 
 def test_command_in_the_manual_has_all_required_parameters():
-    manual = (ROOT / "docs" / "runners.md").read_text(encoding="utf-8")
+    manual = (ROOT / "docs" / "dataflow.md").read_text(encoding="utf-8")
     (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
     names = {each.partition("=")[0] for each in given.split("~")}
     parameters = metadata("release_intervals")["parameters"]
