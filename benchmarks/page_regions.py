@@ -268,28 +268,6 @@ def errors_by_queries() -> str:
     return "\n".join([*parts, how("error_by_queries")])
 
 
-def hashing_kernels() -> str:
-    """Returns the first backend, which has the widest vectors, and the last, which has none."""
-    found = [row for row in rows("hashing") if row.what.count(", ") == 2]
-    ends = [
-        row
-        for _, each in itertools.groupby(found, key=lambda row: row.what.rpartition(", ")[0])
-        for row in _ends(list(each))
-    ]
-    names = ("useful products, of the limit", "keys")
-    return "\n".join([table(ends, "matrix, rows, backend", names), how("hashing")])
-
-
-def _ends(found: list[Row]) -> list[Row]:
-    return [found[0], found[-1]]
-
-
-def costliest_starts() -> str:
-    """Returns the command lines that cost most before any work."""
-    found = sorted(rows("start"), key=lambda row: -row.figures["processor time"].value)
-    return "\n".join([table(found[:8], "command line"), how("start")])
-
-
 def releases_by_size() -> str:
     """Returns errors and costs of releases, the stages of those in one process, and peers."""
     if not runs("size"):
@@ -315,8 +293,6 @@ REGIONS: dict[str, Callable[[], str]] = {
     "error beside baselines": beside_baselines,
     "error beside Gaussian noise": by_queries,
     "errors by queries": errors_by_queries,
-    "hashing kernels": hashing_kernels,
-    "costliest starts": costliest_starts,
     "releases by size": releases_by_size,
     **{
         f"{name}.json": functools.partial(recorded_table, name)
