@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # for what is in this checkout
 
@@ -24,12 +24,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flags.md"
 HEAD = """# Flags
 
-Made by `make generated` from the programs themselves; `beam-dp NAME --help` shows the same.
+Made from the programs; `beam-dp NAME --help` shows the same. The fields of [Beam YAML](yaml.md) have the same names.
 
-Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the programs that run a
-job. Without `--runner` a job runs on this machine, on Beam's FnApiRunner. An unknown flag is
-refused with the nearest known one. A bad argument costs one line and exit code 2, before any worker
-starts; a job that fails later exits with 1. The fields of [Beam YAML](yaml.md) have the same names.
+Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the programs that run a job.
+Without `--runner` a job runs on this machine, on Beam's FnApiRunner. A bad argument is reported in
+one line, with exit code 2, before any worker starts; an unknown flag with the nearest known one. A
+job that fails later exits with 1.
 """
 _TABLE = ["| flag | meaning | |", "| --- | --- | --- |"]
 
@@ -39,14 +39,31 @@ def page() -> str:
     lines = [HEAD]
     whole, commands = command_parsers()
     helps = {each.dest: each.help or "" for each in _helps(whole)}
+    # Read from the programs, because the generated file may be out of date.
+    programs = {name: import_program(program).FLAGS for name, program in PIPELINES.items()}
+    jobs = {
+        name: [*map(_row, flags)]
+        for name, flags in programs.items()
+        if any(flag.name == "epsilon" for flag in flags)
+    }
+    first, *others = jobs.values()
+    shared = [row for row in first if all(row in each for each in others)]
+    of_all = _sentence(f"flags of {_list(jobs)}")
+    lines += ["## Every release", "", of_all, "", *_TABLE, *shared, ""]
     for command in (*PIPELINES, *(name for name in commands if name not in PIPELINES)):
         lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
-        if command in PIPELINES:  # whose generated file may be out of date
-            flags = import_program(PIPELINES[command]).FLAGS
-        else:
-            flags = flags_of_command(command)
-        lines += [*map(_row, flags), ""]
+        rows = [*map(_row, programs.get(command) or flags_of_command(command))]
+        if command in jobs:
+            rows = [row for row in rows if row not in shared]
+            rows += ["", "It also has the flags of [every release](#every-release)."]
+        lines += [*rows, ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _list(names: Iterable[str]) -> str:
+    """Returns names of commands as a list in a sentence."""
+    *first, last = (f"`{name}`" for name in names)
+    return f"{', '.join(first)} and {last}"
 
 
 def kept_flags() -> str:
