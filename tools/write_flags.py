@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flags.md"
 HEAD = """# Flags
 
-Made from the programs; `beam-dp NAME --help` shows the same. The fields of [Beam YAML](yaml.md) have the same names.
+Made from the programs; `beam-dp NAME --help` shows the same. The fields of [Beam YAML](yaml.md)
+have the same names.
 
 Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the programs that run a job.
 Without `--runner` a job runs on this machine, on Beam's FnApiRunner. A bad argument is reported in
