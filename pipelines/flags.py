@@ -142,12 +142,9 @@ def read_text(name: str, path: str) -> str:
 
 
 def read_domain(given: dict[str, str]) -> Domain:
-    """Returns the domain that the flags name.
-
-    Raises:
-        FlagError: the ledger or the dataset id is missing.
-        InputError: the file is not a domain, or another budget paid for its released edges.
-    """
+    """Returns the domain that the flags name."""
+    # Raises FlagError if the ledger or the dataset id is missing, and InputError if the file is not
+    # a domain, or another budget paid for its released edges.
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     ledger = read_ledger(given)
     if any(released_edges(domain)):

@@ -116,21 +116,15 @@ FLAGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsJob(Job):
-    """A job that releases the windows of a horizon, each once it closes.
-
-    ``horizon_id`` is used if this job begins the horizon. ``read`` creates the source of records.
-    ``is_replay``: whether the job reads the existing files and ends. ``times``: the columns of
-    event times and arrival times. ``private_folder``: the folder for the list of files read, if
-    named.
-    """
+    """A job that releases the windows of a horizon, each once it closes."""
 
     plan: WindowTablesPlan | WindowDatabasesPlan
-    horizon_id: str
+    horizon_id: str  # used if this job begins the horizon
     horizon: HorizonCard
-    read: Callable[[], ReadArrivals]
-    is_replay: bool
-    times: tuple[str, str]
-    private_folder: str | None
+    read: Callable[[], ReadArrivals]  # creates the source of records
+    is_replay: bool  # whether the job reads the existing files and ends
+    times: tuple[str, str]  # the columns of event times and arrival times
+    private_folder: str | None  # of the list of files read, if named
 
     def source(self) -> ReadArrivals:
         """Returns the transform that reads the files."""

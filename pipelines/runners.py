@@ -123,10 +123,8 @@ def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
 
 
 def _silent_processes(options: beam_options.PipelineOptions) -> FnApiRunner | None:
-    """Returns Beam's local runner with silent processes, if the options ask for processes.
-
-    Beam's own processes print messages, and tracebacks that may quote records.
-    """
+    """Returns Beam's local runner with silent processes, if the options ask for processes."""
+    # Beam's own processes print messages, and tracebacks that may quote records.
     direct = options.view_as(beam_options.DirectOptions)
     runner = runner_name(options.view_as(beam_options.StandardOptions).runner)
     is_local = runner in beam_options.StandardOptions.LOCAL_RUNNERS and runner != PRISM_RUNNER

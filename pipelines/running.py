@@ -43,12 +43,10 @@ def run_main(
     argv: Sequence[str] | None = None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> int:
-    """Runs a program; prints one line if an argument is invalid.
+    """Runs a program; prints one line if an argument is invalid; returns the exit code.
 
-    ``argv``: the arguments without the program's name; by default those of this process.
-    ``parsed``: the result of ``parse_own``, if `beam-dp` has already parsed the command line.
-
-    Returns the exit code: 0, 1 if the job failed, 2 for a bad argument, 128 + N for signal N.
+    That is 0, 1 if the job failed, 2 for a bad argument, or 128 + N for signal N. ``parsed`` is the
+    result of ``parse_own``, if `beam-dp` has already parsed the command line.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -66,12 +66,9 @@ class Impossible:
 def read_combinations(
     attributes: Sequence[Attribute], written: Sequence[Mapping[str, Sequence[Any]]]
 ) -> tuple[Impossible, ...]:
-    """Returns the combinations that a user wrote as lists of levels, keyed by attribute name.
-
-    A level is written as a declared value, or as ``"other"`` or None if these are levels. Levels
-    of integer attributes may be pairs ``[low, high]``, both included. Bins are written as pairs of
-    edges, or as labels.
-    """
+    """Returns the combinations that a user wrote as lists of levels, keyed by attribute name."""
+    # A level is a declared value, ``"other"`` or None; a bin is a pair of edges, or a label. Levels
+    # of integer attributes may be pairs ``[low, high]``, both included.
     if isinstance(written, (str, Mapping)) or not isinstance(written, Sequence):
         raise InputError("impossible", written, "must be a list of combinations")
     axis_of = {attribute.name: axis for axis, attribute in enumerate(attributes)}

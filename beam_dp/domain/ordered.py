@@ -48,12 +48,7 @@ class EdgesFrom:
 
 
 def read_edges_from(given: Any) -> EdgesFrom | None:
-    """Returns the release named by a domain file or a caller; None if the form is invalid.
-
-    Example:
-        >>> read_edges_from({"ledger_release": "visits/3", "draw_id": "0f" * 16}).dataset_id
-        'visits'
-    """
+    """Returns the release named by a domain file or a caller; None if the form is invalid."""
     if isinstance(given, EdgesFrom):
         given = given.to_json()
     if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:

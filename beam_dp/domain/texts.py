@@ -115,12 +115,7 @@ def plain_integer(text: bytes) -> bytes:
 
 
 def integer_key(text: bytes) -> int | None:
-    """Returns the integer in the text of a key if it fits in int64 or uint64; otherwise None.
-
-    Example:
-        >>> integer_key(b"7"), integer_key(b"7.0"), integer_key(b"007"), integer_key(b"7e3")
-        (7, 7, None, None)
-    """
+    """Returns the integer in the text of a key if it fits in int64 or uint64; otherwise None."""
     plain = plain_integer(text)
     number = int(plain) if _PLAIN_INTEGER.fullmatch(plain) else 2**64
     return number if -(2**63) <= number < 2**64 else None

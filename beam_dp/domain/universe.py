@@ -145,11 +145,7 @@ class Domain:
         return self.attributes[self.axes((name,))[0]]
 
     def axes(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Returns the position of each name, in the order given.
-
-        Raises:
-            InputError: if a name is not in the domain.
-        """
+        """Returns the position of each name in order; raises InputError for an unknown name."""
         positions = []
         for name in names:
             if name not in self._axis:
@@ -198,10 +194,8 @@ class Domain:
         return index
 
     def words(self, codes: Sequence[ArrayLike]) -> Iterator[NDArray[np.int64]]:
-        """Yields, for each of ``groups``, the cells of records, given as for ``cell_index``.
-
-        A record of a domain of any size becomes a few integers, which sort in the order of cells.
-        """
+        """Yields, for each of ``groups``, the cells of records, given as for ``cell_index``."""
+        # A record of a domain of any size becomes a few integers, which sort in the order of cells.
         if len(codes) != self.num_attributes:
             raise ValueError(f"{len(codes)} columns for {self.num_attributes} attributes")
         start = 0

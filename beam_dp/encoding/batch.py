@@ -16,14 +16,10 @@ from beam_dp.privacy.unit_costs import UnitCosts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyBatch:
-    """Records as universe elements and weights. Secret.
+    """Records as universe elements and weights. Secret."""
 
-    ``keys``: shape (n,), uint64, from ``universe_elements``; keys may repeat, one per record.
-    ``weights``: shape (n,), int64, already clamped to the declared range, as sensitivities require.
-    """
-
-    keys: NDArray[np.uint64]
-    weights: NDArray[np.int64]
+    keys: NDArray[np.uint64]  # shape (n,), uint64, one per record; may repeat
+    weights: NDArray[np.int64]  # shape (n,), int64, clamped to the declared range
     units: NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
@@ -31,10 +27,7 @@ class KeyBatch:
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:
-    """Returns distinct keys with summed weights if at most half of the keys are distinct.
-
-    Otherwise returns the batch unchanged, because merging would cost more than it saves in hashing.
-    """
+    """Returns distinct keys with summed weights, or the batch itself if merging saves no time."""
     keys = np.sort(batch.keys)
     starts = np.flatnonzero(np.concatenate((keys[:1] == keys[:1], keys[1:] != keys[:-1])))
     if 2 * len(starts) > len(keys) or not len(keys):

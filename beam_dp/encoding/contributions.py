@@ -250,10 +250,8 @@ def _low_rows(
 def _lowest_of_each(
     unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
 ) -> NDArray[np.intp]:
-    """Returns the kind of each record that is among the lowest ``most`` records of its unit.
-
-    Kinds are sorted by unit, then by the hash of the kind's first record; ties rank by position.
-    """
+    """Returns the kind of each record that is among the lowest ``most`` records of its unit."""
+    # Kinds are sorted by unit, then by the hash of the first record; ties rank by position.
     if (counts == 1).all():
         (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
         return kept

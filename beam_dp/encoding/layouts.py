@@ -27,11 +27,9 @@ def is_indirect(kind: pa.DataType) -> bool:
 
 
 def may_be_address(kind: pa.DataType) -> bool:
-    """Returns whether values of this type may be addresses of objects (8 bytes, from polars).
-
-    Addresses can't serve as ids: a person has a different address in every record. An 8-byte id
-    stored as ``binary`` is accepted.
-    """
+    """Returns whether values of this type may be addresses of objects (8 bytes, from polars)."""
+    # Addresses can't serve as ids: a person has a different address in every record. An 8-byte id
+    # stored as ``binary`` is accepted.
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -44,10 +42,8 @@ def may_be_address(kind: pa.DataType) -> bool:
 
 
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns the distinct values of a dictionary or runs, and each entry's position in the values.
-
-    Arrow's own decoding does not support many types of values.
-    """
+    """Returns the distinct values of a dictionary or runs, and each entry's position in them."""
+    # Arrow's own decoding does not support many types of values.
     import pyarrow as pa
 
     if pa.types.is_run_end_encoded(array.type):

@@ -128,10 +128,8 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
 def encode_batch(
     domain: Domain, batch: pa.RecordBatch | pa.Table
 ) -> tuple[list[NDArray[Any]], Mask | None]:
-    """Returns the codes of a batch, as by ``encode_column``, and the mask of records in the domain.
-
-    The mask is None if all records are inside the domain. A missing column is read as null.
-    """
+    """Returns the codes of a batch, and the mask of records in the domain; None for all records."""
+    # Codes are as by ``encode_column``. A missing column is read as null.
     codes = [encode_column(attribute, column_of(batch, attribute.name)) for attribute in domain]
     keep: Mask | None = None
     for column in codes:
@@ -143,10 +141,8 @@ def encode_batch(
 
 
 def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-    """Returns the cells of the records inside the domain, in order; drops records outside.
-
-    Cells are int32 if ``num_cells <= 2^31``, else int64. A missing column is read as null.
-    """
+    """Returns the cells of the records inside the domain, in order; drops records outside."""
+    # Cells are int32 if ``num_cells <= 2^31``, else int64. A missing column is read as null.
     if not domain.has_index:
         raise InputError("domain", domain.num_cells, "must have at most 2^62 cells to be indexed")
     if not domain.attributes:
@@ -406,10 +402,8 @@ def encode_all_records(
 def encode_window_cells(
     domain: Domain, horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
 ) -> Iterator[NDArray[np.int64]]:
-    """Yields the cells of the records that count in a window and are inside the domain.
-
-    The cells of window w begin at ``w * domain.num_cells``. Each yielded part fits in the cache.
-    """
+    """Yields the cells of the records that count in a window and are inside the domain."""
+    # The cells of window w begin at ``w * domain.num_cells``. Each yielded part fits in the cache.
     events, arrivals = (seconds_of(column_of(batch, name)) for name in times)
     codes, inside = encode_batch(domain, batch)
     if inside is not None:
@@ -429,13 +423,10 @@ def encode_windows(
     domain: Domain,
     horizon: Horizon,
     privacy_unit: str,
-    times: tuple[str, str],
+    times: tuple[str, str],  # the columns with the event time and the arrival time
     batch: pa.RecordBatch,
 ) -> WindowBatch:
-    """Returns the records that count in a window, are inside the domain and have a privacy unit.
-
-    ``times``: the columns with the time of the event and the time of arrival at the source.
-    """
+    """Returns the records that count in a window, are inside the domain and have a privacy unit."""
     numbers = counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
     codes, inside = encode_batch(domain, batch)
     units, valid = _units(privacy_unit, batch)

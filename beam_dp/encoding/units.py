@@ -314,11 +314,9 @@ def _text_of_scalar(scalar: pa.Scalar) -> bytes | None:
 
 
 def _read(scalar: pa.Scalar) -> object:
-    """Returns the Python value, with maps as dictionaries and times as canonical texts.
-
-    Arrow's own conversion needs pandas for nanoseconds, and a time zone database. But a unit must
-    not depend on the packages that are installed on a worker.
-    """
+    """Returns the Python value, with maps as dictionaries and times as canonical texts."""
+    # Arrow's own conversion needs pandas for nanoseconds, and a time zone database. But a unit must
+    # not depend on the packages that are installed on a worker.
     import pyarrow as pa
 
     if not scalar.is_valid:

@@ -182,10 +182,8 @@ def description_of_program(program: str) -> str:
 
 
 def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
-    """Refuses a flag that Beam does not know, without importing Beam.
-
-    Checks only if the installed Beam has the version whose flags are in the file.
-    """
+    """Refuses a flag that Beam does not know, without importing Beam."""
+    # Checks only if the installed Beam has the version whose flags are in the file.
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
     kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
     unknown = [name for name in names if name not in kept["flags"]]

@@ -242,10 +242,8 @@ def _check_number(flag: Flag, value: str) -> None:
 def check_applies(
     given: Mapping[str, str], chosen: str, flags_of: Mapping[str, Iterable[Flag]]
 ) -> None:
-    """Refuses flags that apply only to mechanisms other than the chosen one.
-
-    ``flags_of``: the flags of each mechanism. A flag that is not listed applies to all mechanisms.
-    """
+    """Refuses flags that apply only to mechanisms other than the chosen one."""
+    # ``flags_of``: the flags of each mechanism. Flags that are not listed apply to all mechanisms.
     known = {flag.name: flag for flags in flags_of.values() for flag in flags}
     own = {flag.name for flag in flags_of[chosen]}
     for name, text in given.items():
@@ -310,11 +308,9 @@ def option(
     choices: tuple[str, ...] = (),
     default: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the metadata for a dataclass field that is a flag.
-
-    ``name``: the name of the flag, if it differs from the field's name. ``choices`` and ``default``
-    are passed to ``Flag``; without a default, the default of the field is used.
-    """
+    """Returns the metadata for a dataclass field that is a flag."""
+    # ``name``: the name of the flag, if it differs from the field's. ``choices`` and ``default`` go
+    # to ``Flag``; without a default, the default of the field is used.
     number_or_text, word = (read.read, read.word) if isinstance(read, OrWord) else (read, "")
     forms: dict[Any, Form] = {number: "number", integer: "integer"}
     form = forms.get(number_or_text, "text")

@@ -25,20 +25,16 @@ except ImportError:
 
 
 def available_backends() -> tuple[str, ...]:
-    """Returns the backends that this machine and installation can run, fastest first.
-
-    ``vpclmulqdq512``, ``vpclmulqdq256`` and ``pclmulqdq`` are named after CPU instructions,
-    ``portable`` is plain C, and ``numpy`` is always available.
-    """
+    """Returns the backends that this machine and installation can run, fastest first."""
+    # ``vpclmulqdq512``, ``vpclmulqdq256`` and ``pclmulqdq`` are named after CPU instructions,
+    # ``portable`` is plain C, and ``numpy`` is always available.
     compiled: tuple[str, ...] = kernel.backends() if kernel else ()
     return (*compiled, "numpy")
 
 
 def active_backend() -> str:
-    """Returns the backend in use: BEAM_DP_HASHING_BACKEND if set, otherwise the fastest.
-
-    If this returns ``numpy`` on a machine with a compiler, the extension was not built.
-    """
+    """Returns the backend in use: BEAM_DP_HASHING_BACKEND if set, otherwise the fastest."""
+    # If this returns ``numpy`` on a machine with a compiler, the extension was not built.
     available = available_backends()
     chosen = os.environ.get(ENVIRONMENT_VARIABLE) or available[0]
     if chosen not in available:

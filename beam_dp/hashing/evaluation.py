@@ -181,13 +181,9 @@ def pairs_per_chunk(independence: int, num_polynomials: int) -> int:
 def split_values(
     values: Words, num_blocks: int, bucket_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Returns, for each key and block, the bucket and whether the sign is negative.
-
-    A word is cut into floor(64 / (bucket_bits + 1)) blocks, from its low end; the lowest bit of
-    each block is the sign.
-
-    ``values``: shape (n, polynomials), uint64; the results have shape (n, num_blocks).
-    """
+    """Returns, for each key and block, the bucket and whether the sign is negative."""
+    # A word is cut into floor(64 / (bucket_bits + 1)) blocks, from its low end; the lowest bit of
+    # each block is the sign. ``values``: shape (n, polynomials); results: shape (n, num_blocks).
     per_word = 64 // (bucket_bits + 1)
     block = np.arange(num_blocks)
     shift = (block % per_word * (bucket_bits + 1)).astype(np.uint64)

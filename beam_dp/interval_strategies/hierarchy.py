@@ -293,11 +293,9 @@ class Hierarchy:
         return HierarchyErrors(self.sizes, scales, precisions, self.top)
 
     def node_variances(self) -> tuple[list[Values], list[Values]]:
-        """Returns variances and precisions of all nodes, from the nodes' subtrees, by level.
-
-        The variances are the variances of the nodes' best estimates (without roots). The precisions
-        are the precisions of the sums of the children's estimates, and 0 for cells.
-        """
+        """Returns variances and precisions of all nodes, from the nodes' subtrees, by level."""
+        # The variances are those of the nodes' best estimates (without roots). The precisions are
+        # those of the sums of the children's estimates, and 0 for cells.
         levels = len(self.sizes)
         scales, precisions = [np.zeros(0)] * levels, [np.zeros(0)] * levels
         precisions[-1] = np.zeros(self.num_leaves)

@@ -56,10 +56,8 @@ def num_contrasts(size: int) -> int:
 def support_slices(
     shape: Sequence[int], supports: Iterable[Support]
 ) -> tuple[dict[Support, slice], int]:
-    """Returns the position of each support's coefficients in a vector, and the vector's length.
-
-    ``supports``: distinct attribute sets, as ascending axes, in the order of the vector.
-    """
+    """Returns the position of each support's coefficients in a vector, and the vector's length."""
+    # ``supports``: distinct attribute sets, as ascending axes, in the order of the vector.
     slices: dict[Support, slice] = {}
     start = 0
     for support in supports:
@@ -70,14 +68,8 @@ def support_slices(
 
 
 def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the coefficients of a table that depend on all of its attributes.
-
-    ``table``: shape (size_1, ..., size_m), float64.
-
-    Returns:
-        shape (prod of num_contrasts(size_i),), float64, row-major. The caller rescales cells to a
-        larger domain.
-    """
+    """Returns the coefficients of a table that depend on all of its attributes, row-major."""
+    # Shape (prod of num_contrasts(size_i),). The caller rescales cells to a larger domain.
     for size in table.shape:
         # Each step replaces the leading axis by an axis of contrasts at the end, so after all steps
         # the axes are in their original order.
@@ -98,15 +90,11 @@ def coefficients_table(
 
 
 class Coefficients(Protocol):
-    """The positions and the scale of the coefficients of supports in a vector.
-
-    ``supports``: attribute sets, as ascending axes, without duplicates.
-    ``slices``: per support, the position of its coefficients (row-major over its axes).
-    """
+    """The positions and the scale of the coefficients of supports in a vector."""
 
     shape: tuple[int, ...]
-    supports: tuple[Support, ...]
-    slices: dict[Support, slice]
+    supports: tuple[Support, ...]  # ascending axes, without duplicates
+    slices: dict[Support, slice]  # row-major over the axes of the support
     num_coefficients: int
     num_cells: int
 
@@ -153,11 +141,8 @@ class MarginalCoefficients:
 
 
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
-    """Returns the square of the factor that converts a support's coefficients in a basis.
-
-    The factor times these coefficients gives the support's coefficients in the marginal on
-    ``axes``.
-    """
+    """Returns the square of the factor that converts a support's coefficients in a basis."""
+    # Their product with the factor gives the support's coefficients in the marginal on ``axes``.
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 
@@ -179,10 +164,8 @@ def log_table(
 def log_potentials(
     basis: Coefficients, log_weights: NDArray[np.float64], sets: Sequence[Support]
 ) -> list[NDArray[np.float64]]:
-    """Returns one table of log-weights per set; each support goes to the first set that fits.
-
-    ``sets``: ascending axes; the sets must contain every support that has a weight.
-    """
+    """Returns one table of log-weights per set; each support goes to the first set that fits."""
+    # ``sets``: ascending axes; the sets must contain every support that has a weight.
     left = log_weights.copy()
     if () in basis.slices:
         left[basis.slices[()]] = 0.0

@@ -43,19 +43,14 @@ _TREE_TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """Tables that are looked up together, as one table over all of their axes.
-
-    ``numbers``: the positions of the tables in the ``sets`` of the basis.
-    ``tables``: the axes of each table, in the order of ``axes``.
-    ``cells``: the cell of each candidate in the common table.
-    """
+    """Tables that are looked up together, as one table over all of their axes."""
 
     axes: Support
     shape: Support
-    numbers: list[int]
-    tables: list[Support]
+    numbers: list[int]  # the positions of the tables in the ``sets`` of the basis
+    tables: list[Support]  # the axes of each table, in the order of ``axes``
     cascade: Cascade
-    cells: NDArray[np.int64]
+    cells: NDArray[np.int64]  # the cell of each candidate in the common table
 
 
 class CandidateBasis(FactoredBasis):
@@ -324,8 +319,6 @@ def less_noise(
 
 
 def beyond_noise(cells: NDArray[np.float64], variance: float) -> NDArray[np.bool_]:
-    """Returns a mask of the cells that are larger than any cell that noise alone would produce.
-
-    Reference: Donoho and Johnstone (1994), the universal threshold.
-    """
+    """Returns a mask of the cells that are larger than any cell that noise alone would produce."""
+    # Reference: Donoho and Johnstone (1994), the universal threshold.
     return np.abs(cells) > math.sqrt(2 * math.log(cells.size) * variance)

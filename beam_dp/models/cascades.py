@@ -63,10 +63,8 @@ def _summing_steps(sizes: Axes, is_kept: tuple[bool, ...]) -> tuple[tuple[int, i
 def sum_to(
     table: NDArray[np.float64], is_kept: tuple[bool, ...], out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Returns a copy of a table, summed over the axes that are not kept.
-
-    ``out``: a contiguous array for the result.
-    """
+    """Returns a copy of a table, summed over the axes that are not kept."""
+    # ``out``: a contiguous array for the result.
     sizes = table.shape
     for before, summed, after in _summing_steps(sizes, is_kept):
         if after == 1:
@@ -86,19 +84,14 @@ def sum_to(
 
 @dataclasses.dataclass
 class _Node:
-    """One table of a cascade.
-
-    ``wanted``: the position among the wanted tables; None for an intermediate table.
-    ``shapes``: per child, its shape for broadcasting over this table.
-    ``is_kept``: per child, a flag for each axis of this table that the child keeps.
-    """
+    """One table of a cascade."""
 
     axes: Axes
     table: NDArray[np.float64]
-    wanted: int | None
+    wanted: int | None  # the position among the wanted tables
     children: list[_Node]
-    shapes: list[Axes]
-    is_kept: list[tuple[bool, ...]]
+    shapes: list[Axes]  # per child, its shape for broadcasting over this table
+    is_kept: list[tuple[bool, ...]]  # per child, a flag for each axis of this table
 
 
 class Cascade:

@@ -128,19 +128,12 @@ def denoised_counts(
 
 @dataclasses.dataclass(frozen=True)
 class _Bins:
-    """Bins of counts, the first exactly 0, with the likelihoods of the noisy counts.
+    """Bins of counts, the first exactly 0, with the likelihoods of the noisy counts."""
 
-    ``middles``: midpoints on the scale of asinh(count / deviation), shape (num_bins,).
-    ``supposed``: the prior distribution of a code's bin, shape (num_bins,); sums to 1.
-    ``likelihoods``: the likelihood of each code's noisy count, shape (num_codes, num_bins), scaled
-    per code.
-    ``means``: the mean of a code's count given its bin, shape (num_codes, num_bins).
-    """
-
-    middles: NDArray[np.float64]
-    supposed: NDArray[np.float64]
-    likelihoods: NDArray[np.float64]
-    means: NDArray[np.float64]
+    middles: NDArray[np.float64]  # midpoints of asinh(count / deviation), shape (num_bins,)
+    supposed: NDArray[np.float64]  # the prior distribution of a code's bin, shape (num_bins,)
+    likelihoods: NDArray[np.float64]  # of noisy counts, scaled per code, (num_codes, num_bins)
+    means: NDArray[np.float64]  # of a code's count given its bin, shape (num_codes, num_bins)
     variances: NDArray[np.float64]
 
     @classmethod
@@ -184,14 +177,11 @@ def _independent(shared: NDArray[np.float64], bins: _Bins) -> tuple[float, NDArr
 
 def _along(
     chain: tuple[float, float],
-    shared: NDArray[np.float64],
+    shared: NDArray[np.float64],  # initial distributions, one row per code
     bins: _Bins,
     follows: NDArray[np.bool_],
 ) -> tuple[float, NDArray[np.float64]]:
-    """Returns the log-likelihood and the posterior of codes in a chain.
-
-    ``shared``: the initial distributions of codes that do not resemble a code; one row per code.
-    """
+    """Returns the log-likelihood and the posterior of codes in a chain."""
     chance, closeness = chain
     alike = bins.alike(closeness)
     chances = np.where(follows, chance, 0.0)
@@ -202,17 +192,12 @@ def _along(
 
 
 def _passes(
-    chances: NDArray[np.float64],
-    shared: NDArray[np.float64],
+    chances: NDArray[np.float64],  # that a code resembles the preceding one, shape (num_codes,)
+    shared: NDArray[np.float64],  # of a code that starts a run, shape (num_codes, num_bins)
     alike: NDArray[np.float64],
     likelihoods: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the log-likelihood, the posterior, and the posterior of codes that start a new run.
-
-    ``chances``: the probability that a code resembles the preceding code, shape (num_codes,).
-    ``shared``: the distribution of a code that starts a new run (does not resemble the preceding
-    code), shape (num_codes, num_bins), like both posteriors.
-    """
+    """Returns the log-likelihood, the posterior, and the posterior of codes that start a run."""
     posterior, sums = np.empty_like(likelihoods), np.empty(len(likelihoods))
     before = shared[0]
     for code, chance in enumerate(chances):

@@ -133,10 +133,8 @@ def _eliminate(
     order: _Order,
     max_cells: float = math.inf,
 ) -> Triangulation:
-    """Returns the triangulation of a greedy order; the neighbours of an attribute include itself.
-
-    If the triangulation exceeds the limit of cells, stops and returns it incomplete.
-    """
+    """Returns the triangulation of a greedy order; the neighbours of an attribute include it."""
+    # If the triangulation exceeds the limit of cells, stops and returns it incomplete.
     neighbours = list(initial)
     costs = {axis: order(axis, neighbours, logs) for axis in range(len(shape))}
     cliques: list[int] = []
@@ -197,13 +195,10 @@ def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int
 
 @dataclasses.dataclass(frozen=True)
 class _Path:
-    """The path between two attributes, which are only in its first and in its last clique.
-
-    ``cliques``: the cliques after shortcuts, so that no separator contains the next separator.
-    """
+    """The path between two attributes, which are only in its first and in its last clique."""
 
     walked: list[int]
-    cliques: list[int]
+    cliques: list[int]  # after shortcuts: no separator contains the next one
     separators: list[int]
     passed: list[tuple[int, int]]
 

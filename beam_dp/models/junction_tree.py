@@ -40,21 +40,13 @@ _SAFE_RANGE = 600.0
 
 @dataclasses.dataclass
 class Clique:
-    """One table of the tree.
+    """One table of the tree."""
 
-    ``axes``: the clique's axes in memory order, large axes last.
-    ``parent``: the position of the parent clique; -1 for the root.
-    ``separator``: the axes shared with the parent, in the order of ``axes``.
-    ``belief``: the clique's normalised marginal, after calibration.
-    ``tables``: the axes of the tables that are added to or summed out of the clique's table, in the
-    order of ``axes``.
-    """
-
-    axes: elimination.Axes
-    parent: int
-    separator: elimination.Axes
-    belief: NDArray[np.float64]
-    tables: list[elimination.Axes]
+    axes: elimination.Axes  # in memory order, large axes last
+    parent: int  # the position of the parent clique; -1 for the root
+    separator: elimination.Axes  # the axes shared with the parent, in the order of ``axes``
+    belief: NDArray[np.float64]  # the normalised marginal, after calibration
+    tables: list[elimination.Axes]  # the axes of tables added to or summed out of this one
     sets: list[list[int]]
     children: list[list[int]]
     cascade: Cascade | None = None

@@ -193,15 +193,10 @@ _TOLERANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class NoisyCoefficients:
-    """Independent noisy observations of the coefficients of a table of counts.
+    """Independent noisy observations of the coefficients of a table of counts."""
 
-    ``values``: the observed coefficients, shape (num_coefficients,), float64, records.
-    ``variances``: the variances of the noise, shape (num_coefficients,); infinite for coefficients
-    without an observation.
-    """
-
-    values: NDArray[np.float64]
-    variances: NDArray[np.float64]
+    values: NDArray[np.float64]  # shape (num_coefficients,), in records
+    variances: NDArray[np.float64]  # of the noise; infinite without an observation
 
     def fitted(self, basis: Coefficients) -> NDArray[np.int64]:
         """Returns the positions of all observed coefficients except the constant."""
@@ -218,20 +213,13 @@ class NoisyCoefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A fitted log-linear hypothesis.
+    """A fitted log-linear hypothesis."""
 
-    ``log_weights``: the coefficients of the log-weights, shape (num_coefficients,); weights are
-    proportional to exp of the table with these coefficients.
-    ``steps``: the number of steps to the returned hypothesis; 0 means the start of the path.
-    ``estimated_error``: the root of the estimated weighted squared error, in records.
-    ``mismatch``: the mean of (fitted - observed)^2 / variance; about 1 for pure noise.
-    """
-
-    log_weights: NDArray[np.float64]
-    steps: int
+    log_weights: NDArray[np.float64]  # shape (num_coefficients,); weights are proportional to exp
+    steps: int  # the number of steps to the returned hypothesis; 0 means the start of the path
     penalty: float
-    estimated_error: float
-    mismatch: float
+    estimated_error: float  # the root of the estimated weighted squared error, in records
+    mismatch: float  # the mean of (fitted - observed)^2 / variance; about 1 for pure noise
     is_from_start: bool = False
 
 
@@ -370,14 +358,11 @@ def refit(
     basis: Basis,
     observed: NoisyCoefficients,
     total: float,
-    log_weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],  # the initial hypothesis, shape (num_coefficients,)
     penalty: float,
     tolerance: float = _TOLERANCE,
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis after one more step on the path, for use between rounds.
-
-    ``log_weights``: the initial hypothesis, with the result's shape (num_coefficients,).
-    """
+    """Returns the hypothesis after one more step on the path, for use between rounds."""
     chosen = observed.fitted(basis)
     problem = _Problem(basis, chosen, total, log_weights, tolerance)
     start = log_weights[chosen]
@@ -464,11 +449,8 @@ class _Problem:
 
 
 def independent_variances(basis: Basis, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the variance of every basis vector under independent attributes.
-
-    These variances are the diagonal of the dual's Hessian; they scale the coefficients of rare
-    codes.
-    """
+    """Returns the variance of every basis vector under independent attributes."""
+    # They are the diagonal of the dual's Hessian, and scale the coefficients of rare codes.
     firsts, seconds = [], []
     for axis, size in enumerate(basis.shape):
         contrasts = contrast_matrix(size)

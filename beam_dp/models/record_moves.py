@@ -32,15 +32,11 @@ _LEAST_GAIN = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The target for a table of the records.
+    """The target for a table of the records."""
 
-    ``axes``: the ascending axes of ``table``, whose cells are in records.
-    ``weight``: the weight of the squared error of every cell, >= 0.
-    """
-
-    axes: Axes
-    table: NDArray[np.float64]
-    weight: float
+    axes: Axes  # ascending
+    table: NDArray[np.float64]  # in records
+    weight: float  # of the squared error of every cell, >= 0
 
 
 def improve_records(
@@ -247,10 +243,8 @@ class _StackedTables:
         return rows
 
     def slopes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Returns the change of the squared error by one more record, per code.
-
-        The shape is (size, number of records), with one column per record.
-        """
+        """Returns the change of the squared error by one more record, per code."""
+        # The shape is (size, number of records), with one column per record.
         table = (2 * self._row_weights * self._surplus).astype(np.float32)
         ends = np.arange(0, rows.size + 1, rows.shape[1])
         ones = np.ones(rows.size, dtype=np.float32)

@@ -55,18 +55,13 @@ class ResidualBasis:
         self._positions = self._order(labels, filled)
 
     def analyse(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the coefficients of a dense table, shape (num_coefficients,), float64.
-
-        ``table``: shape (num_cells,), float64, C order of the domain.
-        """
+        """Returns the coefficients of a dense table, shape (num_cells,), in the domain's order."""
         cells = table.reshape(self.shape).transpose(self._axes).reshape(1, -1)
         return self._gather(self._contract([cells], self._levels))
 
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns the dense table with the given coefficients, shape (num_cells,), in C order.
-
-        The transpose and right inverse of ``analyse``.
-        """
+        """Returns the dense table with the given coefficients, shape (num_cells,), in C order."""
+        # The transpose and right inverse of ``analyse``.
         table = np.empty(self.num_cells)
         for where, cells in self.pieces(coefficients):
             table.reshape(self._levels[0].axis_size, -1)[:, where] = cells
@@ -120,13 +115,8 @@ class ResidualBasis:
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float
     ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the log of the sum of weights, and the coefficients of their distribution.
-
-        ``shift``: a guess of the logarithm; a good guess saves two passes over the cells.
-
-        Returns:
-            The logarithm, and the coefficients, shape (num_coefficients,), float64.
-        """
+        """Returns the log of the sum of weights, and the coefficients of their distribution."""
+        # ``shift``: a guess of the logarithm; a good guess saves two passes over the cells.
         weight_sum, coefficients = self.exponential_moments(log_weights, shift)
         if not _SMALLEST_SUM < weight_sum < math.inf:
             shift = max(float(cells.max()) for _, cells in self.pieces(log_weights))
@@ -144,13 +134,7 @@ class ResidualBasis:
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
     ) -> list[NDArray[np.float64]]:
-        """Returns marginals of the distribution, over any attributes.
-
-        ``wanted``: attribute sets, as ascending axes.
-
-        Returns:
-            For each set, a table that sums to 1, with one axis per attribute.
-        """
+        """Returns marginals of the distribution, over any attributes, one axis per attribute."""
         weights = self.weights(log_weights)
         sets = list(wanted)
         distinct = list(dict.fromkeys(sets))
@@ -159,10 +143,8 @@ class ResidualBasis:
         return [tables[axes].copy() for axes in sets]
 
     def cells_summed(self, axes: Support) -> int:
-        """Returns the number of cells of the whole table that are summed per cell of this marginal.
-
-        A support's coefficients are its marginal's coefficients over the root of this number.
-        """
+        """Returns the number of cells of the whole table that are summed per cell of a marginal."""
+        # A support's coefficients are its marginal's coefficients over the root of this number.
         return self.num_cells // math.prod(self.shape[axis] for axis in axes)
 
     def _columns(self) -> Iterator[slice]:
@@ -211,12 +193,8 @@ class ResidualBasis:
     def _order(
         self, labels: NDArray[np.int64], filled: dict[Support, Support]
     ) -> NDArray[np.int64]:
-        """Returns the position in a vector of every coefficient, in the order in which they end.
-
-        Args:
-            labels: the labels of the basis vectors, over axes in the order of consumption.
-            filled: the supports with coefficients: consumed axes -> domain axes.
-        """
+        """Returns the position in a vector of every coefficient, in the order in which they end."""
+        # ``filled``: the supports with coefficients, from consumed axes to domain axes.
         radices = [num_contrasts(size) + 1 for size in self._sizes]
         digits = np.unravel_index(labels, radices)
         codes = np.zeros(len(labels), dtype=np.int64)

@@ -65,19 +65,14 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A block of partial supports, and its products with the next merged axis.
+    """A block of partial supports, and its products with the next merged axis."""
 
-    A block has shape (rows, rest): one row per basis vector of the consumed axes, and one column
-    per cell of the remaining axes.
-
-    ``steps``: the products that later axes continue.
-    ``joined``: the products of all steps as one matrix; None if an axis is too large.
-    """
+    # A block has one row per basis vector of the consumed axes, and a column per remaining cell.
 
     rows: int
-    steps: tuple[_Step, ...]
+    steps: tuple[_Step, ...]  # the products that later axes continue
     endings: tuple[_Products, ...]
-    joined: _Products | None
+    joined: _Products | None  # the products of all steps; None if an axis is too large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +94,8 @@ class Level:
         )
 
     def contract(self, blocks: Sequence[NDArray[np.float64]]) -> tuple[Blocks, NDArray[np.float64]]:
-        """Returns the blocks after this axis, and the coefficients that end with this axis.
-
-        ``blocks``: the blocks before this axis, of shape (rows, axis size x rest); ``rest`` may be
-        only a part of the cells of later axes.
-
-        Returns: The blocks, shape (rows, rest), and this part's contribution to the coefficients.
-        """
+        """Returns the blocks after this axis, (rows, rest), and this part's coefficients."""
+        # The blocks before have shape (rows, axis size x rest); ``rest`` may be part of later axes.
         rest = blocks[0].shape[1] // self.axis_size
         targets = [np.empty((rows, rest)) for rows in self.target_rows]
         ended = np.empty(self.num_ended)
@@ -129,11 +119,8 @@ class Level:
     def expand(
         self, targets: Sequence[NDArray[np.float64]], ended: NDArray[np.float64], rest: int
     ) -> Blocks:
-        """Returns the blocks before this axis: the transpose of ``contract``.
-
-        ``targets``: the blocks after this axis, of shape (rows, rest).
-        ``rest``: the number of cells of later axes in the blocks.
-        """
+        """Returns the blocks before this axis: the transpose of ``contract``."""
+        # ``targets``: the blocks after this axis, of shape (rows, rest).
         blocks = []
         start = 0
         for source in self.sources:

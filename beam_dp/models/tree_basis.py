@@ -105,24 +105,14 @@ class TreeBasis(FactoredBasis):
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float = 0.0
     ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the log of the sum of weights, and the coefficients of their distribution.
-
-        Returns:
-            The logarithm, and the coefficients, shape (num_coefficients,), float64.
-        """
+        """Returns the log of the sum of weights, and the coefficients of their distribution."""
         log_sum, marginals = self.tree.calibrate(self._potentials(log_weights))
         return log_sum, self.coefficients(marginals[: len(self.sets)])
 
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]
     ) -> list[NDArray[np.float64]]:
-        """Returns marginals of the distribution, over any attributes.
-
-        ``wanted``: attribute sets, as ascending axes.
-
-        Returns:
-            For each set, a table that sums to 1, with one axis per attribute.
-        """
+        """Returns marginals of the distribution, over any attributes, one axis per attribute."""
         self.calibrate(log_weights)
         return tree_marginals(self.tree, wanted)
 
@@ -133,10 +123,8 @@ class TreeBasis(FactoredBasis):
     def log_probabilities(
         self, log_weights: NDArray[np.float64], codes: NDArray[np.int32]
     ) -> NDArray[np.float64]:
-        """Returns the logarithms of the probabilities of records.
-
-        ``codes``: shape (number of attributes, number of records).
-        """
+        """Returns the logarithms of the probabilities of records."""
+        # ``codes``: shape (number of attributes, number of records).
         potentials = self._potentials(log_weights)
         result = np.full(codes.shape[1], -self.tree.calibrate(potentials)[0])
         for axes, table in zip(self.tree.sets, potentials, strict=True):

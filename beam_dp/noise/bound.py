@@ -95,10 +95,8 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def exp_above(exponent: float, bits: int) -> int:
-    """Returns an integer >= exp(-exponent) 2^bits, quickly; its excess is rarely above 1e-9.
-
-    ``exponent``: a number >= 0 with a relative error of at most 2^-50; may be infinite.
-    """
+    """Returns an integer >= exp(-exponent) 2^bits, quickly; its excess is rarely above 1e-9."""
+    # ``exponent``: a number >= 0 with a relative error of at most 2^-50; may be infinite.
     halvings = int(min(exponent, _LARGEST_EXPONENT) / math.log(2))
     rest = max(min(exponent, _LARGEST_EXPONENT) - halvings * math.log(2), 0.0)
     mantissa = int(math.ldexp(math.exp(-rest) * _MARGIN, _DIGITS))

@@ -119,16 +119,14 @@ def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], 
 
 @dataclasses.dataclass(frozen=True)
 class WindowsOption:
-    """One way to measure the windows of a horizon, with the resulting errors.
+    """One way to measure the windows of a horizon, with the resulting errors."""
 
-    ``block``: the number of windows in a block; None if no blocks are measured.
-    ``errors``: for each question, the root mean squared error of a cell, in records, averaged over
-    the workload and the horizon, if the question is asked as early as possible.
-    """
+    # ``errors``: per question, the root mean squared error of a cell, in records, averaged over the
+    # workload and the horizon, if the question is asked as early as possible.
 
     strategy: choices.Strategy
     distribution: Distribution
-    block: int | None
+    block: int | None  # the number of windows in a block
     share: float
     errors: Mapping[str, float]
     final_errors: Mapping[str, float]

@@ -183,10 +183,8 @@ def _largest(is_private: Callable[[float], bool]) -> float:
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Returns the approximate minimum, between two points, of a function that falls and then rises.
-
-    Reference: Kiefer (1953), golden section.
-    """
+    """Returns the approximate minimum, between two points, of a function that falls, then rises."""
+    # Reference: Kiefer (1953), golden section.
     ratio = (math.sqrt(5) - 1) / 2
     first, second = high - ratio * (high - low), low + ratio * (high - low)
     at_first, at_second = function(first), function(second)

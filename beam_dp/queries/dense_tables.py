@@ -141,20 +141,16 @@ class Literals:
 
 @dataclass(frozen=True, eq=False)
 class QueryBatch:
-    """Queries of one kind, with the same literals on several sets of attributes.
+    """Queries of one kind, with the same literals on several sets of attributes."""
 
-    All queries are sums of products over attributes (see ``Factors``), so a table can be summed
-    along one attribute after the other.
-
-    ``positions``: the position of each query in the workload, shape (num_sets, num_queries).
-    ``index``: the combination of literals of each query, shape (num_queries,).
-    """
+    # All queries are sums of products over attributes (see ``Factors``), so a table can be summed
+    # along one attribute after the other.
 
     axes: tuple[Axes, ...]
-    positions: NDArray[np.int64]
+    positions: NDArray[np.int64]  # in the workload, shape (num_sets, num_queries)
     kind: type[LiteralQuery]
     literals: tuple[Literals, ...]
-    index: NDArray[np.int64]
+    index: NDArray[np.int64]  # the combination of literals of each query
 
     @property
     def num_cells(self) -> int:

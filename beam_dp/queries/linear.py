@@ -65,10 +65,9 @@ class LinearQuery(ABC):
 
 
 class Factors(NamedTuple):
-    """A query as (constant + sign P) / divisor, where P is a product of one factor per attribute.
+    """A query as (constant + sign P) / divisor; P is a product of one factor per attribute."""
 
-    The factor is ``inside`` if the attribute's literal is true, otherwise ``outside``.
-    """
+    # The factor is ``inside`` if the attribute's literal is true, otherwise ``outside``.
 
     constant: int
     sign: int
@@ -78,10 +77,9 @@ class Factors(NamedTuple):
 
 
 class LiteralQuery(LinearQuery):
-    """A 0/1 query that depends on which literals are true, with at most one literal per attribute.
+    """A 0/1 query that depends on which literals are true, with at most one per attribute."""
 
-    A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
-    """
+    # A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
 
     factors: ClassVar[Factors]
     axes: tuple[int, ...]

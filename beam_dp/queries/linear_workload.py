@@ -169,11 +169,9 @@ class LinearWorkload:
 
 
 def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Returns the indices of the possible cells, the integer values of the queries, and the unit.
-
-    The matrix has shape (num_queries, num_possible) and int64 values from 0 to the unit, which
-    represents 1.
-    """
+    """Returns the indices of the possible cells, the integer values of queries, and the unit."""
+    # The matrix has shape (num_queries, num_possible) and int64 values from 0 to the unit, which
+    # represents 1.
     domain = workload.domain
     possible = np.ones(domain.shape, bool)
     for each in domain.impossible:

@@ -135,10 +135,8 @@ def _far_columns(
 
 
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
-    """Returns whether all queries are parities, or single literals, on attributes of two levels.
-
-    Whether a parity or literal distinguishes two cells depends only on the attributes that differ.
-    """
+    """Returns whether all queries are parities, or single literals, on attributes of two levels."""
+    # Whether one of these distinguishes two cells depends only on the attributes that differ.
     return all(
         isinstance(query, linear.Parity | linear.Product)
         and (isinstance(query, linear.Parity) or len(query.axes) <= 1)
@@ -190,11 +188,9 @@ def _are_intervals(workload: LinearWorkload) -> bool:
 
 
 def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.float32]:
-    """Returns the counts of ``_common`` for intervals of one attribute, in one pass.
-
-    An interval covers two codes if it begins at or before the lower code, and ends at or after the
-    higher code.
-    """
+    """Returns the counts of ``_common`` for intervals of one attribute, in one pass."""
+    # An interval covers two codes if it begins at or before the lower code, and ends at or after
+    # the higher code.
     ends = np.zeros((size, size), np.float32)  # intervals by first and last code
     for query in workload:
         assert isinstance(query, linear.Product)

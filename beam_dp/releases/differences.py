@@ -28,17 +28,12 @@ class MarginalsRelease(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class CellDifference:
-    """The answers of two releases for one cell.
-
-    ``first``: the answer of the first release, in records.
-    ``standard_error``: the standard error of the difference, from the noise of both releases; None
-    (no error bar) if a release states no error for this cell.
-    """
+    """The answers of two releases for one cell."""
 
     cell: tuple[tuple[str, str], ...]
-    first: float
+    first: float  # the answer of the first release, in records
     second: float
-    standard_error: float | None
+    standard_error: float | None  # of the difference; None if a release states none
 
     @property
     def difference(self) -> float:

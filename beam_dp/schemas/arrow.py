@@ -55,12 +55,7 @@ def _columns_of(path: str, what: str, read: Callable[[str], pa.Schema]) -> list[
 
 
 def arrow_columns(schema: pa.Schema) -> list[Column]:
-    """Returns the columns of a schema.
-
-    Example:
-        >>> arrow_columns(pa.schema([pa.field("age", pa.int8(), nullable=False)]))[0].kind
-        'integer'
-    """
+    """Returns the columns of a schema."""
     return [_column(field.name, field.type, field.nullable) for field in schema]
 
 

@@ -28,23 +28,17 @@ ONLY_NULL = "its type admits nothing but null"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a schema.
-
-    ``kind``: the kind of attribute for this column; None if the column cannot become an attribute.
-    ``has_zone``: whether times have a time zone; None if the schema does not say.
-    ``low``: the smallest value that the schema allows, if it states one.
-    ``reason``: the reason if the column cannot become an attribute.
-    """
+    """One column of a schema."""
 
     name: str
-    kind: Kind | None
+    kind: Kind | None  # None if the column cannot become an attribute
     nullable: bool = False
-    has_zone: bool | None = None
+    has_zone: bool | None = None  # of times; None if the schema does not say
     values: tuple[str | int, ...] = ()
-    low: int | float | None = None
+    low: int | float | None = None  # the smallest value that the schema allows
     high: int | float | None = None
     is_domain: bool = False
-    reason: str = ""
+    reason: str = ""  # why the column cannot become an attribute
 
     @classmethod
     def unusable(cls, name: str, reason: str) -> Self:
@@ -146,19 +140,11 @@ class DomainDraft:
         return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
     def domain(self) -> Domain:
-        """Returns the domain, if there are no open points.
-
-        Raises:
-            InputError: if a point is open (the first is named), or the draft is not a valid domain.
-        """
+        """Returns the domain; raises InputError for the first open point or an invalid draft."""
         return parse_domain(self.to_json(), self.source)
 
     def write(self, path: str | Path) -> None:
-        """Writes the domain file.
-
-        Raises:
-            InputError: if the file exists, or can't be written.
-        """
+        """Writes the domain file; raises InputError if it exists or can't be written."""
         write_new_file(path, self.text().encode())
 
     def without_null(self) -> DomainDraft:

@@ -58,10 +58,8 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
-    """Returns the first levels of at most ``num_bins`` bins, and the end of the last bin.
-
-    ``prefixes``: cumulative counts of shape (d + 1,), which start at 0 and never decrease.
-    """
+    """Returns the first levels of at most ``num_bins`` bins, and the end of the last bin."""
+    # ``prefixes``: cumulative counts of shape (d + 1,), which start at 0 and never decrease.
     masses, cuts = prefixes.tolist(), [0]
     last = len(masses) - 1
     for num_left in range(num_bins, 1, -1):

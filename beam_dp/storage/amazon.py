@@ -159,10 +159,8 @@ class AmazonBucket:
             return self._version_of_same(name, data)
 
     def _version_of_same(self, name: str, data: bytes) -> str | None:
-        """Returns the version of an object if its content is ``data``, else None.
-
-        The library retries requests, so a refused request may be the retry of a successful request.
-        """
+        """Returns the version of an object if its content is ``data``, else None."""
+        # The library retries requests: a refused request may be the retry of a successful one.
         held = io.BytesIO()
         try:
             version = self._read(name, held)
@@ -217,10 +215,8 @@ def _pause_after_conflict(
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and its library as OSError, with one line that has no secrets.
-
-    Raises FileExistsError if a condition of the request was not met.
-    """
+    """Raises errors of the service and its library as OSError, in one line without secrets."""
+    # Raises FileExistsError if a condition of the request was not met.
     try:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError

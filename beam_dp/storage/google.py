@@ -122,10 +122,8 @@ class GoogleBucket:
         return (each.name for each in self.listed(prefix))
 
     def listed(self, prefix: str) -> Iterator[FoundObject]:
-        """Returns the objects whose names have this prefix, sorted by name.
-
-        Uses ``time_created``, the time of the content: ``updated`` also changes with metadata.
-        """
+        """Returns the objects whose names have this prefix, sorted by name."""
+        # ``time_created`` is the time of the content: ``updated`` also changes with metadata.
         with _errors():
             for blob in self._bucket().client.list_blobs(self._bucket(), prefix=prefix):
                 yield FoundObject(blob.name, int(blob.size), blob.time_created.timestamp())
@@ -136,10 +134,8 @@ class GoogleBucket:
             self._bucket().delete_blob(name)
 
     def _version_of_same(self, name: str, data: bytes) -> str | None:
-        """Returns the version of an object if its content is ``data``, else None.
-
-        The library retries requests, so a refused request may be the retry of a successful request.
-        """
+        """Returns the version of an object if its content is ``data``, else None."""
+        # The library retries requests: a refused request may be the retry of a successful one.
         with _errors():
             blob = self._bucket().get_blob(name)
             is_same = blob is not None and blob.download_as_bytes() == data
@@ -171,10 +167,8 @@ def _upload(blob: Any, data: bytes, **conditions: int) -> None:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Raises errors of the service and its library as OSError, with one line that has no secrets.
-
-    Raises FileExistsError if a condition of the request was not met.
-    """
+    """Raises errors of the service and its library as OSError, in one line without secrets."""
+    # Raises FileExistsError if a condition of the request was not met.
     try:
         import requests
         from google.api_core import exceptions

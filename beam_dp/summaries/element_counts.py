@@ -24,9 +24,8 @@ _LOW = 2**_HALF - 1
 class ElementCounts:
     """The sums of weights per element. Elements and sums are secret; only a mechanism reads them.
 
-    Args:
-        elements: shape (n,), uint64, strictly ascending, from ``hashing.universe_elements``.
-        counts: shape (n,), int64, 0 < count <= ``MOST``; elements of weight 0 are left out.
+    ``elements``: shape (n,), uint64, strictly ascending, from ``universe_elements``.
+    ``counts``: shape (n,), int64, 0 < count <= ``MOST``; elements of weight 0 are left out.
     """
 
     elements: NDArray[np.uint64]

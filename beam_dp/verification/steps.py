@@ -235,12 +235,9 @@ def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Ste
 def gaussian_step(
     what: str, mu_squared: Fraction | None, rho: Fraction, numbers: str, of: str = ""
 ) -> Step:
-    """Returns the step of discrete Gaussian noise on a vector of integers.
-
-    ``mu_squared``: the sum of d^2 / (s^2 - 4); None if an s is 2 or less.
-    ``rho``: the sum of d^2 / (2 s^2).
-    ``of``: ``"sum of "`` if the step has several noises.
-    """
+    """Returns the step of discrete Gaussian noise on a vector of integers."""
+    # ``mu_squared``: the sum of d^2 / (s^2 - 4); None if an s is 2 or less. ``rho``: the sum of
+    # d^2 / (2 s^2). ``of``: ``"sum of "`` if the step has several noises.
     loss = Loss(rho=rounded_up(rho), mu_squared=mu_squared)
     formula, shown = f"rho = {of}(L2 sensitivity)^2 / (2 scale^2)", f"rho {above(rho)}"
     if mu_squared is not None:
@@ -261,11 +258,8 @@ def gaussian_vector(what: str, l2_squared: Fraction | int, scale: float) -> Step
 def selection_step(
     what: str, sensitivity: Fraction | int, scale: float, times: int = 1, *, ways: int = 2
 ) -> Step:
-    """Returns the step of an exponential mechanism.
-
-    ``sensitivity``: the sensitivity of a score, in units of the scale.
-    ``ways``: 2 if scores may move in both directions, 1 if all scores move the same way.
-    """
+    """Returns the step of an exponential mechanism, of a sensitivity in units of the scale."""
+    # ``ways``: 2 if scores may move in both directions, 1 if all scores move the same way.
     epsilon, formula, numbers = _of_scores(sensitivity, scale, ways)
     loss = Loss.range_bounded(epsilon)
     assert loss.rho is not None and loss.mu_squared is not None

@@ -264,17 +264,13 @@ class WindowUnit:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KeptWindows:
-    """The kept windows of each unit that can still affect later windows.
+    """The kept windows of each unit that can still affect later windows."""
 
-    ``units``: fingerprints in ascending order, first word first, shape (2, m), uint64. A unit has
-    one entry per remembered window, or a single entry with the number of its windows.
-    ``windows``: the window of each entry, or the last window of the unit, shape (m,), int32.
-    ``numbers``: the number of windows of each entry, >= 1, shape (m,), uint32.
-    """
+    # A unit has one entry per remembered window, or a single entry with the number of its windows.
 
-    units: NDArray[np.uint64]
-    windows: NDArray[np.int32]
-    numbers: NDArray[np.uint32]
+    units: NDArray[np.uint64]  # fingerprints in ascending order, shape (2, m)
+    windows: NDArray[np.int32]  # the window of each entry, or the unit's last
+    numbers: NDArray[np.uint32]  # of windows per entry, >= 1
 
     @classmethod
     def nothing(cls) -> KeptWindows:

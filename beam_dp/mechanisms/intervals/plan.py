@@ -199,10 +199,8 @@ def _objective(
 
 
 def _spans(columns: Values) -> Values:
-    """Returns M times columns, where M[i, j] counts the intervals that contain both i and j.
-
-    M[i, j] = min(i, j) (n + 1 - max(i, j)) for i, j = 1..n.
-    """
+    """Returns M times columns, where M[i, j] counts the intervals that contain both i and j."""
+    # M[i, j] = min(i, j) (n + 1 - max(i, j)) for i, j = 1..n.
     size = len(columns)
     places = np.arange(1.0, size + 1)[:, None]
     before = np.cumsum(columns * places, axis=0)

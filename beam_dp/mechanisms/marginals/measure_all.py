@@ -95,20 +95,14 @@ def check_unit_cost(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasureAllPlan(plans.MarginalsPlan):
-    """The plan of a mechanism that measures a fixed set of tables once.
-
-    ``predicted_cell_error``: the predicted root mean squared error of a cell before the fit, in
-    records.
-    ``max_unit_cost``: the limit C on the joint cost of a unit's records (``unit_costs``); None
-    without this limit.
-    """
+    """The plan of a mechanism that measures a fixed set of tables once."""
 
     strategy: ClassVar[str] = "measure_all"
     is_fixed: ClassVar[bool] = True
 
     calibration: str
-    predicted_cell_error: float
-    max_unit_cost: float | None = None
+    predicted_cell_error: float  # root mean squared, before the fit, in records
+    max_unit_cost: float | None = None  # the limit C on the cost of a unit's records
 
     @property
     def unit_costs(self) -> UnitCosts | None:
@@ -146,12 +140,9 @@ def measure_all_plan(
     num_records: NumRecords,
     measurements: tuple[Measurement, ...],
     calibration: str,
-    max_unit_cost: float | None = None,
+    max_unit_cost: float | None = None,  # the limit C for which the measurements are calibrated
 ) -> MeasureAllPlan:
-    """Returns the plan of a mechanism that measures a fixed set of tables once.
-
-    ``max_unit_cost``: the limit C for which the measurements are calibrated, or None.
-    """
+    """Returns the plan of a mechanism that measures a fixed set of tables once."""
     plans.check_joins(
         workload, "use fewer or smaller marginals, or mwem, which selects some of them"
     )

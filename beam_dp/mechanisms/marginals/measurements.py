@@ -330,10 +330,8 @@ def best_table_strategy(
 
 
 def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, float]:
-    """Returns the coefficient of each residual's variance in the objective, times all weights.
-
-    Leaves out residuals outside the workload, or with an attribute of one code.
-    """
+    """Returns the coefficient of each residual's variance in the objective, times all weights."""
+    # Leaves out residuals outside the workload, or with an attribute of one code.
     domain = workload.domain
     wanted = dict.fromkeys(supports, 0.0)
     for names, weight in zip(workload.marginals, workload.weights, strict=True):

@@ -85,10 +85,7 @@ def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDAr
 
 
 def score_grid(selection_scale: float) -> int:
-    """Returns the number of score units in one record, a power of two.
-
-    ``selection_scale``: the scale of the selection's noise, in records.
-    """
+    """Returns the number of score units per record, a power of two; the scale is in records."""
     units = _SCORE_UNITS / selection_scale
     return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
 
@@ -191,12 +188,9 @@ _TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class CheckBudget:
-    """The budget of one choice and of the measurement of the chosen pair.
+    """The budget of one choice and of the measurement of the chosen pair."""
 
-    ``choice_scale``: the scale of the exponential mechanism, in records.
-    """
-
-    choice_scale: float
+    choice_scale: float  # the scale of the exponential mechanism, in records
     added: float
     squared_mu: Fraction
 
@@ -220,11 +214,9 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
 
 
 def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
-    """Returns the number of left-out pairs that may be chosen, at most half of these pairs.
-
-    Returns 0 if choices would be almost random: the budget is then better spent on the selected
-    pairs.
-    """
+    """Returns the number of left-out pairs that may be chosen, at most half of these pairs."""
+    # Returns 0 if choices would be almost random: the budget is then better spent on the selected
+    # pairs.
     number = min(MOST_CHOICES, num_left_out // 2)
     if number and budget.choice_scale * math.log(num_left_out) > LARGEST_MISS * num_records:
         return 0
@@ -238,10 +230,7 @@ def fitted_answers(
     tables: Sequence[NDArray[np.float64]],
     left_out: Sequence[Support],
 ) -> dict[Support, NDArray[np.float64]]:
-    """Returns the tables of left-out pairs from a quick fit to noisy tables, in records.
-
-    ``left_out``: pairs, as ascending axes.
-    """
+    """Returns the tables of left-out pairs from a quick fit to noisy tables, in records."""
     basis = synthesis.plan_basis(plan, joined)
     observed, total, start = synthesis.independent_start(plan, basis, measurements, tables)
     log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
@@ -279,11 +268,8 @@ def choose_left_out(
 
 
 def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np.float64]) -> bool:
-    """Returns whether a residual has a cell that is further from an answer than its noise explains.
-
-    ``noisy``: the measured table, in records.
-    ``answer``: the table of a fit, same shape, in records.
-    """
+    """Returns whether a residual has a cell further from an answer than its noise explains."""
+    # ``noisy``: the measured table; ``answer``: the table of a fit, same shape. Both in records.
     difference = coefficients_table(
         table_coefficients(noisy) - table_coefficients(answer), answer.shape
     )

@@ -399,10 +399,8 @@ def check_request(
 
 
 def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
-    """Refuses a public number of records whose sums would not fit 64-bit integers.
-
-    Sums that overflow would still be private, but would have no meaning.
-    """
+    """Refuses a public number of records whose sums would not fit 64-bit integers."""
+    # Sums that overflow would still be private, but would have no meaning.
     most = MAX_SUM // max((each.grid for each in measurements), default=1)
     if num_records != "noisy" and num_records > most:
         condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"

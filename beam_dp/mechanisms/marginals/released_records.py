@@ -32,17 +32,12 @@ _NUM_SWEEPS = 3
 def array_release(
     basis: ResidualBasis,
     domain: Domain,
-    log_weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],  # the hypothesis, shape (num_coefficients,)
     num_records: int,
-    importance: NDArray[np.float64],
-    max_error: float,
+    importance: NDArray[np.float64],  # shape (num_coefficients,): weights of squared errors
+    max_error: float,  # the root of the weighted squared error that rounding may leave, in records
 ) -> Records:
-    """Returns the distinct records rounded from a dense hypothesis, and their counts.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
-    ``max_error``: the root of the weighted squared error that rounding may leave, in records.
-    """
+    """Returns the distinct records rounded from a dense hypothesis, and their counts."""
     weights = basis.weights(log_weights)
     counts = round_to_records(basis, weights, num_records, importance, max_error)
     cells = np.flatnonzero(counts)
@@ -86,15 +81,11 @@ def many_records(
     basis: TreeBasis,
     log_weights: NDArray[np.float64],
     num_records: int,
-    moments: NDArray[np.float64],
+    moments: NDArray[np.float64],  # the coefficients of the hypothesis, in records
     importance: NDArray[np.float64],
-    max_error: float,
+    max_error: float,  # the root of the weighted squared error that rounding may leave, in records
 ) -> Records:
-    """Returns records if there are more than ``MAX_CANDIDATES``: many copies of each candidate.
-
-    ``moments``: the coefficients of the hypothesis, in records.
-    ``max_error``: the root of the weighted squared error that rounding may leave, in records.
-    """
+    """Returns records if there are more than ``MAX_CANDIDATES``: many copies of each candidate."""
     basis.calibrate(log_weights)
     codes = tree_records(basis.tree, plans.MAX_CANDIDATES)
     _leave_out_impossible(domain, codes)
@@ -107,10 +98,8 @@ def many_records(
 
 
 def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
-    """Replaces impossible records by copies of possible records, in place.
-
-    A tree gives impossible records no weight, unless tables of the tree round to 0.
-    """
+    """Replaces impossible records by copies of possible records, in place."""
+    # A tree gives impossible records no weight, unless tables of the tree round to 0.
     if not domain.impossible:
         return
     matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
@@ -121,19 +110,14 @@ def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
 
 def loose_targets(
     basis: TreeBasis,
-    log_weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],  # the hypothesis, shape (num_coefficients,)
     total: int,
     layout: bases.Coefficients,
-    observed: maximum_entropy.NoisyCoefficients,
+    observed: maximum_entropy.NoisyCoefficients,  # all noisy coefficients, in records
     loose: Sequence[Support],
 ) -> list[Target]:
-    """Returns the targets of records for measured tables that the tree does not join.
-
-    The hypothesis's own table is moved towards the noisy table by ``less_noise``.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``observed``: all noisy coefficients, in records.
-    """
+    """Returns the targets of records for measured tables that the tree does not join."""
+    # The hypothesis's own table is moved towards the noisy table by ``less_noise``.
     targets = []
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
         table = total * weights

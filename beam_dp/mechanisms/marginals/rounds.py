@@ -103,18 +103,14 @@ class RoundBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundsPlan(plans.MarginalsPlan):
-    """The plan for a fixed number of rounds, or for an annealed schedule.
-
-    ``num_units``: the units of budget that all rounds together spend.
-    ``unit``: the scales of a round that spends one unit.
-    """
+    """The plan for a fixed number of rounds, or for an annealed schedule."""
 
     strategy: ClassVar[str] = "rounds"
 
     mechanism: str = "mwem"
     num_rounds: int | Literal["annealed"]
-    num_units: int
-    unit: RoundBudget
+    num_units: int  # the units of budget that all rounds together spend
+    unit: RoundBudget  # the scales of a round that spends one unit
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -320,12 +316,8 @@ def _that_fit(
 
 
 def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
-    """Returns the factor by which an annealed schedule multiplies the units of a round.
-
-    The factor is above 1 if a measurement moved its table by less than the expected noise.
-
-    ``moved``: the change of the answer in the last round, in records, any shape.
-    """
+    """Returns the factor by which an annealed schedule multiplies the units of a round."""
+    # The factor is above 1 if a measurement moved its table by less than the expected noise.
     if np.abs(moved).sum() <= _expected_noise(moved.size, budget):
         return 2 if budget.distribution == "discrete_laplace" else 4
     return 1
@@ -343,10 +335,8 @@ def _select(
     budget: RoundBudget,
     noise: NoiseSource,
 ) -> int:
-    """Returns the index of a marginal that the hypothesis answers badly.
-
-    The score is the L1 error less the error after a measurement (public), times the weight.
-    """
+    """Returns the index of a marginal that the hypothesis answers badly."""
+    # The score is the L1 error less the error after a measurement (public), times the weight.
     heaviest = max(candidates.values())
     grid = score_grid(budget.selection_scale)
     scores = []

@@ -93,24 +93,19 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(plans.MarginalsPlan):
-    """The plan for scoring the pairs, measuring selected pairs, and checking the remaining pairs.
-
-    ``pairs``: the pairs with a score, as ascending axes.
-    """
+    """The plan for scoring pairs, measuring selected pairs, and checking the remaining pairs."""
 
     strategy: ClassVar[str] = "selection"
 
     mechanism: str = "mwem"
-    pairs: tuple[Support, ...]
+    pairs: tuple[Support, ...]  # with a score, as ascending axes
     budget: SelectionBudget
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
-        """The measurements if every pair is chosen, each with the most noise that it can get.
-
-        The more pairs are chosen, and the more choices the last check makes, the smaller is the
-        share of the budget for each pair.
-        """
+        """The measurements if every pair is chosen, each with the most noise that it can get."""
+        # The more pairs are chosen, and the more choices the last check makes, the smaller is the
+        # share of the budget for each pair.
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
         chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)
         each_alone = _added_measurements(workload, guarantee, budget, self.pairs)
@@ -304,11 +299,9 @@ def _pair_measurements(
 def _added_measurements(
     workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Iterable[Support]
 ) -> list[Measurement]:
-    """Returns the measurements of the pairs that the last check adds, one per pair.
-
-    With separate measurements, the noise of a pair does not depend on the other added pairs;
-    ``NoiseBounds`` relies on this.
-    """
+    """Returns the measurements of the pairs that the last check adds, one per pair."""
+    # With separate measurements, the noise of a pair does not depend on the other added pairs;
+    # ``NoiseBounds`` relies on this.
     return [
         each
         for axes in pairs

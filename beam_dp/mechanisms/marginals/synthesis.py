@@ -47,10 +47,8 @@ _TOLERANCE = 1e-5
 def plan_basis(
     plan: MarginalsPlan, sets: Iterable[Support] | None = None
 ) -> ResidualBasis | TreeBasis:
-    """Returns the basis of a hypothesis, over an array or over a junction tree.
-
-    ``sets``: attribute sets to join, as ascending axes; by default all sets of the workload.
-    """
+    """Returns the basis of a hypothesis, over an array or over a junction tree."""
+    # ``sets``: attribute sets to join, as ascending axes; by default all sets of the workload.
     domain = plan.domain
     if sets is None:
         sets = [domain.axes(names) for names in plan.workload.maximal()]
@@ -63,15 +61,12 @@ def plan_basis(
 
 def plan_candidates(
     plan: MarginalsPlan,
-    layout: Coefficients,
+    layout: Coefficients,  # the coefficients of each support's own marginal
     observed: maximum_entropy.NoisyCoefficients,
     total: int,
     noise: NoiseSource,
 ) -> CandidateBasis:
-    """Returns the basis of a hypothesis over candidate records, drawn from noisy tables.
-
-    ``layout``: the coefficients of each support's own marginal.
-    """
+    """Returns the basis of a hypothesis over candidate records, drawn from noisy tables."""
     importance = _importance(plan, layout)
     signs = noise.signs(layout.num_coefficients)
     return candidate_basis(
@@ -81,20 +76,17 @@ def plan_candidates(
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """A hypothesis that was fitted to noisy tables, and the records made from the hypothesis.
+    """A hypothesis that was fitted to noisy tables, and the records made from the hypothesis."""
 
-    ``expected``: the coefficients of the hypothesis, in records.
-    ``potentials``: the log-weights of the hypothesis; empty if the records represent it.
-    ``kind``: the description for the card.
-    """
+    # ``potentials``: its log-weights; empty if the records represent it.
 
     found: maximum_entropy.Fit
-    expected: NDArray[np.float64]
+    expected: NDArray[np.float64]  # its coefficients, in records
     codes: Sequence[NDArray[Any]]
     counts: NDArray[np.int64]
     potentials: list[tuple[Names, NDArray[np.float64]]]
     record_tables: list[Names]
-    kind: dict[str, Any]
+    kind: dict[str, Any]  # the description for the card
 
 
 def synthesise(
@@ -344,15 +336,12 @@ def _outside(
 def _misfits(
     plan: MarginalsPlan,
     layout: bases.Coefficients,
-    observed: NDArray[np.float64],
+    observed: NDArray[np.float64],  # the coefficients of the noisy tables, in records
     expected: NDArray[np.float64],
     released: NDArray[np.float64],
     record_tables: Sequence[Names],
 ) -> Callable[[Names], NDArray[np.float64]]:
-    """Returns a function of marginals: the answer's coefficients less the observed ones.
-
-    ``observed``: the coefficients of the noisy tables, in records.
-    """
+    """Returns a function of marginals: the answer's coefficients less the observed ones."""
     by_hypothesis, by_records = expected - observed, released - observed
     if plan.total_is_public:
         by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0

@@ -37,16 +37,13 @@ _STOP_SHARE = 0.1  # the part of epsilon or rho for all comparisons together
 
 @dataclasses.dataclass(frozen=True)
 class RoundNoise:
-    """The noise of all rounds, in records.
-
-    ``stop``: the noise of the comparison that may end the rounds; None if no comparison is made.
-    """
+    """The noise of all rounds, in records."""
 
     num_rounds: int
     distribution: Distribution
     measurement_scale: float
     selection_scale: float
-    stop: SparseVectorNoise | None
+    stop: SparseVectorNoise | None  # the noise of the comparison that may end the rounds
 
     @property
     def grid(self) -> int:

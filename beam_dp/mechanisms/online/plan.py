@@ -271,10 +271,8 @@ def published_error(
 
 @functools.lru_cache(maxsize=64)
 def _count_epsilon(guarantee: Guarantee) -> float:
-    """Returns the epsilon of a noisy number of records: 5 %, or less if the answers need more.
-
-    For a large epsilon, pure noise costs a larger rho than the same share of (epsilon, delta).
-    """
+    """Returns the epsilon of a noisy number of records: 5 %, or less if the answers need more."""
+    # For a large epsilon, pure noise costs a larger rho than the same share of (epsilon, delta).
     epsilon, delta = guarantee.epsilon, guarantee.delta
     share = lowered(epsilon * _COUNT_SHARE, 64)  # the margin allows for rounding of the remainder
     if delta > 0:
@@ -392,10 +390,8 @@ def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]
 
 
 def _choices(plan: OnlinePlan) -> Iterator[tuple[float, int]]:
-    """Yields pairs (alpha, updates): each update lowers the relative entropy by 2 alpha^2.
-
-    An alpha of 0 means that the noise of answers determines alpha.
-    """
+    """Yields pairs (alpha, updates): each update lowers the relative entropy by 2 alpha^2."""
+    # An alpha of 0 means that the noise of answers determines alpha.
     if plan.max_error is None and plan.max_updates is not None:
         # A larger alpha would need fewer updates, but the number of updates is fixed.
         yield 0.0, plan.max_updates

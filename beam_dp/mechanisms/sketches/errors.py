@@ -133,21 +133,15 @@ _SHIFTS = 16
 
 @dataclasses.dataclass(frozen=True)
 class ErrorLaw:
-    """The predicted errors of a plan's answers, for queries of all sparsities.
+    """The predicted errors of a plan's answers, for queries of all sparsities."""
 
-    ``variance``: the mean squared error of the estimate for one key.
-    ``covariance``: the mean product of the errors of the estimates for two keys.
-    """
-
-    variance: float
-    covariance: float
+    variance: float  # the mean squared error of the estimate for one key
+    covariance: float  # the mean product of the errors of the estimates for two keys
     num_keys: int
 
     def error(self, sparsity: int) -> float:
-        """Returns the root mean squared error, in weight: sqrt(m variance + m (m - 1) covariance).
-
-        ``sparsity``: m, >= 1; limited to the number of keys.
-        """
+        """Returns the root mean squared error for queries of m elements, in weight."""
+        # sqrt(m variance + m (m - 1) covariance); m >= 1 is limited to the number of keys.
         m = min(sparsity, self.num_keys)
         return math.sqrt(max(0.0, m * self.variance + m * (m - 1) * self.covariance))
 
@@ -323,16 +317,11 @@ def _rows(law: NDArray[np.float64], num_rows: int, number: int) -> NDArray[np.fl
 
 @dataclasses.dataclass(frozen=True)
 class _Held:
-    """The effect of a histogram's threshold on a key, for each count.
+    """The effect of a histogram's threshold on a key, for each count."""
 
-    ``share``: the probability that a key is released.
-    ``noise``: the mean of the noise if the key is released and 0 otherwise.
-    ``squares``: the mean of the squared noise if the key is released and 0 otherwise.
-    """
-
-    share: NDArray[np.float64]
-    noise: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    share: NDArray[np.float64]  # the probability that a key is released
+    noise: NDArray[np.float64]  # the mean of the noise if the key is released and 0 otherwise
+    squares: NDArray[np.float64]  # the mean of the squared noise, 0 if the key is not released
 
 
 def held_keys(histogram: HistogramNoise, counts: NDArray[np.float64]) -> _Held:

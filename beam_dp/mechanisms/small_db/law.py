@@ -86,14 +86,10 @@ _RELATIVE_MARGIN = 1e-12
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tilt:
-    """An upper bound on weights: exp(-rest * (least known loss) / scale) times weights of cells.
+    """An upper bound on weights: exp(-rest * (least known loss) / scale) times weights of cells."""
 
-    ``rest``: the part of the average that is not excesses, >= 0.
-    ``weights``: the weight of a cell, per type; integers in units of 2^-64.
-    """
-
-    rest: float
-    weights: tuple[int, ...]
+    rest: float  # the part of the average that is not excesses, >= 0
+    weights: tuple[int, ...]  # the weight of a cell, per type; in units of 2^-64
 
 
 def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:

@@ -40,10 +40,8 @@ class _Node:
 
 
 def is_nested(answers: NDArray[np.int64]) -> bool:
-    """Returns whether every query has a single value > 0, and any two are disjoint or nested.
-
-    ``answers``: shape (num_queries, num_types), >= 0.
-    """
+    """Returns whether every query has a single value > 0, and any two are disjoint or nested."""
+    # ``answers``: shape (num_queries, num_types), >= 0.
     support = (answers > 0).astype(np.float64)
     if ((answers > 0) & (answers != answers.max(axis=1, keepdims=True, initial=0))).any():
         return False

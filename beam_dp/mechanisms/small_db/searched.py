@@ -20,47 +20,36 @@ from beam_dp.noise.source import NoiseSource
 
 @dataclasses.dataclass(eq=False)
 class _Group:
-    """A set of types: a node of a binary tree whose leaves are single types.
-
-    ``spread``: the sum over queries of the largest minus the smallest answer.
-    ``halves``: the two child nodes; None for a single type.
-    """
+    """A set of types: a node of a binary tree whose leaves are single types."""
 
     kinds: NDArray[np.int64]
     cells: int
     ends: NDArray[np.int64]
     number: int
-    spread: float
-    halves: tuple[_Group, _Group] | None
+    spread: float  # the sum over queries of the largest minus the smallest answer
+    halves: tuple[_Group, _Group] | None  # the two child nodes
     sums: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _State:
-    """The set of all multisets with a given number of cells from each of some groups.
+    """The set of all multisets with a given number of cells from each of some groups."""
 
-    ``held``: pairs of a group and its number of cells, > 0; no two groups share a type.
-    ``units``: per tilt, an upper bound on the factor that multiplies the weights of cells.
-    """
-
-    held: tuple[tuple[_Group, int], ...]
+    held: tuple[tuple[_Group, int], ...]  # disjoint groups and their numbers of cells, > 0
     volume: int
     bound: int
     sums: tuple[int, ...]
-    units: tuple[int, ...]
+    units: tuple[int, ...]  # per tilt, an upper bound on the factor of the weights of cells
     division: _Division | None = None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Division:
-    """The parts of a state: one part for each number of cells in the first half of a group.
-
-    ``totals``: an upper bound on the weight of each part; the search lowers these bounds.
-    """
+    """The parts of a state: one part for each number of cells in the first half of a group."""
 
     position: int
     bounds: list[int]
-    totals: list[int]
+    totals: list[int]  # upper bounds on the parts' weights, which the search lowers
     visited: dict[int, _State]
 
 
@@ -223,10 +212,8 @@ class SearchSampler:
         return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
-        """Returns the least excess per query of answers over targets, then of targets over answers.
-
-        An excess may be negative; the largest excess is a lower bound on the loss.
-        """
+        """Returns the least excess per query of answers over targets, then of targets over them."""
+        # An excess may be negative; the largest excess is a lower bound on the loss.
         groups = self._ends[[group.number for group, _ in state.held]]
         counts = np.array([count for _, count in state.held])
         excess: NDArray[np.int64] = counts @ groups - self._targets

@@ -260,10 +260,8 @@ def _textbook(
 
 
 def _composed(step: float, times: int, delta: float) -> float:
-    """Returns the epsilon, at delta, of several pure mechanisms, by advanced composition.
-
-    Reference: Dwork and Roth (2014), Theorem 3.20.
-    """
+    """Returns the epsilon, at delta, of several pure mechanisms, by advanced composition."""
+    # Reference: Dwork and Roth (2014), Theorem 3.20.
     if step > 700:  # the exponential would overflow
         return math.inf
     return math.sqrt(2 * times * math.log(1 / delta)) * step + times * step * math.expm1(step)

@@ -216,16 +216,12 @@ _WHOLE = Fraction(1)
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A possible way to measure windows, with the resulting variances.
-
-    ``window_variance``: the mean variance of a cell of a window in the workload, squared records.
-    ``block``: the number of windows in a block; None if no blocks are measured.
-    """
+    """A possible way to measure windows, with the resulting variances."""
 
     distribution: Distribution
     num_windows: int
-    window_variance: float
-    block: int | None = None
+    window_variance: float  # the mean over a window's cells in the workload, squared records
+    block: int | None = None  # the number of windows in a block
     share: Fraction = Fraction(0)
     block_variance: float = 0.0
 
@@ -259,13 +255,10 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """The noise that a guarantee needs, for any part of its budget.
-
-    ``scale``: the smallest scale of the noise, in records, if windows have the whole budget.
-    """
+    """The noise that a guarantee needs, for any part of its budget."""
 
     distribution: Distribution
-    scale: float
+    scale: float  # the smallest scale, in records, if windows have the whole budget
     cell_variance: float
     max_windows_per_unit: int
 

@@ -296,19 +296,13 @@ def _unpickled(token: Token | tuple[int, int]) -> Token:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Token):
-    """One recorded release.
-
-    ``spent_at``: the time of payment, ISO 8601, UTC.
-    ``released_at``: the time of completion, ISO 8601, UTC; None if the release is not complete.
-    ``draw_id``: the draw id of the release on disk, if it is known.
-    ``origin``: the payer, purpose and output; None in entries from earlier versions.
-    """
+    """One recorded release."""
 
     parameters: Mapping[str, Any]
-    spent_at: str
-    released_at: str | None
-    draw_id: str | None
-    origin: Origin | None = None
+    spent_at: str  # the time of payment, ISO 8601, UTC
+    released_at: str | None  # the time of completion, ISO 8601, UTC; None if not complete
+    draw_id: str | None  # of the release on disk, if it is known
+    origin: Origin | None = None  # None in entries from earlier versions
 
     @property
     def state(self) -> Literal["spent", "released"]:

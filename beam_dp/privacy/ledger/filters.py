@@ -170,14 +170,10 @@ def cost(which: Filter, loss: Loss) -> Fraction | None:
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """A budget, and the losses of the releases paid from this budget, in order.
+    """A budget, and the losses of the releases paid from this budget, in order."""
 
-    ``epsilon``: the total epsilon, from 1e-6 to 1e6.
-    ``delta``: the total delta; 0 allows only pure releases.
-    """
-
-    epsilon: float
-    delta: float
+    epsilon: float  # the total, from 1e-6 to 1e6
+    delta: float  # the total; 0 allows only pure releases
     composition: Composition
     losses: tuple[Loss, ...] = ()
 

@@ -81,11 +81,9 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
 def linear_answer_steps(
     plan: Mapping[str, Any], sensitivity: WorkloadSensitivity | None
 ) -> list[Step]:
-    """Returns the step that adds noise on a grid to a vector of answers.
-
-    ``plan``: the plan on a card, with sensitivities in records and the scale in grid steps.
-    ``sensitivity``: the sensitivity of the queries; None if only the card states it.
-    """
+    """Returns the step that adds noise on a grid to a vector of answers."""
+    # ``plan``: the plan on a card, with sensitivities in records and the scale in grid steps.
+    # ``sensitivity``: the sensitivity of the queries; None if only the card states it.
     distribution = plan.get("distribution")
     grid = checked_integer("grid", plan.get("grid"), 1, _UNIT)
     if sensitivity is not None:
@@ -115,10 +113,8 @@ def _card_figures(release: AnswersRelease, plan: Mapping[str, Any], figures: Fig
 def _distinct_queries(
     release: AnswersRelease, domain: Domain, figures: Figures
 ) -> tuple[list[LinearQuery], int]:
-    """Returns the distinct answered queries, and the number of queries that the file truncates.
-
-    A query that was asked twice must have one answer: a second answer would have its own noise.
-    """
+    """Returns the distinct answered queries, and the number of queries that the file truncates."""
+    # A query that was asked twice must have one answer: a second answer would have its own noise.
     reader = LinearQueries(domain)
     found: dict[LinearQuery, float] = {}
     num_cut = 0

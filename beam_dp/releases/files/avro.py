@@ -151,10 +151,8 @@ def side_by_side(columns: Sequence[Packed]) -> Packed:
 
 
 def in_blocks(parts: Iterable[Packed]) -> Iterator[tuple[int, bytes]]:
-    """Yields the number of records and the bytes of blocks of about a mebibyte.
-
-    ``parts``: records without gaps.
-    """
+    """Yields the number of records and the bytes of blocks of about a mebibyte."""
+    # ``parts``: records without gaps.
     for buffer, starts, lengths in parts:
         ends, start, written = starts + lengths, 0, 0
         while start < len(lengths):

@@ -28,11 +28,9 @@ _MAX_QUERIES = 2**40
 
 
 def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> float:
-    """Returns an estimate of the sum of all squared counts, at least 0.
-
-    In expectation over signs and noise, the sum of squares of a block's cells is ``||x||^2`` plus
-    the variances of its noise.
-    """
+    """Returns an estimate of the sum of all squared counts, at least 0."""
+    # In expectation over signs and noise, the sum of squares of a block's cells is ``||x||^2`` plus
+    # the variances of its noise.
     total = float(cells @ cells)
     return max(0.0, (total - len(cells) * noise) / num_blocks)
 
@@ -120,12 +118,9 @@ def dense_estimate(
     support: NDArray[np.uint64],
     weights: NDArray[np.float64],
 ) -> tuple[float, float, float]:
-    """Returns the estimate of a query from a dense sketch, and two sums for its variance.
-
-    Returns:
-        The estimate of <q, x>; the sum of squares of the cells' coefficients, to be multiplied by
-        the variance of the noise; and the estimated sum of q^2 x^2.
-    """
+    """Returns the estimate of a query from a dense sketch, and two sums for its variance."""
+    # The sums are of the squared coefficients of cells, a factor of the noise's variance, and of
+    # q^2 x^2, estimated.
     width = signs.projection_width
     coefficients = np.zeros(width)
     own = 0.0
@@ -222,11 +217,8 @@ class ProjectionBounds:
         )
 
     def error(self, num_records: float, largest_count: float) -> float:
-        """Returns the bound of an answer, if no key has more than ``largest_count`` records.
-
-        ``num_records``: N, the number or weight of all records; the norm of the counts is at most
-        the root of N times the largest count.
-        """
+        """Returns the bound of an answer, if no key has more than ``largest_count`` records."""
+        # The norm of the counts is at most the root of the total weight times the largest count.
         checked_number("num_records", num_records, above=0)
         checked_number("largest_count", largest_count, above=0)
         norm = (num_records * largest_count) ** 0.5

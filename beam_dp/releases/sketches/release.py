@@ -120,12 +120,9 @@ class Sketch:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoisySketch(Sketch):
-    """The noisy sums of a projection.
+    """The noisy sums of a projection."""
 
-    ``cells``: shape (projection_width,), int64, in grid steps.
-    """
-
-    cells: NDArray[np.int64]
+    cells: NDArray[np.int64]  # shape (projection_width,), int64, in grid steps
 
     def __post_init__(self) -> None:
         if self.cells.shape != (self.projection_width,):
@@ -352,12 +349,9 @@ class SparseRelease(Release):
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
     def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Returns, per element, the weight of the estimate from the sketch, from 0 to 1.
-
-        An element of the histogram has two estimates: the element's count, and this count plus the
-        estimate from the remaining sketch. The weight of the second estimate minimises the
-        variance.
-        """
+        """Returns, per element, the weight of the estimate from the sketch, from 0 to 1."""
+        # An element of the histogram has two estimates: the element's count, and this count plus
+        # the estimate from the remaining sketch. The weight of the second minimises the variance.
         assert self.histogram is not None
         noise = noise_variance("discrete_laplace", self.histogram.scale)
         return np.where(found, noise / (noise + self._element_variance), 1.0)

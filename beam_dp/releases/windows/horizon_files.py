@@ -230,10 +230,8 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
 
 
 def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
-    """Returns the id of a directory's horizon, which must match a card; None without a horizon.
-
-    The card's source may have fewer fields than the horizon's; ``replayable`` is not compared.
-    """
+    """Returns the id of a directory's horizon, which must match a card; None without a horizon."""
+    # The card's source may have fewer fields than the horizon's; ``replayable`` is not compared.
     begun = _read_begun(store_for(directory, "output"), directory)
     if begun is None:
         return None

@@ -303,8 +303,7 @@ class HorizonRelease:
     def summed(self, windows: slice) -> NoisyTables | SyntheticDatabase:
         """Returns the estimate of the sum of some windows, which can answer many questions.
 
-        Raises:
-            InputError: if a window has not been released yet, or if the windows can't be summed.
+        Raises InputError if a window has not been released yet, or if the windows can't be summed.
         """
         first, stop = self._ends(windows)
         missing = next((each for each in range(first, stop) if each not in self.windows), None)

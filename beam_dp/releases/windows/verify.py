@@ -258,10 +258,8 @@ def _time_figures(release: WindowTables, figures: verdict.Figures) -> None:
 def _share_figures(
     share: float, windows: Loss, blocks: Loss | None, promise: Guarantee, figures: verdict.Figures
 ) -> None:
-    """Compares the blocks' share of the budget with the losses of windows and blocks.
-
-    Before a block is released, the whole budget is known only as epsilon.
-    """
+    """Compares the blocks' share of the budget with the losses of windows and blocks."""
+    # Before a block is released, the whole budget is known only as epsilon.
     spent, whole = windows.epsilon, Fraction(promise.epsilon)
     if blocks is not None:
         losses = [

@@ -44,14 +44,10 @@ _MILLISECOND = 1000
 
 @dataclasses.dataclass(frozen=True)
 class BeamWindows:
-    """Maps windows of a horizon, or blocks of windows, to Beam windows.
-
-    ``size``: the number of horizon windows per Beam window. If the last block has fewer windows,
-    its Beam window still ends as if the block were complete.
-    """
+    """Maps windows of a horizon, or blocks of windows, to Beam windows."""
 
     horizon: Horizon
-    size: int = 1
+    size: int = 1  # windows per Beam window; the last one ends as if it were complete
 
     @property
     def _seconds(self) -> int:
@@ -391,10 +387,9 @@ class CountWindows(beam.PTransform):
 
 
 class SumTables(beam.PTransform):
-    """Adds up the shards in each Beam window.
+    """Adds up the shards in each Beam window."""
 
-    Input: shards, at least one per window. Output: as for ``CountWindows``.
-    """
+    # Input: shards, at least one per window. Output: as for ``CountWindows``.
 
     def __init__(self, windows: BeamWindows, num_cells: int) -> None:
         super().__init__()
@@ -414,11 +409,10 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _CountBundle(beam.DoFn):
-    """Counts the records of a bundle in one table of all windows; outputs counts per window.
+    """Counts the records of a bundle in one table of all windows; outputs counts per window."""
 
-    Sorting records by window is unnecessary: the records of a bundle are close in time, so their
-    cells are close in memory.
-    """
+    # Sorting records by window is unnecessary: the records of a bundle are close in time, so their
+    # cells are close in memory.
 
     domain: Domain
     horizon: Horizon

@@ -93,11 +93,9 @@ def limited(
     *,
     unit_costs: UnitCosts | None,
 ) -> beam.PCollection[Any]:
-    """Returns at most k records of each privacy unit; all records if the unit is the record.
-
-    ``unit_costs``: the plan's cost limits, applied to each unit as well; None unless the records
-    belong to a domain.
-    """
+    """Returns at most k records of each privacy unit; all records if the unit is the record."""
+    # ``unit_costs``: the plan's cost limits, applied to each unit as well; None unless the records
+    # belong to a domain.
     if guarantee.privacy_unit == RECORD:
         return records
     cost_limit = None
@@ -110,12 +108,9 @@ def limited(
 
 @dataclasses.dataclass(eq=False, repr=False)
 class PartitionUnits(beam.DoFn):
-    """Sends records with their units to the partition of the unit, in long columns.
+    """Sends records with their units to the partition of the unit, in long columns."""
 
-    If a bundle has many identical records, they are sent as one record per unit with a count.
-
-    ``send``: returns elements for the number, units, words and counts of a partition.
-    """
+    # If a bundle has many identical records, they are sent as one record per unit with a count.
 
     words: Words
     num_partitions: int

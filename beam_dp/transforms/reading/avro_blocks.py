@@ -178,19 +178,13 @@ _MAX_HEADER_BYTES = 2**26
 
 @dataclass(frozen=True)
 class AvroHeader:
-    """The part of an Avro file before its first block.
-
-    ``schema``: the schema of the records, with dates and times declared as integers (a date beyond
-    Python's range must not stop the job).
-    ``header``: the bytes of the header, with that schema.
-    ``length``: the length of the header in the file, in bytes.
-    """
+    """The part of an Avro file before its first block."""
 
     types: Mapping[str, ColumnType]
     times: Mapping[str, pa.DataType]
-    schema: Any
-    header: bytes
-    length: int
+    schema: Any  # dates and times as integers: a date beyond Python's range must not stop the job
+    header: bytes  # its bytes, with that schema
+    length: int  # in the file, in bytes
     marker: bytes
 
 
@@ -245,10 +239,8 @@ def range_batches(
     columns: Sequence[str],
     times: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yields records of the blocks whose sync marker starts in a range.
-
-    Ranges that cover a file yield each record once, wherever the ranges are cut.
-    """
+    """Yields records of the blocks whose sync marker starts in a range."""
+    # Ranges that cover a file yield each record once, wherever the ranges are cut.
     first = header.length - SYNC_BYTES
     if start <= first:
         start = first

@@ -44,12 +44,7 @@ class FoundFile(NamedTuple):
 
 
 def plain_pattern(pattern: str) -> str:
-    """Returns a pattern in the form that Beam reads, with a path for ``file://``; refuses a folder.
-
-    Example:
-        >>> plain_pattern("file:///landing/*.csv"), plain_pattern("gs://bucket/*.csv")
-        ('/landing/*.csv', 'gs://bucket/*.csv')
-    """
+    """Returns a pattern in Beam's form, with a path for ``file://``; refuses a folder."""
     if not isinstance(pattern, str):
         raise InputError("input", pattern, "must be a path or a glob, as a string")
     path = plain_path("input", pattern)
@@ -245,11 +240,7 @@ class ReadRecords(RecordSource):
         return Reading(Wanted(columns, integers, times), uses)
 
     def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Checks that the files are the files that other jobs on the horizon read.
-
-        Raises:
-            InputError: for a file that changed, is new, or was removed, unless ``may_be_removed``.
-        """
+        """Refuses files that changed or are new, and removed files, unless ``may_be_removed``."""
         check_times(self.pattern)
         found = list(timed_files(self.pattern))
         counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
@@ -261,11 +252,8 @@ class ReadRecords(RecordSource):
     def batches(
         self, columns: Sequence[str], attributes: Iterable[Attribute]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields columns of the records, read in this process as a worker reads them.
-
-        Raises:
-            ReadError: if a file is damaged, or lacks a column.
-        """
+        """Yields columns of the records, read in this process as a worker reads them."""
+        # Raises ReadError if a file is damaged, or lacks a column.
         known = list(attributes)
         for path, num_bytes in self.files:
             yield from self.file_batches(path, num_bytes, columns, known)
@@ -279,11 +267,8 @@ class ReadRecords(RecordSource):
         *,
         may_lack: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a file; with ``may_lack``, missing or repeated columns are skipped.
-
-        Raises:
-            ReadError: if the file is damaged or missing, or lacks a column.
-        """
+        """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
+        # Raises ReadError if the file is damaged or missing, or lacks a column.
         times = [each.name for each in attributes if isinstance(each, TimeAttribute)]
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
@@ -376,11 +361,10 @@ class _LateReading:
 
 
 class _SplitFile(beam.DoFn):
-    """Splits a file into ranges that workers read independently.
+    """Splits a file into ranges that workers read independently."""
 
-    The constructor of ``ReadRecords`` opens only some of many files, so column types are checked
-    again for every file. The declared columns of a file are public.
-    """
+    # The constructor of ``ReadRecords`` opens only some of many files, so column types are checked
+    # again for every file. The declared columns of a file are public.
 
     def __init__(self, file_format: str) -> None:
         self.reading: Any = Reading()

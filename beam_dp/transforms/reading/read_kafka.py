@@ -105,11 +105,7 @@ class ReadKafka(beam.PTransform):
         return {"topic": self.topic.name, "num_partitions": self.num_partitions}
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads each partition in bundles of about one second.
-
-        Raises:
-            InputError: if the runner is Prism.
-        """
+        """Reads each partition in bundles of about one second; raises InputError on Prism."""
         runner = begin.pipeline.options.view_as(StandardOptions).runner or ""
         if "Prism" in runner:
             condition = "must be FlinkRunner, for example: Prism lost messages in some windows"
