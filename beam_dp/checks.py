@@ -100,13 +100,7 @@ def _of_python(value: object) -> str:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuses a value that is not one of a few strings.
-
-    Example:
-        >>> check_choice("noise", "uniform", ("laplace", "gaussian"))
-        Traceback (most recent call last):
-        beam_dp.errors.InputError: noise: 'uniform' is refused; must be 'laplace' or 'gaussian'
-    """
+    """Refuses a value that is not one of a few strings."""
     known = tuple(choices)
     if value not in known:
         *others, last = map(repr, known)

@@ -89,12 +89,7 @@ def _guarded_items(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def shown(value: object) -> str:
-    """Returns one short line for any value, however long or deeply nested.
-
-    Example:
-        >>> shown(0.5), shown([1, "a"]), len(shown("a" * 10**6)), shown(10**5000)
-        ('0.5', "[1, 'a']", 400, 'int')
-    """
+    """Returns one short line for any value, however long or deeply nested."""
     try:
         text = _REPR.repr(value)
     except (ArithmeticError, LookupError, RecursionError, ValueError):
@@ -128,12 +123,7 @@ def public_fault(error: BaseException) -> str | None:
 
 
 def magnitude(number: int) -> str:
-    """Returns an integer >= 0 of any length as a string of a few characters.
-
-    Example:
-        >>> magnitude(113_400), magnitude(2**200)
-        ('113,400', '10^60.2')
-    """
+    """Returns an integer >= 0 of any length in a few characters, such as ``10^60.2``."""
     return f"{number:,}" if number < 10**15 else f"10^{math.log10(number):.1f}"
 
 

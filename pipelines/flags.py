@@ -90,12 +90,7 @@ def _options(parser: Parser) -> list[str]:
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:
-    """Returns the values of a command line by flag, as typed and unchecked.
-
-    Example:
-        >>> typed(["--input=a.csv", "--output", "out", "--validate_only"])
-        {'input': 'a.csv', 'output': 'out'}
-    """
+    """Returns the values of a command line by flag, as typed and unchecked."""
     values = {}
     for text, following in zip(argv, [*argv[1:], "--"], strict=True):
         name, equals, value = text.partition("=")

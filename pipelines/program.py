@@ -316,13 +316,7 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str | None:
-    """Returns a description of the first expected field that differs; None if all are equal.
-
-    Example:
-        >>> difference({"mechanism": "mwem"}, {"mechanism": "mwem"})
-        >>> difference({"guarantee": {"epsilon": 1}}, {"guarantee": {"epsilon": 0.5}})
-        'guarantee.epsilon is 1 there, and 0.5 in this job'
-    """
+    """Returns a description of the first expected field that differs; None if all are equal."""
     if isinstance(found, Mapping) and isinstance(expected, dict):
         for key, value in expected.items():
             told = difference(found.get(key), value, f"{name}.{key}" if name else key)

@@ -203,12 +203,7 @@ class ConfigError(ValueError):
 def texts_of(
     flags: Sequence[Flag], config: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns the flags, as typed values by name, that are equivalent to a configuration.
-
-    Example:
-        >>> texts_of([Flag("epsilon", "privacy parameter, > 0")], {"epsilon": 0.5})
-        {'epsilon': '0.5'}
-    """
+    """Returns the flags, as typed values by name, that are equivalent to a configuration."""
     elsewhere = elsewhere or {}
     fields = [flag for flag in flags if flag.name not in elsewhere]
     known = {flag.name: flag for flag in fields}
@@ -228,12 +223,7 @@ def texts_of(
 
 
 def without_dashes(text: str, flags: Sequence[Flag]) -> str:
-    """Returns a message about flags reworded as a message about fields.
-
-    Example:
-        >>> without_dashes("--delta: missing; --runner", [Flag("delta", "")])
-        'delta: missing; --runner'
-    """
+    """Returns a message about flags reworded as a message about fields."""
     names = "|".join(flag.name for flag in flags)
     return re.sub(rf"--({names})\b", r"\1", text)
 

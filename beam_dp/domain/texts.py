@@ -103,12 +103,7 @@ _PLAIN_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 
 
 def plain_integer(text: bytes) -> bytes:
-    """Returns ``7`` for a string such as ``7.0``, and any other string unchanged.
-
-    Example:
-        >>> [plain_integer(text) for text in (b"7.0", b"-0.0", b"7.00", b"007.0", b"1e3")]
-        [b'7', b'0', b'7.00', b'007.0', b'1e3']
-    """
+    """Returns ``7`` for a string such as ``7.0``, and any other string (``7.00``) unchanged."""
     if not text.endswith(b".0") or not _BYTES.fullmatch(text):
         return text
     return b"0" if text == b"-0.0" else text[:-2]

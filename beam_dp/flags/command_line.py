@@ -96,12 +96,7 @@ def unknown_flag(name: str, near: str) -> FlagError:
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
-    """Returns the error for an argument without a flag, with a hint about the likely mistake.
-
-    Example:
-        >>> str(no_flag("b", ["--group_by", "a", "b"], columns=["group_by"]))
-        "unexpected argument 'b'; separate columns by commas: --group_by a,b"
-    """
+    """Returns the error for an argument without a flag, with a hint about the likely mistake."""
     told, flag, values = f"unexpected argument {text!r}", "", list[str]()
     for word in argv:
         if word.startswith("--"):
@@ -146,24 +141,14 @@ def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _may_match(pattern: str) -> bool:
-    """Returns whether a pattern may match a local file.
-
-    Example:
-        >>> _may_match(__file__), _may_match(__file__ + ".no*.such?"), _may_match("no/such/[a-z]")
-        (True, False, True)
-    """
+    """Returns whether a pattern may match a local file."""
     if _PLAIN_PATTERN.fullmatch(pattern) is None:
         return True
     return next(glob.iglob(pattern, include_hidden=True), None) is not None
 
 
 def command_of(program: str) -> str:
-    """Returns the command that runs a program.
-
-    Example:
-        >>> command_of("release_intervals")
-        'beam-dp release-intervals'
-    """
+    """Returns the command that runs a program, such as ``beam-dp release-intervals``."""
     return f"beam-dp {program.replace('_', '-')}"
 
 

@@ -29,24 +29,13 @@ class FlagError(Exception):
 
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
-    """Returns the error for an invalid value of a flag; ``flag``: the flag's name without dashes.
-
-    Example:
-        >>> str(refused("epsilon", "x", "must be a number"))
-        "--epsilon: 'x' is refused; must be a number"
-    """
+    """Returns the error for an invalid value of a flag, whose name has no dashes here."""
     return FlagError(f"--{flag}: {shown(value)} is refused; {condition}")
 
 
 def number(name: str, text: str, or_word: str = "") -> float:
-    """Returns the float in a string; checks the form of the number, not the range.
-
-    Refuses ``1_000``, which Python accepts, because it may be a typing error.
-
-    Example:
-        >>> number("epsilon", "1e-9")
-        1e-09
-    """
+    """Returns the float in a string; checks the form of the number, not the range."""
+    # Refuses ``1_000``, which Python accepts, because it may be a typing error.
     try:
         if "_" not in text:
             return float(text)
@@ -56,12 +45,7 @@ def number(name: str, text: str, or_word: str = "") -> float:
 
 
 def integer(name: str, text: str, or_word: str = "") -> int:
-    """Returns the integer in a string: digits, or a whole float such as 1e6.
-
-    Example:
-        >>> integer("num_records", "1e6")
-        1000000
-    """
+    """Returns the integer in a string: digits, or a whole float such as 1e6."""
     try:
         if "_" not in text:
             return int(text)
@@ -203,12 +187,7 @@ class _Once(argparse.Action):
 
 
 def _without_secrets(value: object) -> object:
-    """Hides user names, passwords and query options of an unparsed URL.
-
-    Example:
-        >>> _without_secrets("postgresql://bob:a@b@localhost/db?password=c")
-        'postgresql://***@localhost/db?***'
-    """
+    """Hides user names, passwords and query options of an unparsed URL."""
     if not isinstance(value, str) or "://" not in value:
         return value
     return re.sub(r"\?.*=.*", "?***", re.sub(r"://.*@", "://***@", value, flags=re.DOTALL))
@@ -253,13 +232,7 @@ def check_applies(
 
 
 def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None:
-    """Refuses the first flag of a pair if the second flag is missing; None counts as missing.
-
-    Example:
-        >>> check_together({"bins": "9"}, ("edges_from", "bins"), ("bins", "edges_from"))
-        Traceback (most recent call last):
-        beam_dp.flags.flag.FlagError: --edges_from: missing; must be given with --bins
-    """
+    """Refuses the first flag of a pair if the second flag is missing; None counts as missing."""
     for name, other in pairs:
         if given.get(name) is not None and given.get(other) is None:
             raise FlagError(f"--{other}: missing; must be given with --{name}")
@@ -271,23 +244,13 @@ def one_of(value: str, known: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
-    """Returns names joined by commas and a final word.
-
-    Example:
-        >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b"], "or")
-        ('a', 'a, b and c', 'a or b')
-    """
+    """Returns names joined by commas and a final word, such as ``a, b and c``."""
     *others, last = names
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns the known name that is most similar to the given name.
-
-    Example:
-        >>> nearest("--epsilom", ["--delta", "--epsilon"])
-        '--epsilon'
-    """
+    """Returns the known name that is most similar to the given name."""
     return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
 
 

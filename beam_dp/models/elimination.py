@@ -25,12 +25,7 @@ def mask_of(axes: Iterable[int]) -> int:
 
 
 def axes_of(mask: int) -> Axes:
-    """Returns the ascending axes of a bit mask.
-
-    Example:
-        >>> axes_of(0b1101)
-        (0, 2, 3)
-    """
+    """Returns the ascending axes of a bit mask: (0, 2, 3) for 0b1101."""
     axes = []
     while mask:
         lowest = mask & -mask
@@ -57,12 +52,7 @@ class Triangulation:
 
 
 def num_clique_cells(shape: Sequence[int], sets: Iterable[Axes]) -> int:
-    """Returns the number of cells of the junction tree for these sets, without building it.
-
-    Example:
-        >>> num_clique_cells((2, 3, 4), [(0, 1), (1, 2)])
-        18
-    """
+    """Returns the number of cells of the junction tree for these sets, without building it."""
     return triangulate(shape, [mask_of(axes) for axes in sets]).num_cells
 
 

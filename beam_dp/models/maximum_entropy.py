@@ -343,12 +343,7 @@ def _follow(
 
 
 def _announced(seconds: float) -> str:
-    """Returns the name of a fit for progress reports, given the seconds per pass.
-
-    Example:
-        >>> _announced(1e-4), _announced(0.056)
-        ('fit', 'fit: about 17 to 56 s')
-    """
+    """Returns a fit's name for progress reports, given the seconds per pass."""
     least, most = (float(f"{passes * seconds:.2g}") for passes in _USUAL_PASSES)
     return "fit" if most < _ANNOUNCED_SECONDS else f"fit: about {least:.0f} to {most:.0f} s"
 

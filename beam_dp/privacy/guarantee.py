@@ -137,14 +137,7 @@ class PrivacyWarning(UserWarning):
 
 
 def large_epsilon(epsilon: float) -> str | None:
-    """Returns a warning about an epsilon above 10.
-
-    Example:
-        >>> large_epsilon(20)
-        'epsilon 20 protects little: one privacy unit may change the odds of a result e^20-fold'
-        >>> large_epsilon(10) is None
-        True
-    """
+    """Returns a warning about an epsilon above 10."""
     if epsilon <= LARGE_EPSILON:
         return None
     return (

@@ -36,12 +36,7 @@ def down(value: Real) -> float:
 
 
 def down_to_digits(value: float, digits: int) -> float:
-    """Returns a number >= 0 rounded down to some decimal digits; unchanged if it has no more.
-
-    Example:
-        >>> down_to_digits(0.33335, 4), down_to_digits(0.3, 4), down_to_digits(1.99999e-9, 4)
-        (0.3333, 0.3, 1.999e-09)
-    """
+    """Returns a number >= 0 rounded down to some decimal digits; unchanged if it has no more."""
     if value <= 0:
         return 0.0
     rounded = float(f"{value:.{digits}g}")

@@ -156,13 +156,7 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
 
 
 def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
-    """Returns whether queries (rows of zeros and ones) shatter the cells at some positions.
-
-    Example:
-        >>> queries = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        >>> is_shattered(queries, [0, 1]), is_shattered(queries[:3], [0, 1])
-        (True, False)
-    """
+    """Returns whether queries (rows of zeros and ones) shatter the cells at some positions."""
     matrix = _checked_matrix(queries)
     for cell in cells:
         checked_integer("cells", cell, 0, matrix.shape[1] - 1)

@@ -87,13 +87,7 @@ def _column(name: str, kind: Any, nullable: bool) -> Column:
 
 
 def frame_columns(frame: Any) -> list[Column] | None:
-    """Returns the columns of a pandas or polars frame, otherwise None; imports neither library.
-
-    Example:
-        >>> import pandas
-        >>> [each.kind for each in frame_columns(pandas.DataFrame({"age": [3], "child": [True]}))]
-        ['integer', 'boolean']
-    """
+    """Returns the columns of a pandas or polars frame, otherwise None; imports neither library."""
     pandas, polars = map(sys.modules.get, ("pandas", "polars"))
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         levels = [frame.index.get_level_values(at) for at in range(frame.index.nlevels)]

@@ -272,11 +272,7 @@ def sync_directory(path: str | Path) -> None:
 
 
 def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: bool = False) -> None:
-    """Writes a file that must not exist yet; deletes the file if writing fails.
-
-    Example:
-        >>> write_new_file("domain.json", b"{}")  # doctest: +SKIP
-    """
+    """Writes a file that must not exist yet; deletes the file if writing fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags, 0o600 if is_private else 0o666)

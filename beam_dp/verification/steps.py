@@ -412,12 +412,7 @@ def _with_more(option: _Option, more: Fraction) -> _Option:
 
 
 def more_than(epsilon: float, promised: float) -> str:
-    """Returns an epsilon with enough digits to show that it exceeds the promised epsilon.
-
-    Example:
-        >>> more_than(13.819077, 1.0), more_than(1.00000000002, 1.0)
-        ('13.8191', '1.00000000002')
-    """
+    """Returns an epsilon with enough digits to show that it exceeds the promised epsilon."""
     if epsilon == math.inf:
         return "infinite"
     digits = 6

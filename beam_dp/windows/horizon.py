@@ -159,12 +159,7 @@ def _moment(name: str, value: object) -> int:
 
 
 def span_text(seconds: int) -> str:
-    """Returns a number of seconds as a whole number of the largest possible unit.
-
-    Example:
-        >>> span_text(1800), span_text(86_400), span_text(0)
-        ('30m', '1d', '0s')
-    """
+    """Returns seconds as a whole number of the largest possible unit, such as ``30m``."""
     whole = [unit for unit in _SECONDS if seconds and seconds % _SECONDS[unit] == 0]
     unit = max(whole, key=_SECONDS.__getitem__, default="s")
     return f"{seconds // _SECONDS[unit]}{unit}"

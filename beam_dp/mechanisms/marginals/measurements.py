@@ -86,12 +86,7 @@ def freedoms(shape: Iterable[int]) -> int:
 
 
 def closure_of(sets: Iterable[Support]) -> list[Support]:
-    """Returns all subsets of attribute sets, including the empty set, smallest first.
-
-    Example:
-        >>> closure_of([(0, 2), (1,)])
-        [(), (0,), (1,), (2,), (0, 2)]
-    """
+    """Returns all subsets of attribute sets, including the empty set, smallest first."""
     inside = {subset for axes in sets for subset in subsets(axes)}
     return sorted(inside | {()}, key=lambda axes: (len(axes), axes))
 

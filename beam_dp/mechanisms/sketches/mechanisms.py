@@ -108,13 +108,7 @@ class SparseProject(SparseMechanism):
 
 
 def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
-    """Returns the Laplace scale for a sketch of L2 sensitivity 1, as published, and its loss.
-
-    Example:
-        >>> promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-        >>> round(textbook_noise(promise)[0], 4)
-        12.8758
-    """
+    """Returns the Laplace scale for a sketch of L2 sensitivity 1, as published, and its loss."""
     epsilon, delta = guarantee.epsilon, guarantee.delta
     if delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for SparseProject")

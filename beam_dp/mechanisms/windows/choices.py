@@ -48,12 +48,7 @@ class Question:
 
     @classmethod
     def parse(cls, text: object, num_windows: int) -> Question:
-        """Parses a question: ``one``, ``trailing:24`` or ``running``.
-
-        Example:
-            >>> Question.parse("trailing:24", 168)
-            Question(length=24)
-        """
+        """Parses a question: ``one``, ``trailing:24`` or ``running``."""
         found = re.fullmatch(r"one|running|trailing:([1-9][0-9]{0,6})", str(text))
         length = int(found[1]) if found and found[1] else 1
         if found is None or length > num_windows:
@@ -328,12 +323,7 @@ def ranked_choices(
 
 
 def block_sizes(num_windows: int, asked: int) -> list[int]:
-    """Returns the block sizes to compare: the requested size, and divisors of the horizon.
-
-    Example:
-        >>> block_sizes(168, 24)[:9], block_sizes(5, 24)
-        ([2, 3, 4, 6, 7, 8, 12, 14, 21], [5])
-    """
+    """Returns the block sizes to compare: the requested size, and divisors of the horizon."""
     sizes = {size for size in range(2, num_windows + 1) if num_windows % size == 0}
     return sorted(sizes | ({asked} if 2 <= asked <= num_windows else set()))
 

@@ -84,12 +84,7 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
 
 
 def encode_longs(values: NDArray[np.int64]) -> bytes:
-    r"""Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag encoding.
-
-    Example:
-        >>> encode_longs(np.array([-1, 64]))
-        b'\x01\x80\x01'
-    """
+    """Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag encoding."""
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     rest = zigzag[:, np.newaxis] >> _SHIFTS
     is_used = rest > 0
@@ -100,12 +95,7 @@ def encode_longs(values: NDArray[np.int64]) -> bytes:
 
 
 def long_lengths(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the number of bytes that ``encode_longs`` takes for each value.
-
-    Example:
-        >>> long_lengths(np.array([-1, 64])).tolist()
-        [1, 2]
-    """
+    """Returns the number of bytes that ``encode_longs`` takes for each value."""
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
     return 1 + np.searchsorted(_LONGER, zigzag, "right")
 
@@ -293,12 +283,7 @@ def read_records(
 
 
 def decode_longs(file: io.BytesIO, number: int) -> NDArray[np.int64]:
-    r"""Reads integers at the position of a file, and moves the position past the integers.
-
-    Example:
-        >>> decode_longs(io.BytesIO(b"\x01\x80\x01"), 2).tolist()
-        [-1, 64]
-    """
+    """Reads integers at the position of a file, and moves the position past the integers."""
     values = bytearray()
     while 8 * number > len(values):
         start, wanted = file.tell(), min(number - len(values) // 8, _LONGS_AT_ONCE)

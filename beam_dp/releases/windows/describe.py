@@ -114,12 +114,7 @@ def _facts(release: HorizonRelease) -> dict[str, str]:
 
 
 def runs(numbers: Iterable[int]) -> list[range]:
-    """Returns ascending numbers as ranges of consecutive numbers.
-
-    Example:
-        >>> runs([0, 1, 2, 7])
-        [range(0, 3), range(7, 8)]
-    """
+    """Returns ascending numbers as ranges of consecutive numbers."""
     found: list[range] = []
     for number in numbers:
         if found and found[-1].stop == number:
@@ -130,12 +125,7 @@ def runs(numbers: Iterable[int]) -> list[range]:
 
 
 def shown_runs(numbers: Iterable[int]) -> str:
-    """Returns ascending numbers as text with at most six ranges.
-
-    Example:
-        >>> shown_runs([0, 1, 2, 7])
-        '0 to 2, 7'
-    """
+    """Returns ascending numbers as text with at most six ranges, such as ``0 to 2, 7``."""
     found = runs(numbers)
     texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in found]
     more = [f"{len(texts) - _WRITTEN_RUNS:,} more runs"] if len(texts) > _WRITTEN_RUNS else []

@@ -35,12 +35,7 @@ Decode = Callable[[bytes], Any]
 
 
 def decode_json(value: bytes) -> Any:
-    """Returns the JSON value of a message; None for invalid JSON, so that the message is left out.
-
-    Example:
-        >>> decode_json(b'{"age": 7}'), decode_json(b"{age")
-        ({'age': 7}, None)
-    """
+    """Returns a message's JSON value, or None for invalid JSON, so that the message is left out."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
