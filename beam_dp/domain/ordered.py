@@ -30,11 +30,9 @@ class EdgesFrom:
 
     Computed edges depend on the records, through a release that was paid for. A release that uses
     the edges is about the same people, so it must be paid for from the same budget.
-
-    ``ledger_release``: the entry of that release in a ledger, such as ``visits/3``.
     """
 
-    ledger_release: str
+    ledger_release: str  # the entry of that release in a ledger, such as ``visits/3``
     draw_id: str
 
     @property

@@ -286,13 +286,9 @@ def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFro
 
 
 def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
-    """Refuses edges computed from an earlier release that another budget paid for.
-
-    A transform can check only the dataset id in its token. Two ledgers may have the same dataset
-    id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
-
-    ``dataset_id``: the dataset id in the ledger token; None if there is no token.
-    """
+    """Refuses edges computed from an earlier release that another budget paid for."""
+    # A transform can check only the dataset id in its token, if any. Two ledgers may have the same
+    # dataset id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
     for source, origin in released_edges(attributes):
         if dataset_id != origin.dataset_id:
             condition = f"must be of {shown(origin.dataset_id)}: {source}, and budgets add up"

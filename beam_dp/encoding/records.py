@@ -181,13 +181,9 @@ def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int
 
 
 def joint_index(codes: Sequence[NDArray[Any]], shape: Sequence[int]) -> NDArray[Any]:
-    """Returns the cell of each record in a table of one or more attributes.
-
-    Uses Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
-    most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.
-
-    ``codes``: shape (n,) each, of the narrowest unsigned types that hold all codes.
-    """
+    """Returns the cell of each record in a table, from codes of the narrowest unsigned types."""
+    # Horner's rule in the narrowest types: neighbouring attributes are joined into groups of at
+    # most 2^8 cells, these groups are joined into groups of at most 2^16 cells, and so on.
     groups = list(zip(codes, shape, strict=True))
     for bits in (8, 16, 32, 64):
         groups = _join(groups, bits)

@@ -47,17 +47,12 @@ from beam_dp.hashing.projections import num_buckets
 
 @dataclasses.dataclass(frozen=True)
 class Distortion:
-    """Tail bounds of a projection with a uniform hash key, independent of queries and data.
-
-    ``num_blocks``: R, the number of blocks (entries per column); T for dense signs.
-    ``independence``: r, the independence of the hash; at least 4.
-    ``sparsity``: m, the maximum number of keys in a query; their values are between 0 and 1.
-    """
+    """Tail bounds of a projection with a uniform hash key, independent of queries and data."""
 
     projection_width: int
-    num_blocks: int
-    independence: int
-    sparsity: int
+    num_blocks: int  # R, the number of blocks (entries per column); T for dense signs
+    independence: int  # r, the independence of the hash; at least 4
+    sparsity: int  # m, the maximum number of keys in a query; their values are between 0 and 1
     num_queries: int
 
     def bound(self, norm: float, largest: float, failure_probability: float) -> float:

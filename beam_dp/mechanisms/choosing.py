@@ -56,17 +56,12 @@ _OPERATIONS = 16  # larger than the number of rounded operations on a budget
 
 @dataclasses.dataclass(frozen=True)
 class TopChoice:
-    """The method and the noise for choosing the largest scores; public.
-
-    ``number``: c, the number of scores that are chosen.
-    ``width``: W, the largest change of the difference of two scores, in units of the scores.
-    ``scale``: the scale of the noise, in units of the scores.
-    """
+    """The method and the noise for choosing the largest scores; public."""
 
     method: Method
-    number: int
-    width: int
-    scale: float
+    number: int  # c, the number of scores that are chosen
+    width: int  # W, the largest change of the difference of two scores, in their units
+    scale: float  # the scale of the noise, in units of the scores
     spends_rho: bool = False
 
     @property

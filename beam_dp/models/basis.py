@@ -108,12 +108,8 @@ class Basis(Coefficients, Protocol):
     def log_moments(
         self, log_weights: NDArray[np.float64], shift: float
     ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the log of the sum of weights, and the coefficients of their distribution.
-
-        Args:
-            log_weights: shape (num_coefficients,).
-            shift: a guess of the logarithm; a good guess saves a pass.
-        """
+        """Returns the log of the sum of weights, and the coefficients of their distribution."""
+        # ``shift``: a guess of the logarithm; a good guess saves a pass.
 
     def marginals(
         self, log_weights: NDArray[np.float64], wanted: Iterable[Support]

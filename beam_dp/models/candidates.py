@@ -131,22 +131,17 @@ class CandidateBasis(FactoredBasis):
 def candidate_basis(
     domain: Domain,
     supports: Iterable[Support],
-    observed: NoisyCoefficients,
+    observed: NoisyCoefficients,  # coefficients of each support's own marginal, in records
     total: float,
-    importance: NDArray[np.float64],
-    signs: NDArray[np.float64],
-    number: int,
+    importance: NDArray[np.float64],  # shape (num_coefficients,): weights of squared errors
+    signs: NDArray[np.float64],  # shape (num_coefficients,), independent fair signs
+    number: int,  # of records to draw; equal records become one candidate
 ) -> CandidateBasis:
     """Returns candidates for a fit to noisy tables.
 
     Half of the candidates come from a small junction tree of the most dependent pairs of
     attributes, fitted to the noisy tables. The other half has independent attributes, to cover
     records that are too rare under the tree.
-
-    ``observed``: coefficients of each support's own marginal, in records.
-    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
-    ``signs``: shape (num_coefficients,), independent fair signs.
-    ``number``: the number of records to draw; equal records become one candidate.
     """
     layout = FactoredBasis(domain.shape, supports)
     pairs = _strongest_pairs(domain, layout, observed, total)
@@ -300,14 +295,11 @@ def record_table(
 def less_noise(
     table: NDArray[np.float64], difference: NDArray[np.float64], noise: float
 ) -> NDArray[np.float64]:
-    """Returns the distances to move the cells of a table towards noisy cells.
+    """Returns the distances to move the cells of a table towards noisy cells, in records.
 
     Each cell moves by the part of its difference that is not expected to be noise, assuming that
     the total excess over noise is distributed in proportion to the squares of the counts. If noise
     cannot explain the difference of a cell, the cell moves by its whole difference.
-
-    ``table``: the table of the hypothesis, in records.
-    ``difference``: the coefficients of the noisy table minus those of ``table``, in records.
     """
     cells = coefficients_table(difference, table.shape)
     of_cell = noise / table.size

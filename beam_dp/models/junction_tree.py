@@ -114,11 +114,9 @@ class JunctionTree:
     ) -> tuple[float, list[NDArray[np.float64]]]:
         """Computes the distribution proportional to exp of the sum of all potentials.
 
-        ``potentials``: per set, a table with one axis per attribute, in the set's order; finite, or
-        -inf in impossible cells.
-
-        Returns: The log of the sum of the weights over the whole domain, and one marginal per set,
-            which sums to 1. The next calibration overwrites the marginals.
+        Potentials are finite, or -inf in impossible cells; each has one axis per attribute of its
+        set, in order. Returns the log of the sum of the weights over the whole domain, and one
+        marginal per set, which sums to 1. The next calibration overwrites the marginals.
         """
         self.version += 1
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

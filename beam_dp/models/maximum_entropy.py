@@ -308,18 +308,14 @@ class _Place(NamedTuple):
 
 def _follow(
     problem: _Problem,
-    points: list[Point],
+    points: list[Point],  # the start of the path for the observations, and for the shifted ones
     goals: Sequence[NDArray[np.float64]],
     penalties: Sequence[NDArray[np.float64]],
     estimate: Callable[[NDArray[np.float64], NDArray[np.float64]], float],
-    far: float,
+    far: float,  # the path continues while the least estimated squared error is above this
 ) -> _Place:
-    """Returns the smoothest hypothesis on a path among those with the smallest estimated error.
-
-    ``points``: the start of the path for the observations, and for the shifted observations.
-    ``estimate``: returns the estimated squared error for the coefficients on both paths.
-    ``far``: the path does not end while the least estimated squared error is above this value.
-    """
+    """Returns the smoothest hypothesis on a path among those with the smallest estimated error."""
+    # ``estimate`` returns the estimated squared error for the coefficients on both paths.
     # Candidates are all steps whose error equals the least error up to ``_TIE``, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
     candidates = [_Place(error, 0, math.inf, points[0])]

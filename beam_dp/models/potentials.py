@@ -32,16 +32,11 @@ _TREE_GAIN = 8
 
 def marginal_weights(
     shape: Sequence[int],
-    potentials: Sequence[tuple[Axes, Table]],
-    wanted: Sequence[Axes],
+    potentials: Sequence[tuple[Axes, Table]],  # finite logarithms and their ascending axes
+    wanted: Sequence[Axes],  # one tuple of ascending axes per marginal
     impossible: Sequence[Impossible] = (),
 ) -> list[Table]:
-    """Returns marginals of exp(sum of potentials), normalised to one.
-
-    ``potentials``: tables of finite logarithms and their axes, in ascending order.
-    ``wanted``: one tuple of ascending axes per marginal.
-
-    Returns: One table per marginal, float64, which sums to 1.
+    """Returns marginals of exp(sum of potentials), one table each, which sums to 1.
 
     Example:
         >>> tables = marginal_weights((2, 2), [((0,), np.log([1.0, 3.0]))], [(0,), (0, 1)])

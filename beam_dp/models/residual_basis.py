@@ -70,12 +70,9 @@ class ResidualBasis:
     def pieces(
         self, coefficients: NDArray[np.float64]
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """Yields the table with the given coefficients in pieces that fit the cache.
-
-        Returns:
-            The columns of a piece in the table with one row per code of the first merged axis, and
-            the cells of the piece, which the caller may change.
-        """
+        """Yields the table with the given coefficients in pieces that fit the cache."""
+        # A piece is its columns in the table with one row per code of the first merged axis, and
+        # its cells, which the caller may change.
         first, inner, ended = self._opened(coefficients)
         for where in self._columns():
             width = where.stop - where.start
@@ -85,16 +82,9 @@ class ResidualBasis:
     def exponential_moments(
         self, coefficients: NDArray[np.float64], shift: float
     ) -> tuple[float, NDArray[np.float64]]:
-        """Returns the sum and the coefficients of exp(table - shift), without forming the table.
-
-        Equals synthesising, exponentiating and analysing, in pieces that fit the cache. A fit
-        spends almost all of its time here.
-
-        ``coefficients``: the coefficients of the table, shape (num_coefficients,), float64.
-
-        Returns:
-            The sum (infinite if a cell overflows), and the coefficients, shape (num_coefficients,).
-        """
+        """Returns the sum and the coefficients of exp(table - shift), without forming the table."""
+        # Equals synthesising, exponentiating and analysing, in pieces that fit the cache. A fit
+        # spends almost all of its time here. The sum is infinite if a cell overflows.
         first = self._levels[0]
         outer = [np.empty((rows, first.rest_cells)) for rows in first.target_rows]
         ended = np.zeros(first.num_ended)

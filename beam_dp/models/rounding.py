@@ -28,10 +28,7 @@ class Cells(Protocol):
 def round_systematically(weights: NDArray[np.float64], num_records: int) -> NDArray[np.int64]:
     """Returns counts that stay within one record of the weights on every prefix of the cells.
 
-    ``weights``: shape (num_cells,), float64, >= 0, not all 0.
-
-    Returns:
-        shape (num_cells,), int64, sums to ``num_records``.
+    ``weights``: shape (num_cells,), >= 0, not all 0; the counts sum to ``num_records``.
 
     Example:
         >>> round_systematically(np.array([0.5, 0.2, 0.3]), 4).tolist()

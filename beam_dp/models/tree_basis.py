@@ -26,10 +26,9 @@ _DENSE_AXIS_SIZE = 64
 class FactoredBasis(MarginalCoefficients):
     """The coefficients of log-weights that are sums of tables, one for each maximal support.
 
-    ``supports``: the wanted supports, as tuples of ascending axes; () is the constant.
-    ``sets``: the maximal supports; each has a table.
-    ``slices``: the positions of each support's coefficients, row-major over ascending axes.
-    ``num_cells``: the number of cells of the domain; an exact integer of any size.
+    ``sets``: the maximal supports of the wanted ``supports``, which are ascending axes; each has a
+    table. ``slices``: the positions of each support's coefficients, row-major. ``num_cells``: the
+    number of cells of the domain; an exact integer of any size.
     """
 
     def __init__(self, shape: Sequence[int], supports: Iterable[Support]) -> None:

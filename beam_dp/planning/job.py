@@ -154,34 +154,28 @@ class SparsePlanningJob:
 class Option:
     """The plan of one mechanism for a job: predicted errors and resources.
 
-    ``mechanism``: the mechanism's name for programs, unless ``parameters`` contain another name.
-    ``program``: the pipeline program that runs the mechanism; None if there is no such program.
-    ``refusal``: the reason why the mechanism cannot do the job; None if the job is feasible.
     ``expected_error``: the root mean squared error of an answer, averaged over the workload by the
     workload's weights, in records; None if the error depends on the data. For a synthetic database
     this is the error of the unbiased noisy tables; if many cells are empty, the fit's error is
     smaller.
-    ``bound``: a bound on the errors of all answers together; None if no bound is proved.
     ``records_needed``: the least number of records for which the bound meets the job's
     ``max_error_fraction``; None if the job has no such fraction or if no number is enough.
-    ``resources``: memory and time; None if the mechanism cannot do the job.
     ``parameters``: flags that follow from public numbers and must be given to the program.
-    ``note``: a remark on the numbers.
     ``noisy_cells``: the number of cells of the workload's marginals that are too noisy to use if
     the records are spread evenly; None if unknown.
     """
 
-    mechanism: str
+    mechanism: str  # the name for programs, unless ``parameters`` contain another name
     calibration: Calibration
-    program: str | None
-    refusal: str | None = None
+    program: str | None  # the pipeline program that runs the mechanism; None if there is none
+    refusal: str | None = None  # why the mechanism cannot do the job; None if the job is feasible
     expected_error: float | None = None
     measured_error: float | None = None
-    bound: Bound | None = None
+    bound: Bound | None = None  # on the errors of all answers together; None if no bound is proved
     records_needed: int | None = None
-    resources: Resources | None = None
+    resources: Resources | None = None  # memory and time; None if the mechanism cannot do the job
     parameters: tuple[tuple[str, str], ...] = ()
-    note: str = ""
+    note: str = ""  # a remark on the numbers
     noisy_cells: int | None = None
 
     @property
@@ -191,11 +185,9 @@ class Option:
 
     @property
     def rank(self) -> tuple[bool, float, float, bool]:
-        """The sort key: feasible options come first, sorted by expected error and then by bound.
-
-        An unknown expected error is replaced by the bound, which is never smaller. If two options
-        are equal, an option that a program can run comes first.
-        """
+        """The sort key: feasible options come first, sorted by expected error and then by bound."""
+        # An unknown expected error is replaced by the bound, which is never smaller. If two options
+        # are equal, an option that a program can run comes first.
         bound = math.inf if self.bound is None or self.bound.vacuous else self.bound.max_error
         expected = bound if self.expected_error is None else self.expected_error
         return not self.is_feasible, expected, bound, self.program is None

@@ -29,24 +29,18 @@ _CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 class QueryCountJob:
     """A job with unknown queries: records, a guarantee, and the largest error of any answer.
 
-    ``guarantee``: the privacy guarantee.
     ``num_records``: N >= 1; a guess if the number is private. Never compute this guess from the
-    records.
-    ``num_records_is_public``: must be true under replace-one; if false, mechanisms whose theorems
-    state the cost of a noisy number pay for it.
-    ``target_error``: A, in records, > 0 and < N.
-    ``failure_probability``: the probability that some answer is off by more than A, in (0, 1).
-    ``num_cells``: U, the size of the universe, up to 2^1000; None if the universe is infinite.
-    ``max_sparsity``: m, the largest number of elements of a query; None if unknown.
+    records. ``num_records_is_public`` must be true under replace-one; if false, mechanisms whose
+    theorems state the cost of a noisy number pay for it.
     """
 
     guarantee: Guarantee
     num_records: int
     num_records_is_public: bool
-    target_error: float
-    failure_probability: float = 0.05
-    num_cells: int | None = None
-    max_sparsity: int | None = None
+    target_error: float  # A, in records, > 0 and < N
+    failure_probability: float = 0.05  # that some answer is off by more than A, in (0, 1)
+    num_cells: int | None = None  # U, the size of the universe, up to 2^1000; None if infinite
+    max_sparsity: int | None = None  # m, the largest number of elements of a query
 
     def __post_init__(self) -> None:
         check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)

@@ -23,15 +23,13 @@ from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """The options for a job, best first.
+    """The options for a job, best first."""
 
-    ``options``: one option per mechanism and calibration, sorted by ``Option.rank``.
-    ``error_of_nothing``: for sparse queries, the error of always answering 0; a mechanism with a
-    larger expected error is not worth its budget.
-    """
+    # ``error_of_nothing``: for sparse queries, the error of always answering 0; a mechanism with a
+    # larger expected error is not worth its budget.
 
     job: PlanningJob | SparsePlanningJob
-    options: tuple[Option, ...]
+    options: tuple[Option, ...]  # one per mechanism and calibration, sorted by ``Option.rank``
     error_of_nothing: float | None = None
 
     @property

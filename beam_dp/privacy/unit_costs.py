@@ -155,15 +155,13 @@ class UnitCosts:
     the sum over all ordered pairs of its records, including each record with itself: n^2 ``PARTS``
     for n equal records, and about n ``PARTS`` for n records with little in common.
 
-    ``axes``: the axes of the compared attributes, ascending; at most 20.
     ``pairs``: the cost of two records per pattern of agreement, with one bit per attribute (the
     lowest bit for the first attribute); shape (2^len(axes),), int64; the last entry is ``PARTS``.
-    ``limit``: the largest cost of a unit, in parts; from ``PARTS`` to 2^62.
     """
 
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # of the compared attributes, ascending; at most 20
     pairs: NDArray[np.int64]
-    limit: int
+    limit: int  # the largest cost of a unit, in parts; from ``PARTS`` to 2^62
 
     @property
     def num_free(self) -> int:

@@ -155,17 +155,13 @@ class Product(LiteralQuery):
 
 @dataclass(frozen=True)
 class Parity(LiteralQuery):
-    """A query that is 1 on the cells where an odd number of literals is true.
-
-    ``axes``: positions of the attributes of the literals, ascending, at least one.
-    ``ranges``: for each axis, the codes for which the literal is true.
-    """
+    """A query that is 1 on the cells where an odd number of literals is true."""
 
     factors = Factors(constant=1, sign=-1, divisor=2, inside=-1, outside=1)
 
     shape: Shape
-    axes: tuple[int, ...]
-    ranges: tuple[tuple[Range, ...], ...]
+    axes: tuple[int, ...]  # positions of the literals' attributes, ascending, at least one
+    ranges: tuple[tuple[Range, ...], ...]  # for each axis, the codes for which the literal is true
 
     def __post_init__(self) -> None:
         check_codes(self.shape, self.axes, self.ranges)

@@ -23,13 +23,10 @@ class VectorQuery:
     Conjunctions and intervals have vectors of 0 and 1. For the sum of a column over some records,
     one vector contains the column's values. Disjunctions and parities are a constant per record
     plus a multiple of a product.
-
-    ``axes``: positions of the attributes in the product, ascending.
-    ``vectors``: one vector per axis, with one number per code, float64.
     """
 
-    axes: Axes
-    vectors: tuple[Vector, ...]
+    axes: Axes  # positions of the attributes in the product, ascending
+    vectors: tuple[Vector, ...]  # one vector per axis, with one number per code, float64
     constant: float = 0.0
     factor: float = 1.0
 

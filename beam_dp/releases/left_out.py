@@ -19,18 +19,14 @@ class LeftOut:
     """Noisy counts of the records outside the domain; each record counts once.
 
     The counts are unbiased and may be negative. A unit contributes at most as many records to the
-    counts as the guarantee allows.
-
-    ``impossible``: the number of records that are left out only because their values form an
-    impossible combination; None if the domain declares no impossible combinations.
-    ``scale``: the scale of the discrete Laplace noise of each count, in records.
-    ``standard_error``: the standard error of each count, from the noise alone, in records.
+    counts as the guarantee allows. ``impossible`` counts records that are left out only because
+    their values form an impossible combination; None if the domain declares none.
     """
 
     counts: Mapping[str, int]
     impossible: int | None
-    scale: float
-    standard_error: float
+    scale: float  # the scale of the discrete Laplace noise of each count, in records
+    standard_error: float  # of each count, from the noise alone, in records
     bound: float
     sum_standard_error: float
     sum_bound: float

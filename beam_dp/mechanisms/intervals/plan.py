@@ -237,20 +237,14 @@ _MANY_LEAVES = 2**17
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class IntervalPlan(Plan):
-    """The public parameters of one release of all intervals.
-
-    ``choice``: the names of the strategy and of the noise distribution.
-    ``scale``: the scale of the noise of each measurement, in grid steps.
-    ``grid``: the number of grid steps in one unit of the strategy, an integer >= 1.
-    ``attribute``: the attribute whose values are the cells, if known.
-    """
+    """The public parameters of one release of all intervals."""
 
     mechanism: str = "intervals"
-    choice: Choice
+    choice: Choice  # the names of the strategy and of the noise distribution
     strategy: Strategy
-    scale: float
-    grid: int
-    attribute: Attribute | None = None
+    scale: float  # the scale of the noise of each measurement, in grid steps
+    grid: int  # the number of grid steps in one unit of the strategy, >= 1
+    attribute: Attribute | None = None  # the attribute whose values are the cells, if known
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the strategy as tables, without cached variances."""

@@ -31,26 +31,20 @@ _OPERATIONS = 16  # larger than the number of rounded operations on a budget
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TopQueriesPlan(LinearAnswersPlan):
-    """The plan for ``draw_top_queries``, made from public numbers alone.
+    """The plan for ``draw_top_queries``, made from public numbers alone."""
 
-    ``top``: c, the number of queries that are chosen.
-    ``choice``: the method; see ``top_choice``.
-    ``choice_grid``: the number of steps per record when answers are compared: 2^16, to avoid ties.
-    ``choice_scale``: the scale of the noise of the choice, in steps of ``choice_grid``.
-    """
-
-    top: int = dataclasses.field(
+    top: int = dataclasses.field(  # c, the number of queries that are chosen
         metadata=option("top_queries: the number of queries to answer", "C", integer)
     )
-    choice: Method = dataclasses.field(
+    choice: Method = dataclasses.field(  # the method; see ``top_choice``
         metadata=option(
             "top_queries: how queries are chosen; auto uses the method with the least bound",
             choices=("auto", *METHODS),
             default="auto",
         )
     )
-    choice_grid: int
-    choice_scale: float
+    choice_grid: int  # the number of steps per record when answers are compared: 2^16, against ties
+    choice_scale: float  # the scale of the noise of the choice, in steps of ``choice_grid``
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -99,19 +93,13 @@ class TopQueriesPlan(LinearAnswersPlan):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TopQueries:
-    """A public release: the queries with the largest answers, and noisy answers to these queries.
+    """A public release: the queries with the largest answers, and noisy answers to them."""
 
-    ``places``: the positions of the chosen queries in the workload.
-    ``values``: shape (c,), float64, in records; unbiased. Fresh noise may change their order.
-    ``standard_error``: the standard error of every answer, in records.
-    ``margin``, ``bound``: see ``TopQueriesPlan``.
-    """
-
-    places: list[int]
-    values: NDArray[np.float64]
-    standard_error: float
-    margin: float
-    bound: float
+    places: list[int]  # the positions of the chosen queries in the workload
+    values: NDArray[np.float64]  # shape (c,), in records; unbiased, maybe in another order
+    standard_error: float  # of every answer, in records
+    margin: float  # see ``TopQueriesPlan``
+    bound: float  # see ``TopQueriesPlan``
     public: dict[str, Any]
 
 

@@ -98,8 +98,8 @@ _NUMBER_RATIO = 1.25
 
 def choose_pairs(
     domain: Domain,
-    scores: Mapping[Support, float],
-    answers: Mapping[Support, NDArray[np.float64]],
+    scores: Mapping[Support, float],  # noisy distances of the pairs from independence, in records
+    answers: Mapping[Support, NDArray[np.float64]],  # tables for independent attributes, in records
     planned: Callable[[Sequence[Support]], Sequence[Measurement]],
 ) -> tuple[list[Support], list[Support]]:
     """Returns the pairs whose measurement should lower the error most, from public numbers.
@@ -107,9 +107,6 @@ def choose_pairs(
     The L1 error of a pair is its score if the pair is not measured. Otherwise the error is the
     noise, which is at most about the expected count in each cell, and smaller if the hypothesis
     joins the pair. More pairs mean more noise per pair, so several numbers of pairs are compared.
-
-    ``scores``: noisy distances of the pairs from independence, in records.
-    ``answers``: the tables for independent attributes, in records.
     """
 
     def remaining(axes: Support, deviation: float) -> float:

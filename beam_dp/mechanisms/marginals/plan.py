@@ -98,18 +98,7 @@ class StartingRecords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarginalsPlan(Plan):
-    """A mechanism's public parameters for a synthetic database.
-
-    Args: the arguments of ``Plan``, and
-        workload: the marginals or queries that the release must answer.
-        num_records: the public number of records, or ``"noisy"``.
-        summary_tables: attribute sets whose exact tables the mechanism reads.
-        measurements: the measurements before any selection.
-        within_bins: how values within a bin are written, one of ``WITHIN_BINS``.
-        records_format: the format of the records file, one of ``RECORDS_FORMATS``.
-        start_from: records that the hypothesis may start from, if ``fits_tables``.
-        asked: the requested workload, as stated in the ledger's entry; None for ``workload``.
-    """
+    """A mechanism's public parameters for a synthetic database."""
 
     strategy: ClassVar[str]
     # True if a hypothesis is fitted to noisy tables.
@@ -117,14 +106,14 @@ class MarginalsPlan(Plan):
     # True if all measurements and their scales are decided before any record is read.
     is_fixed: ClassVar[bool] = False
 
-    workload: Workload
-    num_records: NumRecords
-    summary_tables: tuple[Names, ...]
-    measurements: tuple[Measurement, ...]
-    within_bins: str = "midpoint"
-    records_format: str = "avro"
-    start_from: StartingRecords | None = None
-    asked: Any = None
+    workload: Workload  # the marginals or queries that the release must answer
+    num_records: NumRecords  # the public number of records, or ``"noisy"``
+    summary_tables: tuple[Names, ...]  # attribute sets whose exact tables the mechanism reads
+    measurements: tuple[Measurement, ...]  # the measurements before any selection
+    within_bins: str = "midpoint"  # how values within a bin are written, one of ``WITHIN_BINS``
+    records_format: str = "avro"  # one of ``RECORDS_FORMATS``
+    start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
+    asked: Any = None  # as stated in the ledger's entry; None for ``workload``
 
     @property
     def public(self) -> dict[str, Any]:

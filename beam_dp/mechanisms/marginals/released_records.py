@@ -47,9 +47,9 @@ def array_release(
 def tree_release(
     domain: Domain,
     basis: TreeBasis,
-    log_weights: NDArray[np.float64],
+    log_weights: NDArray[np.float64],  # the hypothesis, shape (num_coefficients,)
     num_records: int,
-    loose: Sequence[Target],
+    loose: Sequence[Target],  # the tables that the tree does not join, in records
     pairs: Sequence[Support],
 ) -> Records:
     """Returns the distinct records of a hypothesis over a junction tree, and their counts.
@@ -57,9 +57,6 @@ def tree_release(
     Records are made from the tree, then moved towards the tree's tables and the loose tables: whole
     records that fit all tables at once contain much less noise. The tree's own tables of pairs keep
     the remaining pairs from drifting.
-
-    ``log_weights``: the hypothesis, shape (num_coefficients,).
-    ``loose``: the tables that the tree does not join, in records.
     """
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
     targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]

@@ -283,11 +283,8 @@ def inner_candidates(workload: Workload) -> dict[Names, float]:
     """Returns all attribute sets inside the workload's marginals, with weights.
 
     A hypothesis over a wide domain can join only some of the marginals, so a round may usefully
-    measure a smaller marginal.
-
-    Returns:
-        For each set, the sum over marginals of the marginal's weight times the number of attributes
-        that the marginal shares with the set (McKenna, Mullins, Sheldon and Miklau, 2022).
+    measure a smaller marginal. A set's weight is the sum over marginals of the marginal's weight
+    times the number of attributes shared with it (McKenna, Mullins, Sheldon and Miklau, 2022).
     """
     domain = workload.domain
     sets = {

@@ -92,9 +92,9 @@ class _Hypothesis:
 def synthesise(
     plan: MarginalsPlan,
     measurements: Sequence[Measurement],
-    tables: Sequence[NDArray[np.float64]],
+    tables: Sequence[NDArray[np.float64]],  # the noisy tables, in records
     noise: NoiseSource,
-    progress: Progress | None,
+    progress: Progress | None,  # is called with public quantities only
     *,
     joined: Sequence[Support] | None = None,
     num_bounded_cells: int | None = None,
@@ -106,8 +106,6 @@ def synthesise(
     The hypothesis is an array if the domain is small, otherwise a junction tree if the tree is
     small, otherwise weights of at most 2^19 candidate records, for tables that need a larger tree.
 
-    ``tables``: the noisy tables, in records.
-    ``progress``: is called with public quantities only.
     ``joined``: the attribute sets that a tree joins; by default the sets of the workload. For the
     remaining sets, only the records are fitted to the tables, and the records answer queries. If
     the domain fits an array, all sets must be joined.
@@ -312,12 +310,9 @@ def independent_start(
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
 ) -> tuple[maximum_entropy.NoisyCoefficients, int, NDArray[np.float64]]:
-    """Returns a basis's noisy coefficients, and the hypothesis of independent attributes.
-
-    Returns:
-        The coefficients, with long attributes denoised; the number of records, noisy or public; and
-        the log-weights, shape (num_coefficients,).
-    """
+    """Returns noisy coefficients, the number of records, and log-weights (num_coefficients,)."""
+    # The coefficients of long attributes are denoised. The log-weights are the hypothesis of
+    # independent attributes; the number is noisy or public.
     observed = measured_tables.Combination(plan.domain, basis, measurements, tables).estimate()
     total = noisy_total(basis, observed) if plan.num_records == "noisy" else plan.num_records
     observed = denoised(plan.domain, basis, observed, total)
@@ -435,18 +430,13 @@ _COARSER = 30
 def start_log_weights(
     start: StartingRecords,
     basis: Basis,
-    importance: NDArray[np.float64],
-    signs: NDArray[np.float64],
+    importance: NDArray[np.float64],  # shape (num_coefficients,): weights of squared errors
+    signs: NDArray[np.float64],  # shape (num_coefficients,), independent fair signs
     tolerance: float,
 ) -> NDArray[np.float64]:
-    """Returns the hypothesis that fits the given records alone, shape (num_coefficients,).
-
-    The records are treated as a sample: each coefficient is fitted as if it had the sampling
-    variance of the same number of records with independent attributes.
-
-    ``importance``: shape (num_coefficients,): weight of each coefficient's squared error.
-    ``signs``: shape (num_coefficients,), independent fair signs.
-    """
+    """Returns the hypothesis that fits the given records alone, shape (num_coefficients,)."""
+    # The records are treated as a sample: each coefficient is fitted as if it had the sampling
+    # variance of the same number of records with independent attributes.
     total = int(start.counts.sum())
     values = record_coefficients(basis, start.codes, start.counts)
     for support, where in basis.slices.items():

@@ -204,14 +204,7 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextbookPlan(MarginalsPlan):
-    """The plan of Hardt, Ligett and McSherry's algorithm.
-
-    ``measurement_scale``: the scale of the noise of a measured cell, in records.
-    ``selection_scale``: the scale of the noise of a selection, in records.
-    ``bound_of_average``: the published bound on the largest error of the average hypothesis, in
-    records; None if no bound is published.
-    ``stop``: the test that may end the rounds early; None without a test.
-    """
+    """The plan of Hardt, Ligett and McSherry's algorithm."""
 
     strategy: ClassVar[str] = "textbook"
     fits_tables: ClassVar[bool] = False
@@ -219,10 +212,10 @@ class TextbookPlan(MarginalsPlan):
     mechanism: str = "mwem"
     num_rounds: int
     distribution: Distribution
-    measurement_scale: float
-    selection_scale: float
-    bound_of_average: float | None
-    stop: Stop | None = None
+    measurement_scale: float  # the scale of the noise of a measured cell, in records
+    selection_scale: float  # the scale of the noise of a selection, in records
+    bound_of_average: float | None  # on the largest error of the average hypothesis, in records
+    stop: Stop | None = None  # the test that may end the rounds early
 
     def _stated(self) -> dict[str, Any]:
         bound = self.bound_of_average

@@ -175,28 +175,18 @@ class OnlinePlan(AnswersPlan):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a run, given the number of records; public. Bounds are in records.
+    """The settings of a run, given the number of records; public. Bounds are in records."""
 
-    ``total``: N, by which the mean of a query over the hypothesis is multiplied.
-    ``total_bound``: a bound on the error of N.
-    ``threshold``: the threshold of the noisy comparison, in units of 2^-16 records.
-    ``gap``: the least error of the hypothesis for a query that causes an update, in records.
-    ``hypothesis_bound``: a bound on the error of an answer from the hypothesis.
-    ``update_bound``: a bound on the error of an answer that causes an update.
-    ``exhausted_bound``: a bound on the error of an answer when no updates are left; None if there
-    may be too few updates.
-    """
-
-    total: int
-    total_bound: float
+    total: int  # N, by which the mean of a query over the hypothesis is multiplied
+    total_bound: float  # a bound on the error of N
     max_error: float
     learning_rate: float
     noise: SparseVectorNoise
-    threshold: int
-    gap: float
-    hypothesis_bound: float
-    update_bound: float
-    exhausted_bound: float | None
+    threshold: int  # of the noisy comparison, in units of 2^-16 records
+    gap: float  # the least error of the hypothesis that causes an update, in records
+    hypothesis_bound: float  # a bound on the error of an answer from the hypothesis
+    update_bound: float  # a bound on the error of an answer that causes an update
+    exhausted_bound: float | None  # when no updates are left; None if there may be too few
 
     @property
     def is_vacuous(self) -> bool:

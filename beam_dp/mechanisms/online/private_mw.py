@@ -63,23 +63,17 @@ def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """The state of a run of ``PrivateMW``, from which exactly one object can continue the run.
+    """The state of a run of ``PrivateMW``, from which exactly one object can continue the run."""
 
-    Everything is public except the noisy threshold in ``sparse``, which can be used once.
+    # Everything is public except the noisy threshold in ``sparse``, which can be used once.
 
-    ``settings``: the settings of the run, as JSON values.
-    ``payment``: the ledger entry that paid; None without a ledger.
-    ``log_weights``: the logarithms of the hypothesis, shape (num_cells,).
-    ``num_earlier``: the first ``num_earlier`` answers come from an earlier run.
-    """
-
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # the settings of the run, as JSON values
     total: int
     answers: tuple[tuple[LinearQuery, PrivateAnswer], ...]
     sparse: SparseState = dataclasses.field(repr=False)
-    payment: Payment | None
-    log_weights: NDArray[np.float64]
-    num_earlier: int = 0
+    payment: Payment | None  # the ledger entry that paid; None without a ledger
+    log_weights: NDArray[np.float64]  # the logarithms of the hypothesis, shape (num_cells,)
+    num_earlier: int = 0  # how many of the first answers come from an earlier run
 
 
 class OnlineMW(Live, ABC, Generic[QueryT]):

@@ -30,19 +30,13 @@ class MultisetLaw:
 
     The loss is the integer max over q of |target(q) - sum of answers(q, x) over x in y|. Cells
     with equal answers to every query have the same type; multisets of one size from the cells of
-    one type are equally likely.
-
-    ``targets``: one target per query, 0 <= target <= 2^61; secret.
-    ``answers``: shape (num_queries, num_types), int64, >= 0, distinct columns; ``size`` times
-    the largest answer is at most 2^60.
-    ``members``: the cells of each type.
-    ``size``: the number of cells in a multiset, >= 1.
+    one type are equally likely. ``size`` times the largest answer is at most 2^60.
     """
 
-    targets: tuple[int, ...]
-    answers: NDArray[np.int64]
-    members: tuple[NDArray[np.int64], ...]
-    size: int
+    targets: tuple[int, ...]  # one per query, 0 <= target <= 2^61; secret
+    answers: NDArray[np.int64]  # shape (num_queries, num_types), >= 0, distinct columns
+    members: tuple[NDArray[np.int64], ...]  # the cells of each type
+    size: int  # the number of cells in a multiset, >= 1
     scale: Fraction
 
     @property

@@ -47,35 +47,24 @@ from beam_dp.summaries.histogram import Marginals, clipped_counts
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallDBPlan(MarginalsPlan):
-    """The plan of ``SmallDB``.
-
-    ``workload``: the marginals from which all ``queries`` can be answered.
-    ``size``: m, the number of records that are released.
-    ``error_fraction``: the largest error of the best database of this size, as a fraction of N.
-    ``selection_epsilon``: the part of epsilon that the choice of the database spends.
-    ``total_scale``: the scale of the noise added to the number of records; None if it is public.
-    ``sampler``: the requested sampler; ``choice`` names the sampler that is used.
-    ``sized_by``: the rule that gave the size, or ``explicit``.
-    ``bound``: a bound on all errors, in records; None if the number of records is noisy.
-    ``vc_dimension``: the VC dimension of the queries; None if some values are not 0 or 1.
-    """
+    """The plan of ``SmallDB``; the marginals of ``workload`` answer all ``queries``."""
 
     strategy: ClassVar[str] = "small_db"
     fits_tables: ClassVar[bool] = False
 
     mechanism: str = "small_db"
     queries: LinearWorkload
-    size: int
-    error_fraction: float
-    selection_epsilon: float
-    total_scale: float | None
-    sampler: SamplerName
+    size: int  # m, the number of records that are released
+    error_fraction: float  # the largest error of the best database of this size, as a fraction of N
+    selection_epsilon: float  # the part of epsilon that the choice of the database spends
+    total_scale: float | None  # the scale of the noise of the number of records; None if public
+    sampler: SamplerName  # the requested sampler; ``choice`` names the sampler that is used
     choice: ChoiceFacts
     calibration: str
-    sized_by: str
+    sized_by: str  # the rule that gave the size, or ``explicit``
     failure_probability: float
-    bound: float | None = None
-    vc_dimension: VCDimension | None = None
+    bound: float | None = None  # on all errors, in records; None if the number of records is noisy
+    vc_dimension: VCDimension | None = None  # of the queries; None if some values are not 0 or 1
 
     def _stated(self) -> dict[str, Any]:
         choice = dataclasses.asdict(self.choice)

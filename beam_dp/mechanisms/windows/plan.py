@@ -57,21 +57,15 @@ class WindowTablesPlan(Plan):
 
     ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together, with their
     blocks. One window by itself reveals less.
-
-    ``unit``: the privacy unit that the guarantee protects.
-    ``workload``: the marginals that are released for each window.
-    ``measurements``: the noisy measurements of each window.
-    ``block``: the number of windows in a block; None if no blocks are measured.
-    ``share``: the share of the budget for blocks.
     """
 
     mechanism: str = MECHANISM
     horizon: Horizon
-    unit: WindowUnit
-    workload: Workload
-    measurements: tuple[Measurement, ...]
-    block: int | None = None
-    share: Fraction = Fraction(0)
+    unit: WindowUnit  # the privacy unit that the guarantee protects
+    workload: Workload  # the marginals that are released for each window
+    measurements: tuple[Measurement, ...]  # the noisy measurements of each window
+    block: int | None = None  # the number of windows in a block
+    share: Fraction = Fraction(0)  # the share of the budget for blocks
     block_measurements: tuple[Measurement, ...] = ()
 
     @property
@@ -140,9 +134,7 @@ class WindowTablesPlan(Plan):
         """Returns the root mean squared error of sums of windows, in records per cell.
 
         The error is averaged over the cells of the workload, by the workload's weights, and over
-        all sums of the horizon that the question asks for.
-
-        ``moment``: the question is asked as early as possible (``now``), or in the ``end``.
+        all sums of the horizon that the question asks for, as early as possible or in the ``end``.
         """
         return self.choice.error(choices.Question.parse(question, self.horizon.num_windows), moment)
 
@@ -329,17 +321,14 @@ class WindowDatabasesPlan(Plan):
     ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together. There are no
     blocks, and sums of windows can't be answered, because counts of the records of a synthetic
     database are biased.
-
-    ``unit``: the privacy unit that the guarantee protects.
-    ``window``: the plan of one window, under the guarantee of one window.
     """
 
     block: ClassVar[None] = None
 
     mechanism: str = MECHANISM
     horizon: Horizon
-    unit: WindowUnit
-    window: MarginalsPlan
+    unit: WindowUnit  # the privacy unit that the guarantee protects
+    window: MarginalsPlan  # the plan of one window, under the guarantee of one window
 
     @property
     def workload(self) -> Workload:

@@ -128,14 +128,11 @@ class Origin:
 
     The ledger stores the origin next to the parameters; releases do not depend on it. Everyone with
     access to the ledger sees the origin, so it must not reveal anything about records.
-
-    ``purpose``: the reason for the release, up to 500 characters; None if it was not given.
-    ``output``: the directory or URL of the release; None if it is unknown.
     """
 
     who: str = dataclasses.field(default_factory=lambda: system_user())
-    purpose: str | None = None
-    output: str | None = None
+    purpose: str | None = None  # the reason for the release, up to 500 characters
+    output: str | None = None  # the directory or URL of the release, if known
 
     def __post_init__(self) -> None:
         for name, most in LONGEST.items():
@@ -184,16 +181,11 @@ class OverBudgetError(LedgerError):
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A declared budget.
+    """A declared budget."""
 
-    ``dataset_id``: a name of 1 to 200 printable characters.
-    ``epsilon``: the total epsilon, from 1e-6 to 1e6.
-    ``delta``: the total delta; 0 allows only releases with pure differential privacy.
-    """
-
-    dataset_id: str
-    epsilon: float
-    delta: float
+    dataset_id: str  # a name of 1 to 200 printable characters
+    epsilon: float  # the total epsilon, from 1e-6 to 1e6
+    delta: float  # the total delta; 0 allows only releases with pure differential privacy
     privacy_unit: str
     neighboring: Neighboring
     composition: filters.Composition = filters.DEFAULT_COMPOSITION

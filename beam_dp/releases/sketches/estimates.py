@@ -41,9 +41,7 @@ def variance_of_mean(
     """Returns the variance that hashing adds to a mean over rows.
 
     The variance is (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and for blocks.
-
-    ``norm``: the sum of the squared values of the query.
-    ``own``: the sum of squared values times squared estimates.
+    ``norm`` is |q|^2; ``own``: the sum of squared values times squared estimates.
     """
     return max(0.0, norm * squared_norm + value**2 - 2 * own) / projection_width
 
