@@ -67,33 +67,21 @@ Form = Literal["text", "number", "integer", "file", "files"]
 class Flag:
     """One flag, or positional argument, of a command.
 
-    Args:
-        name: the name without dashes.
-        help: the text for ``--help``.
-        metavar: the placeholder for the value in the help; by default the choices. A flag with
-            several values has one placeholder per value, separated by spaces.
-        required: whether the flag must be given.
-        default: the value, as typed, if the flag is not given.
-        choices: the valid values, if the set of values is fixed.
-        is_switch: whether the flag has no value.
-        form: the form of the value, checked without other flags: ``file`` is an existing file, or
-            content in place of a file; ``files`` is a glob that matches an existing file.
-        word: a word that a number flag also accepts, such as ``noisy``.
-        repeats: whether the flag may be given several times; the value is then a list.
-        is_positional: whether the value is given without the name of the flag.
+    ``form`` is checked without other flags: ``file`` is an existing file, or content in place of a
+    file; ``files`` is a glob that matches an existing file.
     """
 
-    name: str
-    help: str
-    metavar: str | None = None
+    name: str  # without dashes
+    help: str  # the text for ``--help``
+    metavar: str | None = None  # the value's name in the help, one word per value; default: choices
     required: bool = False
-    default: str | None = None
-    choices: tuple[str, ...] = ()
-    is_switch: bool = False
+    default: str | None = None  # the value, as typed, if the flag is not given
+    choices: tuple[str, ...] = ()  # the valid values, if they are fixed
+    is_switch: bool = False  # whether the flag has no value
     form: Form = "text"
-    word: str = ""
-    repeats: bool = False
-    is_positional: bool = False
+    word: str = ""  # a word that a number flag also accepts, such as ``noisy``
+    repeats: bool = False  # whether it may be given several times; the value is then a list
+    is_positional: bool = False  # whether the value is given without the name
 
 
 JSON = Flag("json", "JSON for machines", is_switch=True)

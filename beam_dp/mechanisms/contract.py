@@ -28,19 +28,13 @@ class Plan(ABC):
 
     Noise is drawn from the typed fields of the subclass. ``public`` derives the JSON of cards and
     ledgers from these fields; the JSON is never read back, so changing the JSON changes no release.
-
-    ``mechanism``: the name of the mechanism on cards and in ledgers.
-    ``guarantee``: the guarantee of the mechanism, without counts of records left out.
-    ``loss``: the privacy loss charged to a ledger, including counts of records left out.
-    ``left_out``: the plan for counting records outside the domain; None without these counts.
-    ``ledger_token``: the token of the ledger entry that paid for the release, if any.
     """
 
-    mechanism: str
-    guarantee: Guarantee
-    loss: Loss
-    left_out: LeftOutPlan | None = None
-    ledger_token: Token | None = None
+    mechanism: str  # the name on cards and in ledgers
+    guarantee: Guarantee  # of the mechanism, without counts of records left out
+    loss: Loss  # what a ledger is charged, including counts of records left out
+    left_out: LeftOutPlan | None = None  # for counting records outside the domain
+    ledger_token: Token | None = None  # of the ledger entry that paid, if any
 
     @property
     def promised(self) -> Guarantee:
@@ -127,12 +121,9 @@ class Plan(ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AnswersPlan(Plan):
-    """The plan of a mechanism that releases answers to queries instead of data.
+    """The plan of a mechanism that releases answers to queries instead of data."""
 
-    ``num_records``: the public number of records, or ``"noisy"``.
-    """
-
-    num_records: NumRecords
+    num_records: NumRecords  # the public number of records, or ``"noisy"``
 
     @property
     @abstractmethod

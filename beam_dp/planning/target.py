@@ -26,14 +26,10 @@ OptionT = TypeVar("OptionT")
 
 @dataclasses.dataclass(frozen=True)
 class Least(Generic[OptionT]):
-    """The least epsilon with which a mechanism meets an error target.
+    """The least epsilon with which a mechanism meets an error target."""
 
-    ``epsilon``: a number with four significant digits; None if even 1e6 is not enough.
-    ``option``: the option at this epsilon; if ``epsilon`` is None, the option with the least error.
-    """
-
-    epsilon: float | None
-    option: OptionT
+    epsilon: float | None  # four significant digits; None if even 1e6 is not enough
+    option: OptionT  # at this epsilon, or else the one with the least error
     error: float
 
     @property

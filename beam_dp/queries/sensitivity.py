@@ -29,16 +29,11 @@ Pair = tuple[int, int]  # 2^16 times an L1 norm, and 2^32 times a squared L2 nor
 
 @dataclass(frozen=True)
 class WorkloadSensitivity:
-    """The largest change of the vector of all answers, in units of 2^-16.
+    """The largest change of the vector of all answers, in units of 2^-16."""
 
-    ``l1``: 2^16 times the L1 sensitivity.
-    ``l2_squared``: 2^32 times the square of the L2 sensitivity.
-    ``is_exact``: False if both values are upper bounds that may not be attained.
-    """
-
-    l1: int
-    l2_squared: int
-    is_exact: bool
+    l1: int  # 2^16 times the L1 sensitivity
+    l2_squared: int  # 2^32 times the square of the L2 sensitivity
+    is_exact: bool  # False if both values are upper bounds that may not be attained
 
     @property
     def l2(self) -> int:

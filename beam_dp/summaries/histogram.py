@@ -144,10 +144,8 @@ class MarginalsAccumulator:
     """Counts many marginals in one pass over the records (an ``Accumulator``).
 
     A bundle counts fewer, larger tables (``_tables_to_count``). The bundle sends these tables, or
-    the wanted tables summed from these tables, whichever have fewer cells.
-
-    ``as_cells``: whether records should be cell indices of the domain rather than codes.
-    ``num_cells``: the number of cells of all tables that are sent.
+    the wanted tables summed from these tables, whichever have fewer cells (``num_cells``). With
+    ``as_cells``, records should be cell indices of the domain rather than codes.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:

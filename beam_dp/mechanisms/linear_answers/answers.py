@@ -171,14 +171,10 @@ class WorkloadAnswersPlan(LinearAnswersPlan):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WorkloadAnswers:
-    """A public release: noisy answers and their accuracy.
+    """A public release: noisy answers and their accuracy."""
 
-    ``values``: shape (num_queries,), float64, in records; unbiased, not clipped or made consistent.
-    ``standard_error``: the standard error of every answer, in records.
-    """
-
-    values: NDArray[np.float64]
-    standard_error: float
+    values: NDArray[np.float64]  # in records; unbiased, not clipped or made consistent
+    standard_error: float  # of every answer, in records
     bound: float
     failure_probability: float
     public: dict[str, Any]

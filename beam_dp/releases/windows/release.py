@@ -44,32 +44,21 @@ class WindowTables(Release):
     """Public, unbiased tables of the records of one window or of one block of windows.
 
     Counts may be negative or fractional. Counts are never clipped: clipped counts would make sums
-    of many windows, most of which are empty, far too large.
-
-    Args: in addition to those of ``Release`` (``guarantee`` covers all jointly protected windows),
-        horizon_id: the id of the horizon that contains the window; 32 hexadecimal digits.
-        level: "window" or "block".
-        number: the number of the window or of the block, from 0.
-        start: the start of the first window, in seconds since 1970 in UTC.
-        end: the end of the last window, in seconds since 1970 in UTC.
-        workload: the marginals.
-        tables: the table of each marginal, one axis per attribute, float64, records.
-        measured: the measured tables with their noise, which cover every marginal.
-        plan: the public parameters of the plan, as JSON values.
-        versions: the versions of the libraries that made the release.
+    of many windows, most of which are empty, far too large. ``guarantee`` covers all jointly
+    protected windows. ``plan``: the public parameters, as JSON values.
     """
 
     KIND: ClassVar[str] = "window_tables"
     mechanism: ClassVar[str] = MECHANISM
 
-    horizon_id: str
-    level: Level
-    number: int
-    start: int
-    end: int
+    horizon_id: str  # of the horizon that contains the window; 32 hexadecimal digits
+    level: Level  # "window" or "block"
+    number: int  # of the window or of the block, from 0
+    start: int  # of the first window, in seconds since 1970 in UTC
+    end: int  # of the last window, in seconds since 1970 in UTC
     workload: Workload
-    tables: Mapping[Names, NDArray[np.float64]]
-    measured: tuple[MeasuredTable, ...]
+    tables: Mapping[Names, NDArray[np.float64]]  # one axis per attribute, float64, records
+    measured: tuple[MeasuredTable, ...]  # with their noise; they cover every marginal
     plan: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
