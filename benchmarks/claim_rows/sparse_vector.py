@@ -237,8 +237,8 @@ CLAIMS = [
         "k = 1,000, c = 100, beta = 0.05, delta = 1e-9, where it is 15.9 against 23.5, fails in "
         "about 30 % of runs",
         here="holds where ln k + ln(4c/beta) >= sqrt(8) ln(2c/beta): k = 1,000, c = 1 and "
-        "k = 30,000, c = 10; elsewhere, as at k = 1,000, c = 100, `sparse_vector_theorem` takes "
-        "the larger of both noises' bounds",
+        "k = 30,000, c = 10; elsewhere, as at k = 1,000, c = 100, "
+        "`claim_rows.published.sparse_vector_theorem` takes the larger of both noises' bounds",
         measure=_numeric_where,
         trials=400,
     ),
