@@ -188,10 +188,10 @@ $(SITE_VENV)/.stamp: tools/site/requirements.txt
 
 # The theme's news is no warning of the build.
 export NO_MKDOCS_2_WARNING := 1
-docs: $(SITE_VENV)/.stamp
+docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-notebooks
 	$(SITE_VENV)/bin/python -m mkdocs build --strict
 
-test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-test
+test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-notebooks $(VENV)/.stamp-test
 	$(call run_marked,site,tests/test_site.py)
 
 # So do the distributions. They are built from the last commit, the same bytes each time.

@@ -6,6 +6,7 @@ the navigation lacks are errors of a strict build.
 
 from __future__ import annotations
 
+import html
 import html.parser
 import json
 import pathlib
@@ -14,6 +15,8 @@ import shutil
 import subprocess
 
 import pytest
+from documents.outputs import missing
+from documents.tutorials import FIGURES, KEPT
 from markdown_it import MarkdownIt
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -117,7 +120,34 @@ def test_every_mechanism_has_a_page(site):
     assert choices - pages == {"auto"}
     for name in sorted(choices & pages):
         text = page(site, f"docs/mechanism_{name}.md")
-        assert "Choose it when:" in text and "<strong>Privacy:" in text
+        assert "Choose it if you want" in text and "<strong>Privacy:" in text
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_tutorial_shows_what_its_cells_printed_when_the_site_was_built(site, name):
+    text = page(site, f"examples/notebooks/{name}.md")
+    outputs = re.findall(r'<div class="output .*?</div>', text, re.DOTALL)
+    shown = (html.unescape(re.sub(r"<[^>]+>", "", output)) for output in outputs)
+    assert missing(FIGURES[name], "\n".join(shown)) == ""
+
+
+@pytest.mark.parametrize(("name", "pictures"), [("analyst", 1), ("engineer", 0), ("officer", 1)])
+def test_tutorial_shows_its_pictures_with_their_titles(site, name, pictures):
+    text = page(site, f"examples/notebooks/{name}.md").partition("<article")[2]
+    found = re.findall(rf'<img class="plot" alt="[^"]+" src="({name}-[^"]+\.svg)"', text)
+    assert len(found) == pictures
+    for file in found:
+        assert "</svg>" in (site / "examples" / "notebooks" / file).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_tutorial_offers_the_files_that_its_reader_keeps(site, name):
+    text = page(site, f"examples/notebooks/{name}.md")
+    assert (
+        sorted(re.findall(r'<a href="(\w[^"/]*)"[^>]*>(?:Open|Download) \1<', text)) == KEPT[name]
+    )
+    for file in KEPT[name]:
+        assert (site / "examples" / "notebooks" / file).stat().st_size > 1000
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one")

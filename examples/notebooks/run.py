@@ -2,8 +2,8 @@
 
     make notebooks                           # or: python examples/notebooks/run.py [NAME ...]
 
-Notebooks are kept without outputs: what cells show is thrown away, unless `--keep DIR` names a
-folder for notebooks that hold it.
+Notebooks are committed without outputs. With `--keep DIR`, the notebooks are also written to this
+folder with their outputs, as `make docs` does.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def failure(path: pathlib.Path, keep: pathlib.Path | None = None) -> str:
     """Runs a notebook; returns one line about the cell that failed, empty if none did.
 
     Args:
-        path: of the notebook.
-        keep: a folder for the notebook with what its cells showed, if all ran.
+        path: the notebook.
+        keep: a folder for the notebook with its outputs, written if every cell ran.
     """
     book = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
@@ -48,7 +48,7 @@ def failure(path: pathlib.Path, keep: pathlib.Path | None = None) -> str:
         resources=where,
         timeout_func=lambda _: max(1, int(end - time.monotonic())),
         # Jupyter's kernel would warn that it talks over TCP, on this machine alone.
-        extra_arguments=["--log-level=ERROR"],
+        extra_arguments=["--log-level=ERROR", "--InlineBackend.figure_formats={'svg'}"],
     )
     # Cells that are for a shell find `beam-dp` beside the Python that runs this.
     programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", metavar="NAME", nargs="*", help="one of " + ", ".join(names))
     parser.add_argument(
-        "--keep", metavar="DIR", type=pathlib.Path, help="write notebooks with what cells showed"
+        "--keep", metavar="DIR", type=pathlib.Path, help="write notebooks with their outputs"
     )
     options = parser.parse_args()
     asked = options.names or names

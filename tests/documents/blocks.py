@@ -79,13 +79,8 @@ def _kind(info: str, text: str) -> str:
 
 def blocks_of(page: str) -> list[Block]:
     """Returns the blocks of a page in their order."""
-    return blocks_in(page, (ROOT / page).read_text("utf-8"))
-
-
-def blocks_in(page: str, markdown: str) -> list[Block]:
-    """Returns the blocks of a text in their order."""
     found, before = [], ""
-    for token in MarkdownIt("commonmark").parse(markdown):
+    for token in MarkdownIt("commonmark").parse((ROOT / page).read_text("utf-8")):
         if token.type == "inline":
             before = token.content
         elif token.type in ("fence", "code_block"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import html
 import itertools
-import json
 import os
 import pathlib
 import re
@@ -18,11 +17,13 @@ from mechanism_pages import mechanism_pages, shown_objects
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from notebook_pages import notebook_pages
 from pymdownx.slugs import slugify
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHOWN = (
     "*.md",
+    "CITATION.cff",
     "docs/*.md",
     "docs/*.svg",
     "benchmarks/results/*.md",
@@ -53,9 +54,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, name, abs_src_path=str(path)))
-    for path in sorted(ROOT.glob("examples/notebooks/*.ipynb")):
-        name = path.relative_to(ROOT).with_suffix(".md").as_posix()
-        files.append(File.generated(config, name, content=notebook_page(path)))
+    for name, text in notebook_pages().items():
+        files.append(File.generated(config, f"examples/notebooks/{name}", content=text))
     pages = {f"reference/{name}.md": text for name, text in reference().items()}
     for name, text in {**pages, **mechanism_pages()}.items():
         files.append(File.generated(config, name, content=text))
@@ -74,12 +74,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return NOTEBOOK.sub(".md", NAMED_BY_PATH.sub(titled, markdown))
 
 
-def on_page_content(content: str, **_: Any) -> str:
+def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Gives cells of prose the names of their columns, for screens too narrow for a table.
 
-    Figures stay in one line with their errors, and pairs of figures.
+    Figures stay in one line with their errors, and pairs of figures. The home page has a style.
     """
-    return re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
+    content = re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
+    return f'<div class="home">{content}</div>' if page.is_homepage else content
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Names the search dialog, which the theme does not, for screen readers."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
 def _labelled(found: re.Match[str]) -> str:
@@ -95,17 +101,6 @@ def _labelled(found: re.Match[str]) -> str:
 def _text(element: str) -> str:
     plain = html.unescape(re.sub(r"<[^>]+>", "", element))
     return html.escape(plain.strip())
-
-
-def notebook_page(path: pathlib.Path) -> str:
-    """Returns a notebook as a page to read, with a link to the file itself."""
-    parts = []
-    for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        text = "".join(cell["source"])
-        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
-    # Not a Markdown link: those lead to pages.
-    parts.insert(1, f'<a href="{path.name}" download>Download this notebook</a>')
-    return "\n\n".join(parts) + "\n"
 
 
 def reference() -> dict[str, str]:

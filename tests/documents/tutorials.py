@@ -1,0 +1,56 @@
+"""Lines that the notebooks print, wherever they run; noise decides some of the numbers."""
+
+from __future__ import annotations
+
+FIGURES = {
+    "analyst": """\
+16,188 visits
+...
+672 combinations of values
+...
+at most 2.7 times as likely
+...
+education    count  standard_error  margin  bound  error
+HS         1,815.0           18.14   38.96  109.1  exact
+BA         1,400.0           18.14   38.96  109.1  exact
+MA         1,265.0           18.14   38.96  109.1  exact
+...
+23 of 24 groups are within their error bars
+...
+sex       count  ± (95 %)  ± (proved)  error
+Female  2,335.0     77.42       192.0  exact
+Male    1,879.0     77.42       192.0  exact
+""",
+    "engineer": """\
+672 combinations of values
+...
+Female: 8,823 ± 59, in truth 8,889
+Male: 7,322 ± 59, in truth 7,299
+...
+holds: epsilon 1 at delta 1e-09, where 1 was promised; 105 figures of the card
+were recomputed, and agree
+""",
+    "officer": """\
+epsilon 1    at most 73%
+...
+Q4: spent 2.00, left 0.00
+...
+records     16,098 (a noisy count, standard error 70.2)
+...
+Q4: epsilon 0.5000 of 0.5, holds: True
+...
+the release of Q1 was paid for by entry [1]
+the forged one by none
+...
+budget     epsilon 2, delta 1e-09
+adds up    pure_first: epsilons, then a filter once a release needs delta
+spent      epsilon 2 at this delta
+left       nothing
+""",
+}
+# Files that a reader keeps, offered by the pages of the site.
+KEPT = {
+    "analyst": ["survey-release.html"],
+    "engineer": ["test_visits.py", "visits_pipeline.py"],
+    "officer": ["Q1.html"],
+}
