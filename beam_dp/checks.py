@@ -116,7 +116,7 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
         >>> from beam_dp.domain.universe import Domain
         >>> check_is("domain", "visits.json", Domain)
         Traceback (most recent call last):
-        beam_dp.errors.InputError: domain: 'visits.json' is refused; must be a Domain, such as \
+        beam_dp.errors.InputError: domain: 'visits.json' is not valid: must be a Domain, such as \
 dp.read_domain(FILE)
     """
     is_class = isinstance(value, type)  # a class has the methods of its objects

@@ -21,6 +21,11 @@ T = TypeVar("T")
 _SHOWN_LETTERS = 400
 _MODULE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _MODULE_LETTERS = 100
+_GIVEN = "must be given"
+# First words of conditions that continue the sentence about the value.
+_VERBS = re.compile(
+    "(applies|are|can(not|'t)?|contains|gives|has|is|lacks|leaves|makes|may|needs|requires|still) "
+)
 
 
 class InputError(ValueError):
@@ -37,7 +42,7 @@ class InputError(ValueError):
 
     Example:
         >>> str(InputError("epsilon", 0, "must be finite and > 0"))
-        'epsilon: 0 is refused; must be finite and > 0'
+        'epsilon: 0 is not valid: must be finite and > 0'
     """
 
     def __init__(self, name: str, value: object, condition: str) -> None:
@@ -47,7 +52,24 @@ class InputError(ValueError):
         self.condition = condition
 
     def __str__(self) -> str:
-        return f"{self.name}: {shown(self.value)} is refused; {self.condition}"
+        return invalid(self.name, self.value, self.condition)
+
+
+def invalid(name: str, value: object, condition: str) -> str:
+    """Returns the line about an invalid value; a condition with a verb continues the sentence.
+
+    Example:
+        >>> invalid("--epsilon", "x", "must be a number")
+        "--epsilon: 'x' is not valid: must be a number"
+        >>> invalid("--where", "agee", "is not an attribute")
+        "--where: 'agee' is not an attribute"
+        >>> invalid("ledger", None, "must be given with a dataset_id")
+        'ledger is required with a dataset_id'
+    """
+    if value is None and condition.startswith(_GIVEN):
+        return f"{name} is required{condition.removeprefix(_GIVEN)}"
+    verb = "" if _VERBS.match(condition) else " is not valid:"
+    return f"{name}: {shown(value)}{verb} {condition}"
 
 
 class UnreadableError(InputError):

@@ -71,7 +71,7 @@ class Job(program.Job):
             raise InputError(
                 name,
                 str(path),
-                f"must not be given with --runner {error.value}, which {error.condition}",
+                f"cannot be combined with --runner {error.value}, which {error.condition}",
             ) from None
         return answers | "Write" >> transforms.WriteAnswers(self.output, self.plan, token, number)
 

@@ -101,7 +101,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     needed = _NEEDED.get(given["mechanism"], ("domain",))
     for flag in FLAGS:
         if flag.name in needed and flag.name not in given:
-            raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+            raise FlagError(f"--{flag.name} is required: {flag.help}")
     columns, domain = None, None
     queries: QueryReader
     if is_sparse:

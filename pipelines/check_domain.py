@@ -66,7 +66,7 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
 
 def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if beam_flags:
-        raise FlagError(f"{beam_flags[0]}: is refused; nothing runs on Beam here")
+        raise FlagError(f"{beam_flags[0]} is a flag of Beam, and this command does not run on Beam")
     limit = checked_integer("limit", integer("limit", given["limit"]), 0)
     domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
     try:

@@ -100,7 +100,7 @@ def typed(argv: Sequence[str]) -> dict[str, str]:
 
 
 def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns the line for the user: `error: --epsilon: 0.0 is refused; must be ...`."""
+    """Returns the line for the user: `error: --epsilon: 0.0 is not valid: must be ...`."""
     return f"error: {in_words_of_flags(error, flags)}"
 
 

@@ -57,13 +57,13 @@ def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> No
     spark = options.view_as(beam_options.SparkRunnerOptions)
     if runner == "SparkRunner" and spark.spark_submit_uber_jar:
         if not spark.spark_rest_url:
-            raise FlagError("--spark_rest_url: missing; must be given with --spark_submit_uber_jar")
+            raise FlagError("--spark_rest_url is required with --spark_submit_uber_jar")
     else:
         given.job_server_java_launcher = find_java(given.job_server_java_launcher, runner, _JAVA)
     jar = options.get_all_options().get(server.flag)
     if not jar:
         raise FlagError(
-            f"--{server.flag}: missing; must be given with --runner {runner}: the jar of Beam's"
+            f"--{server.flag} is required with --runner {runner}: the jar of Beam's"
             f" job server, {server.source}"
         )
     check_jar(server.flag, jar, given.jar_cache_dir)
@@ -138,7 +138,7 @@ def prepare_prism(options: beam_options.PipelineOptions) -> None:
     prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
     if not prism.prism_location:
         raise FlagError(
-            f"--prism_location: missing; must be given with --runner {PRISM_RUNNER}, unless"
+            f"--prism_location is required with --runner {PRISM_RUNNER}, unless"
             f" {PRISM_VARIABLE} names the program; `make prism` in a checkout builds it"
         )
     prism.prism_location = _prism_program(prism.prism_location, options)
@@ -146,7 +146,7 @@ def prepare_prism(options: beam_options.PipelineOptions) -> None:
 
 def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
     """Returns the path of Prism; fetches and unpacks a remote file into Beam's cache."""
-    condition = f"--prism_location: {location!r} is refused; must be"
+    condition = f"--prism_location: {location!r} is not valid: must be"
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
         raise FlagError(
@@ -195,7 +195,7 @@ def _check_flink_jar(jar: str | None, cache: str | None, given_version: str | No
     """Returns the version of Flink in the jar's name; None if the name has no version."""
     if not jar:
         raise FlagError(
-            f"--{_FLINK_JAR}: missing; must be given with --runner {FLINK_RUNNER}, unless"
+            f"--{_FLINK_JAR} is required with --runner {FLINK_RUNNER}, unless"
             f" {FLINK_VARIABLE} names the jar; `make flink` makes it"
         )
     version = _check_jar_name(jar, os.path.basename(urlsplit(jar).path), given_version)

@@ -260,7 +260,7 @@ class Program(Generic[JobT]):
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
         """Returns the job for the flags in ``given``, which includes defaults."""
         if "json" in given and "validate_only" not in given:
-            raise FlagError("--json: must be given with --validate_only, whose output it changes")
+            raise FlagError("--json needs --validate_only, whose output it changes")
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
@@ -339,7 +339,7 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
     if text is None:
         return None
     if num_records != "noisy":
-        condition = "must be given with --num_records noisy only: a public number is kept as it is"
+        condition = "needs --num_records noisy only: a public number is kept as it is"
         raise InputError(EXPECT_RECORDS.name, text, condition)
     name = EXPECT_RECORDS.name
     return checked_integer(name, integer(name, text), 1, MAX_RECORDS)

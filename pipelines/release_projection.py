@@ -168,7 +168,7 @@ def choose(
             return SKETCHES[name](**values).within(size), []
         for flag in _PROFILE:
             if flag.name not in given:
-                raise FlagError(f"--{flag.name}: missing; must be given with --mechanism auto")
+                raise FlagError(f"--{flag.name} is required with --mechanism auto")
         choices = plan_sparse_release(
             guarantee,
             KeyProfile(**values_of(KeyProfile, given)),

@@ -134,9 +134,7 @@ def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
     check_applies(given, name, options_of(SYNTHETIC))
     if name == SmallDB.name and not {"size", "max_error_fraction"} & given.keys():
-        raise FlagError(
-            "--size: missing; must be given with --mechanism small_db, or --max_error_fraction"
-        )
+        raise FlagError("--size is required with --mechanism small_db, or --max_error_fraction")
     return SYNTHETIC[name](**values_of(SYNTHETIC[name], given))
 
 

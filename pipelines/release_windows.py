@@ -316,7 +316,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
     """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
     if "replay" in given:
         if "checkpointing_interval" in given:
-            condition = "must not be given with --replay, which is not a stream"
+            condition = "cannot be combined with --replay, which is not a stream"
             raise refused("checkpointing_interval", given["checkpointing_interval"], condition)
         return []
     # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.
@@ -344,7 +344,7 @@ def _plan(given: dict[str, str], horizon: Horizon) -> WindowTablesPlan | WindowD
     epsilon, delta = (number(name, given[name]) for name in ("epsilon", "delta"))
     large_delta = "allow_large_delta" in given
     if "block" in given and given["strategy"] == "independent":
-        raise refused("block", given["block"], "must be given with --strategy levels or best")
+        raise refused("block", given["block"], "needs --strategy levels or best")
     if given["mechanism"] == TABLES:
         return plan_window_tables(
             workload,
@@ -358,7 +358,7 @@ def _plan(given: dict[str, str], horizon: Horizon) -> WindowTablesPlan | WindowD
         )
     for flag in window_flags.MEASURED:
         if given.get(flag.name, flag.default) != flag.default:
-            condition = f"only applies to --mechanism {TABLES}"
+            condition = f"applies only to --mechanism {TABLES}"
             raise refused(flag.name, given[flag.name], condition)
     mechanism = SYNTHETIC[given["mechanism"]]()
     return plan_window_databases(

@@ -92,8 +92,7 @@ def _check_endpoint(runner: str, endpoint: str | None) -> None:
     if not endpoint:
         if runner == _PORTABLE:
             raise FlagError(
-                f"--job_endpoint: missing; must be given with --runner {_PORTABLE}: host:port of a"
-                " job server"
+                f"--job_endpoint is required with --runner {_PORTABLE}: host:port of a job server"
             )
         return
     # Of Beam's local runners, only Prism uses a job server.

@@ -44,24 +44,27 @@ def wrong(value: object) -> Any:
 
 Case = tuple[Callable[[], object], str]
 TRANSFORMS: list[Case] = [
-    (lambda: synthetic(mechanism="mwem"), f"mechanism: 'mwem' is refused; {MECHANISM}"),
-    (lambda: synthetic(mechanism=dp.MWEM), f"mechanism: 'the class MWEM' is refused; {MECHANISM}"),
+    (lambda: synthetic(mechanism="mwem"), f"mechanism: 'mwem' is not valid: {MECHANISM}"),
+    (
+        lambda: synthetic(mechanism=dp.MWEM),
+        f"mechanism: 'the class MWEM' is not valid: {MECHANISM}",
+    ),
     (
         lambda: synthetic(mechanism=dp.CountSketch()),
-        f"mechanism: 'a CountSketch' is refused; {MECHANISM}",
+        f"mechanism: 'a CountSketch' is not valid: {MECHANISM}",
     ),
     (
         lambda: synthetic(guarantee=dp.MWEM(), mechanism=PROMISE),
-        f"guarantee: 'a MWEM' is refused; {A_GUARANTEE}",
+        f"guarantee: 'a MWEM' is not valid: {A_GUARANTEE}",
     ),
     (
         lambda: synthetic(domain=WORKLOAD, workload=DOMAIN),
-        f"domain: 'a Workload' is refused; {A_DOMAIN}",
+        f"domain: 'a Workload' is not valid: {A_DOMAIN}",
     ),
-    (lambda: synthetic(domain={"age": 85}), f"domain: {{'age': 85}} is refused; {A_DOMAIN}"),
+    (lambda: synthetic(domain={"age": 85}), f"domain: {{'age': 85}} is not valid: {A_DOMAIN}"),
     (
         lambda: synthetic(workload="marginals:1"),
-        "workload: 'marginals:1' is refused; must be a Workload or a LinearWorkload, such as"
+        "workload: 'marginals:1' is not valid: must be a Workload or a LinearWorkload, such as"
         " dp.marginals(domain, ways=2) or dp.parse_linear_workload(SPEC, domain)",
     ),
     (lambda: synthetic(guarantee={"epsilon": 1}), A_GUARANTEE),
@@ -70,9 +73,15 @@ TRANSFORMS: list[Case] = [
     (lambda: dp.ReleaseIntervals(wrong("age"), wrong(DOMAIN), PROMISE), A_DOMAIN),
     (lambda: dp.ReleaseIntervals(wrong({"age": 85}), "age", PROMISE), A_DOMAIN),
     (lambda: dp.ReleaseIntervals(DOMAIN, "age", wrong(1.0)), A_GUARANTEE),
-    (lambda: sketch(plan="count_sketch"), "plan: 'count_sketch' is refused; must be a SparsePlan"),
+    (
+        lambda: sketch(plan="count_sketch"),
+        "plan: 'count_sketch' is not valid: must be a SparsePlan",
+    ),
     (lambda: sketch(plan=dp.CountSketch()), "such as dp.CountSketch().plan(...)"),
-    (lambda: sketch(columns="email"), "columns: 'email' is refused; must be a KeyColumns, such as"),
+    (
+        lambda: sketch(columns="email"),
+        "columns: 'email' is not valid: must be a KeyColumns, such as",
+    ),
     (lambda: dp.AnswerQueries(wrong(DOMAIN), ANY), "must be a PrivateMWPlan, such as dp.plan_priv"),
     (lambda: dp.AnswerSparseQueries(wrong({}), ANY, ANY), "must be a SparseMWPlan, such as dp.pla"),
     (
@@ -89,11 +98,14 @@ TRANSFORMS: list[Case] = [
         ),
         "must be a WindowTablesPlan",
     ),
-    (lambda: dp.WriteRelease(wrong(7)), "output: 7 is refused; must be a directory, as a path or"),
+    (
+        lambda: dp.WriteRelease(wrong(7)),
+        "output: 7 is not valid: must be a directory, as a path or",
+    ),
     (lambda: dp.WriteAnswers("out", wrong(WORKLOAD)), "must be an AnswersPlan, such as dp.plan_pr"),
     (
         lambda: dp.ReadRecords(wrong(7)),
-        "input: 7 is refused; must be a path or a glob, as a string",
+        "input: 7 is not valid: must be a path or a glob, as a string",
     ),
 ]
 PLANS: list[Case] = [
@@ -135,24 +147,27 @@ OTHERS: list[Case] = [
     (lambda: dp.parse_workload(wrong(DOMAIN), wrong("marginals:1")), A_DOMAIN),
     (
         lambda: dp.parse_workload(wrong(["age"]), DOMAIN),
-        "workload: ['age'] is refused; must be a s",
+        "workload: ['age'] is not valid: must be a s",
     ),
     (lambda: dp.parse_linear_workload("marginals:1", wrong({})), A_DOMAIN),
     (
         lambda: dp.parse_linear_workload(wrong(3), DOMAIN),
-        "workload: 3 is refused; must be a string",
+        "workload: 3 is not valid: must be a string",
     ),
     (lambda: dp.LinearWorkload(wrong({}), ()), A_DOMAIN),
     (lambda: dp.LinearQueries(wrong({})), A_DOMAIN),
-    (lambda: dp.read_domain(wrong(7)), "domain: 7 is refused; must be a path, or JSON as a string"),
-    (lambda: dp.read_release(wrong(7)), "7 is refused; must be a directory, as a path or a URL"),
+    (
+        lambda: dp.read_domain(wrong(7)),
+        "domain: 7 is not valid: must be a path, or JSON as a string",
+    ),
+    (lambda: dp.read_release(wrong(7)), "7 is not valid: must be a directory, as a path or a URL"),
     (
         lambda: dp.write_release(wrong("out"), wrong(WORKLOAD)),
-        "release: 'out' is refused; must be ",
+        "release: 'out' is not valid: must be ",
     ),
     (
         lambda: dp.Ledger(wrong(7)),
-        "ledger: 7 is refused; must be a sqlite file or a URL, as a string",
+        "ledger: 7 is not valid: must be a sqlite file or a URL, as a string",
     ),
 ]
 
@@ -160,7 +175,7 @@ OTHERS: list[Case] = [
 @pytest.mark.parametrize(("call", "told"), [*TRANSFORMS, *PLANS, *OTHERS])
 def test_rejects_objects_of_other_classes_in_one_line(call, told):
     line = refusal(call)
-    assert re.fullmatch(r"\w+: [^\n]+ is refused; must be [^\n]+", line)
+    assert re.fullmatch(r"\w+: [^\n]+ is not valid: must be [^\n]+", line)
     assert told in line
 
 

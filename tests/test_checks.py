@@ -78,7 +78,7 @@ def test_reads_numbers_as_written():
 
 @pytest.mark.parametrize("text", ["1_0", "1_0.5", "x", ""])
 def test_rejects_text_that_is_not_a_number_or_has_underscore(text):
-    with pytest.raises(InputError, match=r"a: .* is refused; must be a number"):
+    with pytest.raises(InputError, match=r"a: .* is not valid: must be a number"):
         number("a", text)
     with pytest.raises(InputError, match="must be a whole number or 'noisy'"):
         integer("a", text, "or 'noisy'")

@@ -85,5 +85,7 @@ def test_installed_shells_parse_their_scripts(shell, tmp_path, capsys):
 
 def test_unknown_shell_is_refused(capsys):
     assert main(["completion", "bsh"]) == 2
-    told = r"error: 'bsh' is refused; must be one of bash, zsh, fish; the nearest is 'bash'\n"
+    told = (
+        r"error: SHELL: 'bsh' is not valid: must be one of bash, zsh, fish; the nearest is 'bash'\n"
+    )
     assert re.fullmatch(told, capsys.readouterr().err)

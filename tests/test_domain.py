@@ -108,7 +108,7 @@ def test_restrict_keeps_the_order_given(domain):
 def test_error_for_an_unknown_attribute_names_the_nearest_one(domain):
     with pytest.raises(
         InputError,
-        match="attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",
+        match="attribute: 'agee' is not an attribute; the nearest known is 'age'",
     ):
         domain["agee"]
     assert "age" in domain and "agee" not in domain

@@ -105,7 +105,7 @@ MALE_WIFE = {"sex": ["Male"], "relationship": ["Wife"]}
 def test_rejects_invalid_combination_in_one_line(combinations, condition):
     written = json.dumps({**DOMAIN.to_json(), "impossible": combinations})
     message = refusal(parse_domain, written, "d.json")
-    assert message.startswith("domain: 'd.json' is refused; ") and condition in message
+    assert message.startswith("domain: 'd.json' is not valid: ") and condition in message
     assert len(message) < 1500
 
 

@@ -57,7 +57,7 @@ def test_texts_and_fields_round_trip():
 
 
 def test_refuses_bad_text_and_names_the_flag():
-    with pytest.raises(InputError, match=r"^w: 'wide' is refused; must be a whole number$"):
+    with pytest.raises(InputError, match=r"^w: 'wide' is not valid: must be a whole number$"):
         values_of(Choice, {"w": "wide"})
     assert (
         OrWord(integer, "all")("size", "all") == "all" and OrWord(integer, "all")("size", "9") == 9

@@ -131,5 +131,7 @@ def test_one_pass_keeps_rows_within_the_limit(compared, monkeypatch):
 
 @pytest.mark.parametrize("python", ["no-such-python", "/bin/false"])
 def test_refuses_python_that_lacks_the_other_library(compared, python):
-    with pytest.raises(SystemExit, match=f"--numpy: '{python}' is refused; must be a Python that"):
+    with pytest.raises(
+        SystemExit, match=f"--numpy: '{python}' is not valid: must be a Python that"
+    ):
         compared("--only", "fake", "--numpy", python)

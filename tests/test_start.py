@@ -36,22 +36,22 @@ GIVEN = (
 ).split()
 PLANNED = ["--epsilon=1", "--delta=0", "--neighboring=replace_one", "--privacy_unit=record"]
 REFUSED = {
-    "unknown flag": [RELEASE, "--epsilom=1"],
+    "is not a flag": [RELEASE, "--epsilom=1"],
     "a whole number or 'noisy'": [RELEASE, *GIVEN[:4], *GIVEN[5:], "--num_records=x", "--input=y"],
     "must be a number": [RELEASE, "--input=x", "--epsilon=one", *GIVEN[1:]],
-    "missing; must be given": [RELEASE, *GIVEN],
-    "must be given once (before: '1')": [RELEASE, *GIVEN, "--epsilon=2"],
+    "is required": [RELEASE, *GIVEN],
+    "is given twice: '1' and '2'": [RELEASE, *GIVEN, "--epsilon=2"],
     "must match a file": [RELEASE, *GIVEN, "--input=no/such/*.parquet"],
     "must be a file that can be read": [RELEASE, *GIVEN[:-1], f"--input={__file__}", "--domain=no"],
-    "unexpected argument 'records.csv'": [RELEASE, *GIVEN, "records.csv"],
-    "put the pattern in quotes": [RELEASE, "--input", "a.csv", "b.csv", *GIVEN],
-    "--frobnicate: unknown flag": [RELEASE, *GIVEN, f"--input={__file__}", "--frobnicate=1"],
-    "the nearest is --runner": [RELEASE, *GIVEN, f"--input={__file__}", "--runer", "DirectRunner"],
-    "--delta: missing": ["plan", "--epsilon=1", "--num_records=1", "--domain=a", "--workload=b"],
-    "--workload: 'no.jsonl' is refused": [
+    "Unexpected argument 'records.csv'": [RELEASE, *GIVEN, "records.csv"],
+    "Put the pattern in quotes": [RELEASE, "--input", "a.csv", "b.csv", *GIVEN],
+    "--frobnicate is not a flag": [RELEASE, *GIVEN, f"--input={__file__}", "--frobnicate=1"],
+    "Did you mean --runner?": [RELEASE, *GIVEN, f"--input={__file__}", "--runer", "DirectRunner"],
+    "--delta is required": ["plan", "--epsilon=1", "--num_records=1", "--domain=a", "--workload=b"],
+    "--workload: 'no.jsonl' is not valid": [
         *("plan", *PLANNED, f"--domain={__file__}", "--workload=no.jsonl", "--num_records=9"),
     ],
-    "must be given with --windows": ["plan", *PLANNED, "--start=now"],
+    "needs --windows": ["plan", *PLANNED, "--start=now"],
 }
 SHOWN = [["--help"], ["--version"]]
 SHOWN += [[name, flag] for name in PIPELINES for flag in ("--help", "--version")]
@@ -106,9 +106,9 @@ def test_start_imports_few_modules(argv):
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (["--epsilon=0"], "error: --epsilon: 0.0 is refused; must be a number from 1e-300 to"),
+        (["--epsilon=0"], "error: --epsilon: 0.0 is not valid: must be a number from 1e-300 to"),
         (["--delta=1e-3"], "unless --allow_large_delta is given"),
-        (["--privacy_unit=person"], "error: --max_records_per_unit: missing; must be given with"),
+        (["--privacy_unit=person"], "error: --max_records_per_unit is required with"),
     ],
 )
 def test_refuses_invalid_guarantee_before_importing_the_program(changed, told, monkeypatch, capsys):
@@ -155,7 +155,7 @@ def test_beam_flags_file_is_generated_from_beam():
 
 def test_accepts_flags_that_beam_knows(monkeypatch):
     check_beam_names(["--runner", "PrismRunner", "--direct_num_workers=-1"], [])
-    with pytest.raises(FlagError, match=r"^--runer: unknown flag.*the nearest is --runner$"):
+    with pytest.raises(FlagError, match=r"^--runer is not a flag.*mean --runner\?$"):
         check_beam_names(["--runner", "PrismRunner", "--runer=x"], [])
     monkeypatch.setattr("importlib.metadata.version", lambda name: "3.99")
     check_beam_names(["--runer=x"], [])  # another Beam may know it
@@ -197,7 +197,7 @@ def test_check_accepts_files_that_may_exist(flag, text):
 
 @pytest.mark.parametrize("text", ["no/such/file", "no/such/*", str(ROOT / "tests" / "*.no")])
 def test_refuses_missing_files(text):
-    with pytest.raises(FlagError, match=r"^--input: '.*' is refused; must match a file$"):
+    with pytest.raises(FlagError, match=r"^--input: '.*' is not valid: must match a file$"):
         check_files([FILES], {"input": text})
     with pytest.raises(FlagError, match=r"must be a file that can be read \(.+\): a domain$"):
         check_files([FILE], {"domain": text})
@@ -212,7 +212,7 @@ def test_refuses_text_that_is_not_a_number_before_other_checks():
     flags = [Flag("share", "", form="number"), Flag("size", "", form="integer", word="all")]
     check_texts(flags, {"share": "1e-9", "size": "all"})
     check_texts(flags, {"share": "nan", "size": "1e6"})  # ranges are judged by what takes them
-    with pytest.raises(FlagError, match=r"^--share: 'x' is refused; must be a number$"):
+    with pytest.raises(FlagError, match=r"^--share: 'x' is not valid: must be a number$"):
         check_texts(flags, {"share": "x", "size": None})
     with pytest.raises(FlagError, match=r"^--size: '1.5' .* must be a whole number or 'all'$"):
         check_texts(flags, {"share": None, "size": "1.5"})

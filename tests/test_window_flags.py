@@ -34,7 +34,7 @@ def test_record_unit_has_one_window_by_default():
 @pytest.mark.parametrize("name", [*PEOPLE][1:])
 def test_unit_flags_have_no_defaults(name):
     given = {flag: text for flag, text in PEOPLE.items() if flag != name}
-    with pytest.raises(FlagError, match=rf"^--{name}: missing; .* --privacy_unit person_id: "):
+    with pytest.raises(FlagError, match=rf"^--{name} is required.* --privacy_unit person_id: "):
         read_window_unit(given)
 
 
@@ -58,7 +58,7 @@ def test_unit_flags_have_no_defaults(name):
 def test_refusal_of_a_value_names_its_flag(name, text):
     read, given = (read_horizon, WEEK) if name in WEEK else (read_window_unit, PEOPLE)
     value = ".*" if name in WEEK else f"'?{text}'?"  # a duration is shown in seconds
-    with pytest.raises(InputError, match=rf"^{name}: {value} is refused; must be "):
+    with pytest.raises(InputError, match=rf"^{name}: {value} is not valid: must be "):
         read({**given, name: text})
 
 
@@ -71,5 +71,5 @@ def test_reads_questions_and_block_for_the_planner():
     assert read_measured({}) == {}
     given = {"questions": "one, trailing:24,running", "block": "12"}
     assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}
-    with pytest.raises(InputError, match=r"^block: 'day' is refused; must be a whole number$"):
+    with pytest.raises(InputError, match=r"^block: 'day' is not valid: must be a whole number$"):
         read_measured({"block": "day"})

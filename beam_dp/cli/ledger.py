@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> None:
     else:
         for flag in _DECLARATION:
             if getattr(options, flag.name) is not None:
-                raise FlagError(f"--{flag.name}: must be given with --declare NAME")
+                raise FlagError(f"--{flag.name} needs --declare NAME")
     reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
@@ -88,7 +88,7 @@ def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
         values[each.name] = getattr(options, each.name)
         if values[each.name] is None:
             meaning = each.help.removeprefix("with --declare: ")
-            raise FlagError(f"--{each.name}: missing; must be given with --declare: {meaning}")
+            raise FlagError(f"--{each.name} is required with --declare: {meaning}")
     if options.composition is not None:
         values[composition.name] = options.composition
     for name in ("epsilon", "delta"):

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, invalid
 from beam_dp.flags import command_line
 from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, one_of
 from beam_dp.installed import missing_part
@@ -113,7 +113,7 @@ def command_parsers(
 def _parse(arguments: list[str]) -> argparse.Namespace:
     known = [*_MODULES, *PIPELINES]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
-        told = f"{arguments[0]!r} is not a command; did you mean"
+        told = f"{arguments[0]!r} is not a command. Did you mean"
         if longer := [name for name in known if name.startswith(f"{arguments[0]}-")]:
             raise FlagError(f"{told} {listed(longer, 'or')}?")
         near = nearest(arguments[0], known)
@@ -126,7 +126,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         actions = commands[options.command]._actions
         flags = [option for action in actions for option in action.option_strings]
-        raise FlagError(f"{unknown[0]}: unknown; the nearest flag is {nearest(unknown[0], flags)}")
+        raise FlagError(f"{unknown[0]} is not a flag. Did you mean {nearest(unknown[0], flags)}?")
     return options
 
 
@@ -161,7 +161,7 @@ def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
 def _complete(options: argparse.Namespace) -> None:
     """Prints the script that completes commands in a shell."""
     if options.shell not in _SHELLS:
-        raise FlagError(f"{options.shell!r} is refused; {one_of(options.shell, _SHELLS)}")
+        raise FlagError(invalid("SHELL", options.shell, one_of(options.shell, _SHELLS)))
     import shtab
 
     whole, commands = command_parsers()

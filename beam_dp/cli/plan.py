@@ -202,19 +202,19 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if asks_for_queries(texts):
         _check_queries(texts)
         return
-    condition = "must be given with --target_error, and without --workload"
+    condition = "needs --target_error, and without --workload"
     _refuse(texts, (_NUM_CELLS.name,), condition)
     if _is_target_given(texts):
         texts = {**texts, "epsilon": "1"}  # placeholder: epsilon is the result
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
-        _refuse(texts, [flag.name for flag in _OF_WINDOWS], "must be given with --windows")
+        _refuse(texts, [flag.name for flag in _OF_WINDOWS], "needs --windows")
         if texts["max_sparsity"] is not None:
             _check_sparse(texts)
         else:
             names = [flag.name for flag in _OF_SPARSE]
-            _refuse(texts, names, "must be given with --max_sparsity")
+            _refuse(texts, names, "needs --max_sparsity")
             check_texts(FLAGS, texts)
     check_files(FLAGS, texts)
 
@@ -230,19 +230,21 @@ def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
 
 def _check_queries(texts: Mapping[str, str | None]) -> None:
     others = [flag.name for flag in FLAGS if flag.name not in (*_OF_QUERIES, "json")]
-    condition = "must be given with --workload: without it --target_error counts queries"
+    condition = "needs --workload: without it --target_error counts queries"
     _refuse(texts, others, condition)
     universe = ("domain", _NUM_CELLS.name)
     if all(texts[name] is not None for name in universe):
-        raise InputError(_NUM_CELLS.name, texts[_NUM_CELLS.name], "must not be given with --domain")
+        raise InputError(
+            _NUM_CELLS.name, texts[_NUM_CELLS.name], "cannot be combined with --domain"
+        )
     if all(texts[name] is None for name in (*universe, "max_sparsity")):
         raise FlagError(
-            "--workload: missing; must be given, or else --domain, --num_cells or --max_sparsity,"
-            " and --epsilon, to count the queries that keep --target_error"
+            "--workload is required; or, to count the queries that keep --target_error, --epsilon"
+            " and one of --domain, --num_cells and --max_sparsity"
         )
     if texts["epsilon"] is None:
         raise FlagError(
-            "--epsilon: missing; must be given without --workload, to count the queries that keep"
+            "--epsilon is required without --workload, to count the queries that keep"
             " --target_error"
         )
     known = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]
@@ -257,13 +259,13 @@ def _is_target_given(texts: Mapping[str, str | None]) -> bool:
         return False
     name, *others = given
     if others:
-        raise InputError(others[0], texts[others[0]], f"must not be given with --{name}")
-    _refuse(texts, ("epsilon",), f"must not be given with --{name}, which finds it")
+        raise InputError(others[0], texts[others[0]], f"cannot be combined with --{name}")
+    _refuse(texts, ("epsilon",), f"cannot be combined with --{name}, which finds it")
     return True
 
 
 def _check_windows(texts: Mapping[str, str | None]) -> None:
-    condition = "must not be given with --windows: no window has a public number of records"
+    condition = "cannot be combined with --windows: no window has a public number of records"
     _refuse(texts, _NOT_OF_WINDOWS, condition)
     if texts["neighboring"] not in (None, _RELATION_OF_WINDOWS):
         condition = (
@@ -277,7 +279,7 @@ def _check_windows(texts: Mapping[str, str | None]) -> None:
 
 
 def _check_sparse(texts: Mapping[str, str | None]) -> None:
-    _refuse(texts, _NOT_OF_SPARSE, "must not be given with --max_sparsity: keys need no domain")
+    _refuse(texts, _NOT_OF_SPARSE, "cannot be combined with --max_sparsity: keys need no domain")
     check_texts([flag for flag in FLAGS if flag.name not in _NOT_OF_SPARSE], texts)
     check_texts([dataclasses.replace(flag, required=True) for flag in _OF_SPARSE[:3]], texts)
 

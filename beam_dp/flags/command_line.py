@@ -82,22 +82,20 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
     if error.name not in {flag.name for flag in flags if not flag.is_positional}:
         return text
     if error.value is None:
-        text = text.replace(f"{error.name}: None is refused", f"{error.name}: missing", 1)
+        text = text.replace(f"{error.name}: None is not valid", f"{error.name} is required", 1)
     return f"--{text}"
 
 
 def unknown_flag(name: str, near: str) -> FlagError:
     """Returns the error for an unknown flag, which names the nearest known flag."""
-    return FlagError(
-        f"{name}: unknown flag; must be one of this program or of Beam; the nearest is {near}"
-    )
+    return FlagError(f"{name} is not a flag of this program or of Beam. Did you mean {near}?")
 
 
 def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
     """Returns the error for an argument without a flag, with a hint about the likely mistake."""
-    told, flag, values = f"unexpected argument {text!r}", "", list[str]()
+    told, flag, values = f"Unexpected argument {text!r}.", "", list[str]()
     for word in argv:
         if word.startswith("--"):
             if text in values[1:]:
@@ -107,9 +105,9 @@ def no_flag(
         else:
             values.append(word)
     if text in values[1:] and flag in columns:
-        told += f"; separate columns by commas: --{flag} {shlex.quote(','.join(values))}"
+        told += f" Separate columns by commas: --{flag} {shlex.quote(','.join(values))}"
     if text in values[1:] and flag in patterns:
-        told += f"; put the pattern in quotes, so that the shell passes it on: --{flag} '*.csv'"
+        told += f" Put the pattern in quotes: --{flag} '*.csv'"
     return FlagError(told)
 
 

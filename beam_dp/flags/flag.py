@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from beam_dp.errors import InputError, shown
+from beam_dp.errors import InputError, invalid, shown
 
 
 class FlagError(Exception):
@@ -30,7 +30,7 @@ class FlagError(Exception):
 
 def refused(flag: str, value: object, condition: str) -> FlagError:
     """Returns the error for an invalid value of a flag, whose name has no dashes here."""
-    return FlagError(f"--{flag}: {shown(value)} is refused; {condition}")
+    return FlagError(invalid(f"--{flag}", value, condition))
 
 
 def number(name: str, text: str, or_word: str = "") -> float:
@@ -90,10 +90,10 @@ DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positi
 # Beginnings of argparse's messages, and our messages, in which {} is the rest of the message.
 _REQUIRED = "the following arguments are required"
 _SAID = {
-    "ignored explicit argument ": "{} is refused; must be given alone: this flag takes no value",
-    "invalid int value: ": "{} is refused; must be a whole number",  # for Beam's flags
-    "expected one argument": "must be followed by a value{}",
-    "expected 2 arguments": "must be followed by two values{}",
+    "ignored explicit argument ": ": this flag takes no value, but {} follows it",
+    "invalid int value: ": ": {} is not valid: must be a whole number",  # for Beam's flags
+    "expected one argument": " needs a value{}",
+    "expected 2 arguments": " needs two values{}",
 }
 
 
@@ -118,10 +118,13 @@ class Parser(argparse.ArgumentParser):
         # The message "argument --epsilon: expected one argument" contains the name of the flag.
         name, colon, text = message.removeprefix("argument ").partition(": ")
         if name == _REQUIRED:
-            raise FlagError(f"{text}: missing; must be given")
+            is_command = text == "COMMAND"
+            raise FlagError(
+                f"No command given. Try {self.prog} --help" if is_command else f"{text} is required"
+            )
         for words, form in _SAID.items():
             if text.startswith(words):
-                text = form.format(text.removeprefix(words))
+                raise FlagError(name + form.format(text.removeprefix(words)))
         raise FlagError(f"{name}{colon}{text}")
 
     def add_flags(self, flags: Iterable[Flag]) -> None:
@@ -167,8 +170,8 @@ class _Once(argparse.Action):
         earlier = getattr(namespace, self.dest)
         if earlier is not self.default:
             before = shown(_without_secrets(earlier))
-            condition = f"must be given once (before: {before})"
-            raise refused(self.dest, _without_secrets(values), condition)
+            now = shown(_without_secrets(values))
+            raise FlagError(f"--{self.dest} is given twice: {before} and {now}")
         if isinstance(values, list):  # argparse turns "--" into an empty list
             raise refused(self.dest, "--", "must be a value")
         setattr(namespace, self.dest, values)
@@ -187,7 +190,7 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
         value = texts[flag.name]
         if value is None:
             if flag.required:
-                raise FlagError(f"--{flag.name}: missing; must be given: {flag.help}")
+                raise FlagError(f"--{flag.name} is required: {flag.help}")
         elif not value:
             raise refused(flag.name, value, f"must be given: {flag.help}")
         elif flag.choices and value not in flag.choices:
@@ -223,7 +226,7 @@ def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None
     """Refuses the first flag of a pair if the second flag is missing; None counts as missing."""
     for name, other in pairs:
         if given.get(name) is not None and given.get(other) is None:
-            raise FlagError(f"--{other}: missing; must be given with --{name}")
+            raise FlagError(f"--{other} is required with --{name}")
 
 
 def one_of(value: str, known: Sequence[str]) -> str:

@@ -79,14 +79,14 @@ def check_answer(options: argparse.Namespace) -> None:
     asked = [name for name in _WHAT if _is_given(options, name)]
     limits = [name for name in ("where", "group_by") if _is_given(options, name)]
     if len(asked) > 1:
-        raise FlagError(f"--{asked[1]}: must not be given with --{asked[0]}")
+        raise FlagError(f"--{asked[1]} cannot be combined with --{asked[0]}")
     if not asked and not limits:
         named = ", ".join(f"--{name}" for name in _WHAT)
-        raise FlagError(f"no question; must be given one of {named}, --where or --group_by")
+        raise FlagError(f"No question given. Use --where, --group_by or one of {named}")
     if asked and limits and asked[0] not in _OF_RECORDS:
-        raise FlagError(f"--{limits[0]}: must not be given with --{asked[0]}")
+        raise FlagError(f"--{limits[0]} cannot be combined with --{asked[0]}")
     if options.of is not None and asked != ["quantile"]:
-        raise FlagError("--of: must be given with --quantile")
+        raise FlagError("--of needs --quantile")
 
 
 def read_limit(options: argparse.Namespace) -> None:

@@ -180,8 +180,7 @@ def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
     if given["privacy_unit"] == "record":
         return 1
     raise FlagError(
-        f"--{flag.name}: missing; must be given with --privacy_unit {given['privacy_unit']}:"
-        f" {flag.help}"
+        f"--{flag.name} is required with --privacy_unit {given['privacy_unit']}: {flag.help}"
     )
 
 

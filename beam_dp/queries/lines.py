@@ -44,7 +44,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
         >>> from beam_dp.domain.files import read_domain
         >>> queries = LinearQueries(read_domain('{"age": 5}'))
         >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
-        "query: 'agee' is refused; is not an attribute; the nearest known is 'age'"
+        "query: 'agee' is not an attribute; the nearest known is 'age'"
     """
     identity, text = None, _text(str(line))
     try:
@@ -56,7 +56,7 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
     except InputError as error:
         refused = " ".join(str(error).split())
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
-        refused = f"query: {shown(line)} is refused; must be a query of this domain"
+        refused = f"query: {shown(line)} is not valid: must be a query of this domain"
     return QueryLine(identity, text, None, _text(refused))
 
 

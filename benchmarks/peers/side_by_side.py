@@ -172,7 +172,7 @@ def version(contender: Contender, python: str) -> str:
             return asked.stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             must = f"must be a Python that has {contender.package}"
-            sys.exit(f"error: --{contender.flag}: {python!r} is refused; {must}")
+            sys.exit(f"error: --{contender.flag}: {python!r} is not valid: {must}")
     return recorded.commit()
 
 

@@ -86,7 +86,7 @@ def main() -> None:
     options = parser.parse_args()
     asked = options.names or names
     if unknown := [name for name in asked if name not in names]:
-        sys.exit(f"error: NAME: {unknown[0]!r} is refused; must be one of {', '.join(names)}")
+        sys.exit(f"error: NAME: {unknown[0]!r} is not valid: must be one of {', '.join(names)}")
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
     for name in asked:

@@ -136,10 +136,13 @@ def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink):
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
-        ("by-producers", "topic: 'by-producers' is refused; must have message.timestamp.type=Log"),
-        ("compacted", "topic: 'compacted' is refused; must have cleanup.policy=delete"),
-        ("short", "topic: 'short' is refused; must have a retention.ms of at least 20000"),
-        ("none", "topic: 'none' is refused; must be an existing topic"),
+        (
+            "by-producers",
+            "topic: 'by-producers' is not valid: must have message.timestamp.type=Log",
+        ),
+        ("compacted", "topic: 'compacted' is not valid: must have cleanup.policy=delete"),
+        ("short", "topic: 'short' is not valid: must have a retention.ms of at least 20000"),
+        ("none", "topic: 'none' is not valid: must be an existing topic"),
     ],
 )
 def test_rejects_topics_that_may_lose_or_repeat_records(broker, topic, message):
@@ -150,5 +153,5 @@ def test_rejects_topics_that_may_lose_or_repeat_records(broker, topic, message):
 def test_rejects_prism_for_kafka(broker):
     source = ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
     options = PipelineOptions(["--runner=PrismRunner"])
-    with pytest.raises(InputError, match="runner: 'PrismRunner' is refused"):
+    with pytest.raises(InputError, match="runner: 'PrismRunner' is not valid"):
         _ = beam.Pipeline(options=options) | source

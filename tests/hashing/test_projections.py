@@ -207,11 +207,11 @@ def test_sign_tiles_together_equal_all_signs(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DenseSigns(KEY, 100), "projection_width: 100 is refused; must be a multiple"),
+        (lambda: DenseSigns(KEY, 100), "projection_width: 100 is not valid: must be a multiple"),
         (lambda: DenseSigns(KEY, 0), "projection_width: 0 "),
         (lambda: DenseSigns(KEY, 2**41), "projection_width: "),
-        (lambda: BlockSigns(KEY, 4096, 0), "num_blocks: 0 is refused; must be an integer >= 1"),
-        (lambda: BlockSigns(KEY, 4096, 3), "projection_width: 4096 is refused; must be 3 "),
+        (lambda: BlockSigns(KEY, 4096, 0), "num_blocks: 0 is not valid: must be an integer >= 1"),
+        (lambda: BlockSigns(KEY, 4096, 3), "projection_width: 4096 is not valid: must be 3 "),
         (lambda: BlockSigns(KEY, 24, 8), "projection_width: 24 "),
         (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
     ],

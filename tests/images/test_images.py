@@ -87,7 +87,7 @@ def test_dataflow_image_has_the_launcher_and_runs_its_program(storage):
     assert environment["FLEX_TEMPLATE_PYTHON_PY_FILE"] == "/opt/beam_dp/main.py"
     storage.inside(DATAFLOW, "test", "-x", "/opt/google/dataflow/python_template_launcher")
     said = storage.inside(DATAFLOW, "python", "/opt/beam_dp/main.py", "--epsilon=1", check=False)
-    assert said.returncode == 2 and said.stderr.startswith("error: --input: missing;")
+    assert said.returncode == 2 and said.stderr.startswith("error: --input is required:")
     code = "import apache_beam.runners.dataflow.dataflow_runner, apache_beam.io.gcp.gcsio"
     storage.inside(DATAFLOW, "python", "-c", code)
 

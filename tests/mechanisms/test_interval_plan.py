@@ -117,11 +117,11 @@ def test_noise_grows_with_records_per_unit_and_under_replace_one():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, promise()), r"num_leaves: 0 is refused; must be an integer from 1 to 2\^20"),
+        ((0, promise()), r"num_leaves: 0 is not valid: must be an integer from 1 to 2\^20"),
         ((2.0, promise()), "num_leaves"),
         ((True, promise()), "num_leaves"),
         ((2**20 + 1, promise()), "num_leaves"),
-        ((8, promise(), "sine"), "strategy: 'sine' is refused"),
+        ((8, promise(), "sine"), "strategy: 'sine' is not valid"),
         ((8, promise(), "nonsense"), "'histogram' or 'textbook_tree'"),
         ((8, promise(), "tree", "discrete_gaussian"), "for a delta of 0"),
         ((8, promise(ADD, 0.0, 1e-16)), "epsilon"),

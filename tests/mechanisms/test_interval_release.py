@@ -131,10 +131,10 @@ def test_million_answers_stay_within_the_line_limit(name):
 @pytest.mark.parametrize(
     ("low", "high", "message"),
     [
-        (0.0, 1, "low: 0.0 is refused; must be integers"),
+        (0.0, 1, "low: 0.0 is not valid: must be integers"),
         (0, 1.5, "high"),
-        (-1, 1, "low: -1 is refused; must be >= 0"),
-        (0, 23, "high: 23 is refused; must be >= low and < 23"),
+        (-1, 1, "low: -1 is not valid: must be >= 0"),
+        (0, 23, "high: 23 is not valid: must be >= low and < 23"),
         (5, 4, "high"),
         ([0, 1], 4, "shape"),
     ],

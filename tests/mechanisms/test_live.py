@@ -88,7 +88,7 @@ def test_live_objects_cannot_be_copied(name, copied):
     with pytest.raises(InputError) as refused:
         COPIES[copied](thing)
     condition = "must not be copied or pickled: each copy would spend the same budget again"
-    assert str(refused.value).startswith(f"object: '{name}' is refused; {condition}")
+    assert str(refused.value).startswith(f"object: '{name}' is not valid: {condition}")
     use(name, thing)  # and it goes on
 
 
@@ -284,7 +284,9 @@ def test_rejects_handed_over_state_of_other_settings():
     run = small_run(1)
     saved = run.hand_over()
     other = plan_private_mw(run.plan.domain, promise(epsilon=9.0), 80_000, num_questions=4)
-    with pytest.raises(InputError, match=r"^saved: 'a run' is refused; must have the settings .*"):
+    with pytest.raises(
+        InputError, match=r"^saved: 'a run' is not valid: must have the settings .*"
+    ):
         run_of(other, run._counts, saved=saved)
     continued(run, saved)  # a refusal uses nothing
 

@@ -251,9 +251,7 @@ def test_copy_of_the_folder_is_refused(tmp_path):
 
 def test_paid_run_resumes_only_with_its_ledger(tmp_path):
     ledger = saved_run(tmp_path)
-    with pytest.raises(
-        InputError, match=r"^ledger: None is refused; must be given: its entry 'visits/1'"
-    ):
+    with pytest.raises(InputError, match=r"^ledger is required: its entry 'visits/1'"):
         resume(tmp_path / "run")
     other = Ledger(str(tmp_path / "other.sqlite"))
     other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
@@ -278,7 +276,7 @@ def test_rejects_token_of_another_release():
         Token("visits", 1, "private_mw", other, PLAN.loss),
         Token("visits", 1, "private_mw", GUARANTEE, dataclasses.replace(PLAN.loss, epsilon=4.0)),
     ):
-        with pytest.raises(InputError, match=r"^ledger_token: 'visits/1' is refused"):
+        with pytest.raises(InputError, match=r"^ledger_token: 'visits/1' is not valid"):
             PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 

@@ -342,7 +342,7 @@ def test_each_drawn_noise_value_is_used_once():
 def test_invalid_arguments_are_refused():
     plain = sparse_vector_noise(promise(), 2, answers=False)
     numeric = sparse_vector_noise(promise(), 2, answers=True)
-    with pytest.raises(InputError, match="must be given"):
+    with pytest.raises(InputError, match="calibration is required"):
         NumericSparse(0, plain, NoNoise())
     with pytest.raises(InputError, match="must not be given: nothing is answered"):
         Sparse(0, numeric, NoNoise())

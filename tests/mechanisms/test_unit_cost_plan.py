@@ -131,7 +131,7 @@ def test_cost_limit_is_refused_for_unsuitable_guarantees(change, message):
     [
         ((2, 2), 100, "use num_records noisy"),
         # Noise would select what is measured.
-        ((32,) * 12, "noisy", r"3\.0 is refused; must be left out if noise"),
+        ((32,) * 12, "noisy", r"3\.0 is not valid: must be left out if noise"),
         # Patterns of agreement could not be listed.
         ((2,) * 21, "noisy", "more than 20 attributes; it has 21"),
     ],
@@ -150,9 +150,9 @@ def test_invalid_cost_limit_is_refused(most):
 
 def test_cost_limit_is_refused_with_rounds_or_textbook():
     for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
-        with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
+        with pytest.raises(InputError, match=r"3\.0 is not valid: must be left out with"):
             MWEM(max_unit_cost=3.0, **options)
-    with pytest.raises(InputError, match=r"3\.0 is refused; must be left out with"):
+    with pytest.raises(InputError, match=r"3\.0 is not valid: must be left out with"):
         Gaussian("textbook", 3.0)
 
 

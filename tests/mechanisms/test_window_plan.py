@@ -204,24 +204,30 @@ def test_marginals_are_sums_over_the_measured_table(noise):
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"unit": person(1, 11)}, r"protected_windows: 11 is refused; must be at most the 10 windows"),
+    (
+        {"unit": person(1, 11)},
+        r"protected_windows: 11 is not valid: must be at most the 10 windows",
+    ),
     ({"unit": person(2, 10, 2**40)}, r"max_records_per_unit: .* must be at most 2\^40, times"),
-    ({"unit": person(1, 5), "strategy": "levels"}, r"strategy: 'levels' is refused; needs a prom"),
-    ({"block": 1, "strategy": "best"}, r"block: 1 is refused; must be an integer from 2"),
-    ({"block": "24h"}, r"block: '24h' is refused; must be an integer from 2"),
-    ({"strategy": "levels"}, r"block: 24 is refused; must be an integer from 2 to 10"),
-    ({"strategy": "levels", "block": 5, "share": 1.0}, r"share: 1.0 is refused; must be a number"),
-    ({"strategy": "trees"}, r"strategy: 'trees' is refused; must be 'independent', 'levels' or"),
-    ({"distribution": "uniform"}, r"distribution: 'uniform' is refused; must be 'auto'"),
-    ({"distribution": "discrete_gaussian", "delta": 0.0}, r"delta: 0.0 is refused; must be > 0"),
-    ({"questions": ("trailing:11",)}, r"questions: 'trailing:11' is refused; must be 'one'"),
-    ({"questions": ("some",)}, r"questions: 'some' is refused; .* N from 1 to 10"),
-    ({"questions": ()}, r"questions: \(\) is refused; .* at least one"),
-    ({"questions": "one"}, r"questions: 'one' is refused; .* at least one"),
-    ({"epsilon": 0.0}, r"epsilon: 0.0 is refused"),
-    ({"epsilon": 1e-16, "delta": 0.0}, r"epsilon: 1e-16 is refused; is too small"),
-    ({"epsilon": 1e-250, "delta": 0.0}, r"epsilon: 1e-250 is refused; is too small"),
-    ({"delta": 1e-3}, r"delta: 0.001 is refused; must be at most 1e-05"),
+    ({"unit": person(1, 5), "strategy": "levels"}, r"strategy: 'levels' needs a prom"),
+    ({"block": 1, "strategy": "best"}, r"block: 1 is not valid: must be an integer from 2"),
+    ({"block": "24h"}, r"block: '24h' is not valid: must be an integer from 2"),
+    ({"strategy": "levels"}, r"block: 24 is not valid: must be an integer from 2 to 10"),
+    (
+        {"strategy": "levels", "block": 5, "share": 1.0},
+        r"share: 1.0 is not valid: must be a number",
+    ),
+    ({"strategy": "trees"}, r"strategy: 'trees' is not valid: must be 'independent', 'levels' or"),
+    ({"distribution": "uniform"}, r"distribution: 'uniform' is not valid: must be 'auto'"),
+    ({"distribution": "discrete_gaussian", "delta": 0.0}, r"delta: 0.0 is not valid: must be > 0"),
+    ({"questions": ("trailing:11",)}, r"questions: 'trailing:11' is not valid: must be 'one'"),
+    ({"questions": ("some",)}, r"questions: 'some' is not valid: .* N from 1 to 10"),
+    ({"questions": ()}, r"questions: \(\) is not valid: .* at least one"),
+    ({"questions": "one"}, r"questions: 'one' is not valid: .* at least one"),
+    ({"epsilon": 0.0}, r"epsilon: 0.0 is not valid"),
+    ({"epsilon": 1e-16, "delta": 0.0}, r"epsilon: 1e-16 is too small"),
+    ({"epsilon": 1e-250, "delta": 0.0}, r"epsilon: 1e-250 is too small"),
+    ({"delta": 1e-3}, r"delta: 0.001 is not valid: must be at most 1e-05"),
 ]
 
 
@@ -239,24 +245,26 @@ def test_rejects_window_and_block_numbers_out_of_range():
     for number in (-1, 10, True):
         with pytest.raises(InputError, match=r"number: .* must be an integer from 0 to 9"):
             plan.draw(number, held, NoNoise(), HORIZON_ID)
-    with pytest.raises(InputError, match="number: 3 is refused; must be an integer from 0 to 2"):
+    with pytest.raises(InputError, match="number: 3 is not valid: must be an integer from 0 to 2"):
         plan.draw_block(3, held, NoNoise(), HORIZON_ID)
     with pytest.raises(InputError, match="must be of a plan that measures blocks"):
         plan_of(10, RECORD).draw_block(0, held, NoNoise(), HORIZON_ID)
-    with pytest.raises(InputError, match="horizon_id: 'x' is refused"):
+    with pytest.raises(InputError, match="horizon_id: 'x' is not valid"):
         plan.draw(0, held, NoNoise(), "x")
 
 
 def test_gaussian_noise_is_refused_if_a_unit_may_change_too_many_cells():
     wide = whole(domain_of(2**11, 2**10))
-    with pytest.raises(InputError, match=r"workload: '352,321,536' is refused; noisy cells of max"):
+    with pytest.raises(
+        InputError, match=r"workload: '352,321,536' is not valid: noisy cells of max"
+    ):
         plan_of(168, person(168, 168), wide, distribution="discrete_gaussian")
     plan_of(168, person(128, 168), wide, distribution="discrete_gaussian")
 
 
 def test_rejects_blocks_of_a_single_window():
     assert plan_of(1, RECORD, strategy="best").strategy == "independent"
-    with pytest.raises(InputError, match="strategy: 'levels' is refused"):
+    with pytest.raises(InputError, match="strategy: 'levels' needs a promise"):
         plan_of(1, RECORD, strategy="levels")
 
 

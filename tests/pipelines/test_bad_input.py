@@ -25,34 +25,34 @@ def refused(capfd: CaptureFixture[str], folder: Path, argv: list[str], *patterns
 @pytest.mark.parametrize(
     ("flag", "value", "pattern"),
     [
-        ("epsilon", "0", r"--epsilon: 0(\.0)? is refused; must be"),
-        ("epsilon", "-1", r"--epsilon: -1(\.0)? is refused; must be"),
-        ("epsilon", "nan", r"--epsilon: nan is refused; must be"),
-        ("epsilon", "inf", r"--epsilon: inf is refused; must be"),
-        ("epsilon", "one", r"--epsilon: 'one' is refused; must be a number"),
-        ("delta", "1", r"--delta: 1(\.0)? is refused; must be"),
-        ("delta", "-1e-9", r"--delta: -1e-09 is refused; must be"),
-        ("delta", "nan", r"--delta: nan is refused; must be"),
-        ("neighboring", "replace", r"--neighboring: 'replace' is refused.*replace_one"),
-        ("num_records", "0", r"--num_records: 0 is refused; must be"),
-        ("num_records", "-5", r"--num_records: -5 is refused; must be"),
-        ("num_records", "many", r"--num_records: 'many' is refused; must be .*'noisy'"),
-        ("num_rounds", "many", r"--num_rounds: 'many' is refused; must be .*'annealed'"),
-        ("num_rounds", "0", r"--num_rounds: 0 is refused; must be"),
-        ("stop_below", "2", r"--stop_below: 2(\.0)? is refused; must be"),
-        ("stop_below", "0.1", r"--stop_below: 0.1 is refused; must be left out without"),
-        ("mechanism", "mwen", r"--mechanism: 'mwen' is refused.*'mwem'"),
-        ("calibration", "loose", r"--calibration: 'loose' is refused"),
-        ("max_records_per_unit", "2", r"--max_records_per_unit: 2 is refused"),
-        ("privacy_unit", "", r"--privacy_unit: '' is refused"),
+        ("epsilon", "0", r"--epsilon: 0(\.0)? is not valid: must be"),
+        ("epsilon", "-1", r"--epsilon: -1(\.0)? is not valid: must be"),
+        ("epsilon", "nan", r"--epsilon: nan is not valid: must be"),
+        ("epsilon", "inf", r"--epsilon: inf is not valid: must be"),
+        ("epsilon", "one", r"--epsilon: 'one' is not valid: must be a number"),
+        ("delta", "1", r"--delta: 1(\.0)? is not valid: must be"),
+        ("delta", "-1e-9", r"--delta: -1e-09 is not valid: must be"),
+        ("delta", "nan", r"--delta: nan is not valid: must be"),
+        ("neighboring", "replace", r"--neighboring: 'replace' is not valid.*replace_one"),
+        ("num_records", "0", r"--num_records: 0 is not valid: must be"),
+        ("num_records", "-5", r"--num_records: -5 is not valid: must be"),
+        ("num_records", "many", r"--num_records: 'many' is not valid: must be .*'noisy'"),
+        ("num_rounds", "many", r"--num_rounds: 'many' is not valid: must be .*'annealed'"),
+        ("num_rounds", "0", r"--num_rounds: 0 is not valid: must be"),
+        ("stop_below", "2", r"--stop_below: 2(\.0)? is not valid: must be"),
+        ("stop_below", "0.1", r"--stop_below: 0.1 is not valid: must be left out without"),
+        ("mechanism", "mwen", r"--mechanism: 'mwen' is not valid.*'mwem'"),
+        ("calibration", "loose", r"--calibration: 'loose' is not valid"),
+        ("max_records_per_unit", "2", r"--max_records_per_unit: 2 is not valid"),
+        ("privacy_unit", "", r"--privacy_unit: '' is not valid"),
         ("workload", "marginals:agee,sex", r"--workload: .*'agee'.*'age'"),
         ("workload", "marginals:9", r"--workload: .*9"),
         ("workload", "marginals:", r"--workload: "),
         ("workload", "conjunctions:2", r"--workload: .*marginals"),
-        ("input_format", "json", r"--input_format: 'json' is refused"),
-        ("runner", "NoSuchRunner", r"--runner: 'NoSuchRunner' is refused; must be"),
-        ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is refused"),
-        ("input", "nobody*.parquet", r"--input: 'nobody\*\.parquet' is refused; must"),
+        ("input_format", "json", r"--input_format: 'json' is not valid"),
+        ("runner", "NoSuchRunner", r"--runner: 'NoSuchRunner' is not valid: must be"),
+        ("output", "hdfs://host/folder", r"--output: 'hdfs://host/folder' is not valid"),
+        ("input", "nobody*.parquet", r"--input: 'nobody\*\.parquet' is not valid: must"),
     ],
 )
 def test_refuses_value_out_of_range(tmp_path, capfd, flag, value, pattern):
@@ -68,12 +68,12 @@ BOUND = "max_records_per_unit"
     [
         *(({**HOUSEHOLD, BOUND: text}, f"--{BOUND}: .*must be") for text in ("0", "-1", "1.5")),
         ({**HOUSEHOLD, BOUND: "nan"}, f"--{BOUND}: .*must be"),
-        (HOUSEHOLD, f"--{BOUND}: missing; must be given"),
+        (HOUSEHOLD, f"--{BOUND} is required"),
         (
             {"neighboring": "replace_one", "num_records": "noisy"},
-            r"--num_records: 'noisy' is refused; must be",
+            r"--num_records: 'noisy' is not valid: must be",
         ),
-        ({"mechanism": "gaussian", "delta": "0"}, r"--delta: 0(\.0)? is refused; must be"),
+        ({"mechanism": "gaussian", "delta": "0"}, r"--delta: 0(\.0)? is not valid: must be"),
         (
             {"mechanism": "laplace", "num_rounds": "3"},
             r"error: --num_rounds applies only to --mechanism mwem\n",
@@ -87,7 +87,7 @@ def test_refuses_invalid_combination_of_flags(tmp_path, capfd, flags, pattern):
 
 @pytest.mark.parametrize("flag", ["epsilon", "delta", "neighboring", "privacy_unit", "num_records"])
 def test_no_privacy_parameter_has_a_default(tmp_path, capfd, flag):
-    refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag}: missing; must be")
+    refused(capfd, tmp_path, job_flags(tmp_path, **{flag: None}), f"--{flag} is required: ")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "avro"])
@@ -95,14 +95,14 @@ def test_refuses_input_of_another_format(tmp_path, capfd, file_format):
     path = tmp_path / f"junk.{file_format}"
     path.write_bytes(b"this is no container of records" * 10)
     argv = job_flags(tmp_path, input=str(path))
-    refused(capfd, tmp_path, argv, r"--input: '.*junk\.\w+' is refused; must")
+    refused(capfd, tmp_path, argv, r"--input: '.*junk\.\w+' is not valid: must")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_refuses_unreadable_input(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "people.parquet").chmod(0)
-    refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is refused; must")
+    refused(capfd, tmp_path, argv, r"--input: '.*people\.parquet' is not valid: must")
 
 
 def test_refuses_input_with_unknown_extension(tmp_path, capfd):
@@ -132,7 +132,7 @@ def test_refuses_privacy_unit_that_is_not_a_column(tmp_path, capfd, file_format)
     argv = job_flags(
         tmp_path, file_format=file_format, privacy_unit="houshold", max_records_per_unit="1"
     )
-    refused(capfd, tmp_path, argv, r"--privacy_unit: 'houshold' is refused", r"'household'")
+    refused(capfd, tmp_path, argv, r"--privacy_unit: 'houshold' is not valid", r"'household'")
 
 
 def test_refusal_of_too_large_domain_states_its_size_and_what_would_fit(tmp_path, capfd):
@@ -156,7 +156,7 @@ def test_refuses_output_that_contains_a_release_or_is_a_file(tmp_path, capfd, fi
     argv = job_flags(tmp_path)
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("{}")
-    refused(capfd, tmp_path, argv, r"--output: '.*out' is refused; must")
+    refused(capfd, tmp_path, argv, r"--output: '.*out' is not valid: must")
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_refuses_malformed_domain(tmp_path, capfd, text, pattern):
 def test_refuses_missing_domain_file(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").rename(tmp_path / "elsewhere.json")
-    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be a file")
+    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is not valid: must be a file")
 
 
 def test_refuses_binary_domain_file(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
-    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is refused; must be UTF-8")
+    refused(capfd, tmp_path, argv, r"--domain: '.*domain\.json' is not valid: must be UTF-8")
 
 
 def test_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
@@ -207,4 +207,4 @@ def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
     )
     assert result.returncode == 2
     assert result.stdout == ""
-    assert re.fullmatch(r"error: --epsilon: 0(\.0)? is refused; [^\n]+\n", result.stderr)
+    assert re.fullmatch(r"error: --epsilon: 0(\.0)? is not valid: [^\n]+\n", result.stderr)

@@ -69,14 +69,14 @@ def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
 def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, capfd):
     ledger, paid = declared(tmp_path)
     service.buckets["releases"].settings = {}
-    told = f"^error: --output: '{OUT}' is refused; must be in a bucket that prevents"
+    told = f"^error: --output: '{OUT}' is not valid: must be in a bucket that prevents"
     refused_line(release_synthetic_database.main, job_flags(tmp_path, **paid), capfd, told)
     assert ledger.entries("visits") == [] and service.names() == []
 
 
 def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, capfd):
     service.put("out/card.json", b"{}")
-    told = f"--output: '{OUT}' is refused; must be a directory"
+    told = f"--output: '{OUT}' is not valid: must be a directory"
     refused_line(release_intervals.main, interval_flags(tmp_path, output=OUT), capfd, told)
     assert service.names() == ["out/card.json"]
 
@@ -121,5 +121,5 @@ def test_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_p
         assert json.loads(capsys.readouterr().out)["draw_id"] == entry.draw_id
         assert release_intervals.main(argv) == 2
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and f"--output: '{output}' is refused; must be a directory" in err
+    assert err.count("\n") == 1 and f"--output: '{output}' is not valid: must be a directory" in err
     assert len(ledger.entries("visits")) == 1

@@ -128,9 +128,15 @@ def test_error_for_a_missing_column_names_the_nearest(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--sample", "missing/*.csv"], "--sample: 'missing/*.csv' is refused; must match a file"),
-        (["--sample", "x.csv", "--limit", "-1"], "--limit: -1 is refused; must be an integer >= 0"),
-        (["--sample", "x.csv", "--runner", "DirectRunner"], "nothing runs on Beam here"),
+        (
+            ["--sample", "missing/*.csv"],
+            "--sample: 'missing/*.csv' is not valid: must match a file",
+        ),
+        (
+            ["--sample", "x.csv", "--limit", "-1"],
+            "--limit: -1 is not valid: must be an integer >= 0",
+        ),
+        (["--sample", "x.csv", "--runner", "DirectRunner"], "does not run on Beam"),
         ([], "--sample"),
     ],
 )

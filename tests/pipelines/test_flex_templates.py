@@ -160,7 +160,7 @@ def test_image_contains_the_files_that_the_launcher_runs(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(FOLDER / "main.py"), run_name="__main__")
     assert ended.value.code == flags.EXIT_BAD_INPUT
-    assert "--input: missing" in capsys.readouterr().err
+    assert "--input is required" in capsys.readouterr().err
 
 
 def test_accepts_launcher_flags(tmp_path):

@@ -107,7 +107,7 @@ def other_cluster(monkeypatch) -> Iterator[str]:
 
 def test_refuses_missing_java(refused, monkeypatch, jar):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    refused(r"--runner: 'FlinkRunner' is refused; must have Java", flink_job_server_jar=jar)
+    refused(r"--runner: 'FlinkRunner' is not valid: must have Java", flink_job_server_jar=jar)
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_refuses_missing_java(refused, monkeypatch, jar):
 )
 def test_refuses_old_java(refused, tmp_path, jar, version, reason):
     java = new_java(tmp_path / "old" / "java", version)
-    pattern = rf"--job_server_java_launcher: '{java}' is refused; must have Java 17 .*{reason}\n"
+    pattern = rf"--job_server_java_launcher: '{java}' is not valid: must have Java 17 .*{reason}\n"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
 
 
 @pytest.mark.parametrize("launcher", ["/bin/false", "/bin/echo", "nojava"])
 def test_refuses_launcher_that_is_not_java(refused, jar, launcher):
-    pattern = rf"--job_server_java_launcher: '{launcher}' is refused; must have Java 17 or newer"
+    pattern = rf"--job_server_java_launcher: '{launcher}' is not valid: must have Java 17 or newer"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=launcher)
 
 
@@ -130,12 +130,12 @@ def test_refuses_launcher_that_is_not_java(refused, jar, launcher):
     ["flink", "Flink", "flinkrunner", "apache_beam.runners.portability.flink_runner.FlinkRunner"],
 )
 def test_recognizes_all_spellings_of_the_flink_runner(refused, runner):
-    refused(r"--flink_job_server_jar: missing; must be given", runner=runner)
+    refused(r"--flink_job_server_jar is required", runner=runner)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar"])
 def test_refuses_remote_jar_that_cannot_be_fetched(refused, url):
-    refused(rf"--flink_job_server_jar: '{url}' is refused; must be", flink_job_server_jar=url)
+    refused(rf"--flink_job_server_jar: '{url}' is not valid: must be", flink_job_server_jar=url)
 
 
 def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
@@ -152,7 +152,7 @@ def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
     assert cached.read_bytes() == whole
     cached.write_bytes(whole[: len(whole) // 2])
     refused(
-        r"--flink_job_server_jar: 'file://.*' is refused; must be a jar, and complete",
+        r"--flink_job_server_jar: 'file://.*' is not valid: must be a jar, and complete",
         flink_job_server_jar=f"file://{jar}",
         # The first has gone, and Beam would use what it has kept.
         jar_cache_dir=str(tmp_path / "cache"),
@@ -160,11 +160,11 @@ def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
 
 
 def test_refuses_local_flink_without_jar_flag(refused):
-    refused(r"--flink_job_server_jar: missing; must be given .*make flink", flink_master="[local]")
+    refused(r"--flink_job_server_jar is required .*make flink", flink_master="[local]")
 
 
 def test_refuses_jar_that_does_not_exist(refused, monkeypatch):
-    pattern = r"--flink_job_server_jar: 'nowhere\.jar' is refused; must be a file"
+    pattern = r"--flink_job_server_jar: 'nowhere\.jar' is not valid: must be a file"
     refused(pattern, flink_job_server_jar="nowhere.jar")
     monkeypatch.setenv("BEAM_DP_FLINK_JOB_SERVER_JAR", "nowhere.jar")
     refused(pattern)
@@ -211,26 +211,30 @@ def test_accepts_jar_built_by_the_repository_with_any_beam_version(refused, tmp_
     assert built != beam.__version__
     path = new_jar(tmp_path / f"beam-dp-flink-{flink}-job-server-{built}.jar")
     # What is refused comes after the jar's Beam was checked.
-    pattern = rf"--flink_version: '2\.0' is refused; must be the jar's version, {re.escape(flink)}"
+    pattern = (
+        rf"--flink_version: '2\.0' is not valid: must be the jar's version, {re.escape(flink)}"
+    )
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
 @pytest.mark.parametrize(
     ("version", "pattern"),
-    [("1.19", r"'1\.19' is refused; must be the jar's version, 1\.20"), ("1.2", r".*'1\.2'")],
+    [("1.19", r"'1\.19' is not valid: must be the jar's version, 1\.20"), ("1.2", r".*'1\.2'")],
 )
 def test_refuses_flink_version_that_is_unknown_or_not_of_the_jar(refused, jar, version, pattern):
     refused(f"--flink_version: {pattern}", flink_job_server_jar=jar, flink_version=version)
 
 
 def test_refuses_cluster_with_another_flink_version(refused, jar, other_cluster):
-    pattern = r"--flink_version: '1\.20' is refused; must be the cluster's version.* 1\.19\.3"
+    pattern = r"--flink_version: '1\.20' is not valid: must be the cluster's version.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
 
 
 @pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
 def test_refuses_cluster_that_does_not_answer(refused, jar, master):
-    pattern = rf"--flink_master: '{re.escape(master)}' is refused; must be \[local\], or host:port"
+    pattern = (
+        rf"--flink_master: '{re.escape(master)}' is not valid: must be \[local\], or host:port"
+    )
     refused(pattern, flink_job_server_jar=jar, flink_master=master)
 
 

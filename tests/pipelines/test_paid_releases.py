@@ -46,7 +46,7 @@ def test_refuses_second_release_of_the_whole_budget_before_it_runs(tmp_path, led
     ledger = declared(ledger_url)
     assert main(paid_flags(tmp_path, ledger_url)) == 0
     argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
-    told = r"^error: --epsilon: 1000\.0 is refused; must fit 'visits', of which nothing is"
+    told = r"^error: --epsilon: 1000\.0 is not valid: must fit 'visits', of which nothing is"
     refused_line(main, argv, capfd, told, r"visits/1 \(mwem, epsilon 1000\)", folder=tmp_path)
     assert len(ledger.entries("visits")) == 1
 
@@ -96,7 +96,7 @@ def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
     argv = [*paid_flags(tmp_path, url), "--validate_only", "--json"]
     err = refused_line(main, argv, capfd)
     assert (
-        "--epsilon: 1000.0 is refused; must fit 'visits', which would admit at most epsilon 1,"
+        "--epsilon: 1000.0 is not valid: must fit 'visits', which would admit at most epsilon 1,"
         in err
     )
     assert ledger.entries("visits") == []
@@ -106,28 +106,28 @@ def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
 @pytest.mark.parametrize(
     ("overrides", "pattern"),
     [
-        ({"dataset_id": "flights"}, "--dataset_id: 'flights' is refused; must be declared"),
-        ({"dataset_id": None}, "--dataset_id: missing; must be given with --ledger"),
-        ({"ledger": None}, "--ledger: missing; must be given with --dataset_id"),
+        ({"dataset_id": "flights"}, "--dataset_id: 'flights' is not valid: must be declared"),
+        ({"dataset_id": None}, "--dataset_id is required with --ledger"),
+        ({"ledger": None}, "--ledger is required with --dataset_id"),
         (
             {"ledger": None, "dataset_id": None, "purpose": "a report"},
-            "--ledger: missing; must be given with --purpose",
+            "--ledger is required with --purpose",
         ),
         (
             {"ledger": None, "dataset_id": None, "who": "Zoë"},
-            "--ledger: missing; must be given with --who",
+            "--ledger is required with --who",
         ),
-        ({"purpose": "two\nlines"}, "--purpose: 'two\\nlines' is refused; must be 1 to 500 pri"),
-        ({"who": 201 * "a"}, "is refused; must be 1 to 200 printable characters"),
-        ({"ledger": "mysql://host/db"}, "--ledger: 'mysql://host/db' is refused"),
-        ({"ledger": "nowhere.sqlite"}, "--ledger: 'sqlite:///nowhere.sqlite' is refused"),
+        ({"purpose": "two\nlines"}, "--purpose: 'two\\nlines' is not valid: must be 1 to 500 pri"),
+        ({"who": 201 * "a"}, "is not valid: must be 1 to 200 printable characters"),
+        ({"ledger": "mysql://host/db"}, "--ledger: 'mysql://host/db' is not valid"),
+        ({"ledger": "nowhere.sqlite"}, "--ledger: 'sqlite:///nowhere.sqlite' is not valid"),
         (
             {"privacy_unit": "household", "max_records_per_unit": "2"},
-            "--privacy_unit: 'household' is refused; must be 'record', as declared for 'visits'",
+            "--privacy_unit: 'household' is not valid: must be 'record', as declared for 'visits'",
         ),
         (
             {"neighboring": "replace_one", "num_records": "500"},
-            "--neighboring: 'replace_one' is refused; must be 'add_or_remove_one', as declared",
+            "--neighboring: 'replace_one' is not valid: must be 'add_or_remove_one', as declared",
         ),
     ],
 )
@@ -196,10 +196,10 @@ def test_card_names_the_entry_of_the_token(tmp_path, is_paid_later):
 )
 def test_refuses_token_for_another_release(epsilon, loss, mechanism):
     token = Token("visits", 1, mechanism, promise(epsilon), loss)
-    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
+    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is not valid"):
         transform(promise(1.0), token)
     later = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
-    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
+    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is not valid"):
         later.pay(token)
 
 

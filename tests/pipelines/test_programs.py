@@ -99,7 +99,7 @@ def test_output_without_hard_links_is_refused_in_one_line(tmp_path, monkeypatch,
     program = PROGRAMS[name]
     ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
     monkeypatch.setattr(os, "link", no_links)
-    pattern = r"^error: --output: '.*out' is refused; .*: Operation not permitted$"
+    pattern = r"^error: --output: '.*out' is not valid: .*: Operation not permitted$"
     refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
     assert ledger.entries("people") == []
 
@@ -122,7 +122,7 @@ def test_program_refuses_drafts_of_another_job_before_it_pays(tmp_path, capfd, n
     ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
     draft_in(tmp_path / "out")
     argv += ["--validate_only"] if is_preview else []
-    pattern = f"^error: --output: '{tmp_path}/out' is refused; {OTHER_JOB} `beam-dp fi"
+    pattern = f"^error: --output: '{tmp_path}/out' is not valid: {OTHER_JOB} `beam-dp fi"
     refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
     assert ledger.entries("people") == []
 
@@ -199,7 +199,7 @@ def test_state_in_read_only_folder_is_refused_in_one_line(tmp_path, monkeypatch,
     named = {"queries": str(tmp_path / "queries.jsonl"), "state": str(tmp_path / "state")}
     ledger, argv = paid_by(job_flags(tmp_path, people(20), workload=None, **named), tmp_path)
     monkeypatch.setattr(os, "mkdir", read_only)
-    pattern = r"^error: --state: '.*state' is refused; .*: Read-only file system$"
+    pattern = r"^error: --state: '.*state' is not valid: .*: Read-only file system$"
     refused_line(answer_queries.main, argv, capfd, pattern, folder=tmp_path)
     assert ledger.entries("people") == []
 

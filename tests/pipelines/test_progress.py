@@ -192,7 +192,7 @@ def test_silences_the_root_logger_only_for_local_jobs(caplog):
 
 def test_shows_messages_from_public_errors():
     error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
-    assert failure(error) == "input: 'people.parquet' is refused; must be readable"
+    assert failure(error) == "input: 'people.parquet' is not valid: must be readable"
     assert (
         failure(ReadError("a.csv: cannot be read [while running 'R']")) == "a.csv: cannot be read"
     )

@@ -221,11 +221,14 @@ def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     [
         (
             {"num_records": "500", "expect_records": "500"},
-            "--expect_records: '500' is refused; must be given with --num_records noisy only",
+            "--expect_records: '500' needs --num_records noisy only",
         ),
-        ({"expect_records": "0"}, "--expect_records: 0 is refused; must be an integer from 1 to"),
-        ({"expect_records": "many"}, "--expect_records: 'many' is refused; must be a whole number"),
-        ({"expect_records": "-3"}, "--expect_records: -3 is refused"),
+        ({"expect_records": "0"}, "--expect_records: 0 is not valid: must be an integer from 1 to"),
+        (
+            {"expect_records": "many"},
+            "--expect_records: 'many' is not valid: must be a whole number",
+        ),
+        ({"expect_records": "-3"}, "--expect_records: -3 is not valid"),
     ],
 )
 def test_refuses_an_expected_number_that_cannot_be_compared(tmp_path, capfd, flags, line):

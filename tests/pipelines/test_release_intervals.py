@@ -100,21 +100,21 @@ def test_empty_input_gives_a_release(tmp_path):
     [
         (
             {"attribute": "sex"},
-            "'sex' is refused; must be an integer, numeric, date or",
+            "'sex' is not valid: must be an integer, numeric, date or",
         ),
         ({"attribute": "constant"}, "must have from 2 to 1,048,576 levels; it has 1"),
         ({"attribute": "many"}, "must have from 2 to 1,048,576 levels; it has 1,048,577"),
         (
             {"attribute": "agee"},
-            "--attribute: 'agee' is refused; is not an attribute; the nearest known is 'age'",
+            "--attribute: 'agee' is not an attribute; the nearest known is 'age'",
         ),
-        ({"attribute": None}, "--attribute: missing"),
-        ({"strategy": "trees"}, "--strategy: 'trees' is refused; must be one of best,"),
-        ({"strategy": "sine", "delta": "0"}, "--strategy: 'sine' is refused; must be 'best' or"),
-        ({"epsilon": "0"}, "--epsilon: 0.0 is refused"),
-        ({"epsilon": "1e-16", "delta": "0"}, "--epsilon: 1e-16 is refused"),
-        ({"workload": "marginals:1"}, "--workload: unknown flag"),
-        ({"max_records_per_unit": None}, "--max_records_per_unit: missing"),
+        ({"attribute": None}, "--attribute is required"),
+        ({"strategy": "trees"}, "--strategy: 'trees' is not valid: must be one of best,"),
+        ({"strategy": "sine", "delta": "0"}, "--strategy: 'sine' is not valid: must be 'best' or"),
+        ({"epsilon": "0"}, "--epsilon: 0.0 is not valid"),
+        ({"epsilon": "1e-16", "delta": "0"}, "--epsilon: 1e-16 is too small"),
+        ({"workload": "marginals:1"}, "--workload is not a flag"),
+        ({"max_records_per_unit": None}, "--max_records_per_unit is required"),
     ],
 )
 def test_rejects_bad_argument_in_one_line(tmp_path, capfd, flags, message):
@@ -185,13 +185,13 @@ def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--interval", "40", "20"), "--interval: [40, 20] is refused; must have low <= high"),
-        (("--interval", "20", "80"), "--interval: [20, 80] is refused"),
-        (("--interval", "20", "x"), "--interval: 'x' is refused; must be a number"),
-        (("--quantile", "1.5"), "--quantile: [1.5] is refused; must be from 0 to 1"),
+        (("--interval", "40", "20"), "--interval: [40, 20] is not valid: must have low <= high"),
+        (("--interval", "20", "80"), "--interval: [20, 80] is not one of"),
+        (("--interval", "20", "x"), "--interval: 'x' is not valid: must be a number"),
+        (("--quantile", "1.5"), "--quantile: [1.5] is not valid: must be from 0 to 1"),
         (("--quantile", "nan"), "must be from 0 to 1"),
-        (("--marginal", "age"), "--marginal: ['age'] is refused; must be --interval LOW HIGH"),
-        (("--queries", "none"), "--queries: 'none' is refused; must be a file"),
+        (("--marginal", "age"), "--marginal: ['age'] is not valid: must be --interval LOW HIGH"),
+        (("--queries", "none"), "--queries: 'none' is not valid: must be a file"),
     ],
 )
 def test_refuses_bad_sparse_query_in_one_line(tmp_path, capsys, argv, message):

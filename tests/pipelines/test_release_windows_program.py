@@ -193,7 +193,7 @@ def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
     assert main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     what = "must not be removed" if fault == "removed" else "must not change"
-    assert line.startswith(f"error: --input: {str(path)!r} is refused; {what} before its horizon")
+    assert line.startswith(f"error: --input: {str(path)!r} is not valid: {what} before its horizon")
     assert str(START + 22) not in line and str(START + 23) not in line
     assert bytes_under(tmp_path / "out") == before
 
@@ -234,7 +234,7 @@ def test_list_of_read_files_is_private(tmp_path):
 
 def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
-    told = "^error: --private_folder: 'mine' is refused; must not be a folder of one"
+    told = "^error: --private_folder: 'mine' is not valid: must not be a folder of one"
     refused_line(main, window_flags(tmp_path, private_folder="mine"), capfd, told)
 
 
@@ -295,7 +295,9 @@ def test_rejects_drafts_of_another_job_before_payment(tmp_path, capsys, preview)
     ledger, argv = paid_job(tmp_path, **preview)
     (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
     assert main(argv) == 2
-    line = f"error: --output: '{tmp_path}/out' is refused; must not contain drafts of another job: "
+    line = (
+        f"error: --output: '{tmp_path}/out' is not valid: must not contain drafts of another job: "
+    )
     assert line in capsys.readouterr().err
     assert ledger.entries("visits") == [] and not (tmp_path / "out" / "horizon.json").exists()
 
@@ -327,38 +329,44 @@ def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
     [
         pytest.param(
             {"replay": None},
-            "--runner: 'FnApiRunner' is refused; can't run a stream",
+            "--runner: 'FnApiRunner' can't run a stream",
             marks=since("apache-beam", "2.76"),  # an older one is named before the runner
         ),
-        ({"neighboring": "replace_one"}, "--neighboring: 'replace_one' is refused; must be add_"),
-        ({"num_records": "7"}, "--num_records: unknown flag"),
-        ({"window": "1 hour"}, "--window: '1 hour' is refused; must be a whole number with"),
-        ({"grace": "-1s"}, "--grace: '-1s' is refused"),
-        ({"start": "2027-01-15"}, "--start: '2027-01-15' is refused; must be a time with its zone"),
-        ({"num_windows": "0"}, "--num_windows: 0 is refused"),
-        ({"json": ""}, "--json: must be given with --validate_only, whose output it changes"),
-        ({"event_time": "tt"}, "--event_time: 'tt' is refused; must be a column of"),
-        ({"arrival": "cam"}, "--arrival: 'cam' is refused; must be a column of"),
-        ({"privacy_unit": "person"}, "--max_records_per_unit: missing"),
+        ({"neighboring": "replace_one"}, "--neighboring: 'replace_one' is not valid: must be add_"),
+        ({"num_records": "7"}, "--num_records is not a flag"),
+        ({"window": "1 hour"}, "--window: '1 hour' is not valid: must be a whole number with"),
+        ({"grace": "-1s"}, "--grace: '-1s' is not valid"),
+        (
+            {"start": "2027-01-15"},
+            "--start: '2027-01-15' is not valid: must be a time with its zone",
+        ),
+        ({"num_windows": "0"}, "--num_windows: 0 is not valid"),
+        ({"json": ""}, "--json needs --validate_only, whose output it changes"),
+        ({"event_time": "tt"}, "--event_time: 'tt' is not valid: must be a column of"),
+        ({"arrival": "cam"}, "--arrival: 'cam' is not valid: must be a column of"),
+        ({"privacy_unit": "person"}, "--max_records_per_unit is required"),
         (
             {"privacy_unit": "person", "max_records_per_unit": "1"},
-            "--max_windows_per_unit: missing",
+            "--max_windows_per_unit is required",
         ),
-        ({"input": "nothing/*.parquet"}, "--input: 'nothing/*.parquet' is refused; must match"),
-        ({"mechanism": "mwem", "strategy": "levels"}, "--strategy: 'levels' is refused; only"),
-        ({"settle": "-1s"}, "--settle: '-1s' is refused"),
-        ({"poll": "0s"}, "--poll: 0 is refused"),
+        ({"input": "nothing/*.parquet"}, "--input: 'nothing/*.parquet' is not valid: must match"),
+        ({"mechanism": "mwem", "strategy": "levels"}, "--strategy: 'levels' applies only"),
+        ({"settle": "-1s"}, "--settle: '-1s' is not valid"),
+        ({"poll": "0s"}, "--poll: 0 is not valid"),
         (
             {"output": "gs://releases/out"},
-            "--private_folder: missing; must name a local folder: the output is in a bucket",
+            "--private_folder is required: must name a local folder: the output is in a bucket",
         ),
-        ({"private_folder": "FOLDER/out/mine"}, "--private_folder: 'FOLDER/out/mine' is refused"),
-        ({"block": "7"}, "--block: '7' is refused; must be given with --strategy"),
-        ({"checkpointing_interval": "9"}, "--checkpointing_interval: '9' is refused; must not be"),
-        ({"start": "2999-01-01T00:00Z"}, "--replay: True is refused; can't be given before"),
+        ({"private_folder": "FOLDER/out/mine"}, "--private_folder: 'FOLDER/out/mine' is not valid"),
+        ({"block": "7"}, "--block: '7' needs --strategy"),
+        (
+            {"checkpointing_interval": "9"},
+            "--checkpointing_interval: '9' cannot be combined",
+        ),
+        ({"start": "2999-01-01T00:00Z"}, "--replay: True can't be given before"),
         pytest.param(
             {"replay": None, "runner": "DirectRunner"},
-            "--runner: 'DirectRunner' is refused; can't",
+            "--runner: 'DirectRunner' can't",
             marks=since("apache-beam", "2.76"),
         ),
         (
@@ -368,7 +376,7 @@ def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
                 "max_windows_per_unit": "1",
                 "protected_windows": "1",
             },
-            "--privacy_unit: 'file_time' is refused; must be another column than those of times",
+            "--privacy_unit: 'file_time' is not valid: must be another column than those of times",
         ),
     ],
 )
@@ -397,7 +405,7 @@ def test_stream_may_start_with_an_empty_folder(tmp_path, capsys, monkeypatch):
     argv = window_flags(tmp_path, validate_only="")
     argv[0] = "--input=*.csv"
     assert main(argv) == 2
-    assert "--input: '*.csv' is refused; must match a file" in capsys.readouterr().err
+    assert "--input: '*.csv' is not valid: must match a file" in capsys.readouterr().err
 
 
 OTHERS = [(person, person % 4, 3 * person % 30, 3 * person % 30 + 1) for person in range(20)]

@@ -73,7 +73,7 @@ def test_file_that_is_not_yaml_is_refused_in_one_line(tmp_path, capfd):
 
 @pytest.mark.parametrize("text", ["{x", "[1]", "7"])
 def test_variables_that_are_not_an_object_are_refused_in_one_line(text, tmp_path, capfd):
-    told = f"error: --jinja_variables: '{text}' is refused; must be a JSON object"
+    told = f"error: --jinja_variables: '{text}' is not valid: must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
     assert line(capfd, *argv) == told
 
@@ -82,9 +82,9 @@ def test_variables_that_are_not_an_object_are_refused_in_one_line(text, tmp_path
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"epsilon": 0}, r"line \d+: epsilon: 0\.0 is refused; must be a number from 1e-300"),
+        ({"epsilon": 0}, r"line \d+: epsilon: 0\.0 is not valid: must be a number from 1e-300"),
         ({"worload": "x"}, r"worload: unknown field; .* the nearest is 'workload'$"),
-        ({"domain": {"agee": 100}}, r"'agee' is refused; must be a column of .*'age'"),
+        ({"domain": {"agee": 100}}, r"'agee' is not valid: must be a column of .*'age'"),
     ],
 )
 def test_refused_field_is_reported_in_one_line(changed, told, tmp_path, capfd):
@@ -101,7 +101,7 @@ def test_unknown_transform_or_runner_is_refused_in_one_line(tmp_path, capfd):
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
     path = file_of(tmp_path, *job(tmp_path))
     shown = line(capfd, "--yaml_pipeline_file", path, "--runner=NoSuchRunner")
-    assert "--runner: 'NoSuchRunner' is refused; must be" in shown
+    assert "--runner: 'NoSuchRunner' is not valid: must be" in shown
 
 
 @pytest.mark.slow

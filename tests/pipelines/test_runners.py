@@ -49,27 +49,36 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("flags", "pattern"),
     [
-        ({"setup_file": "./nope.py"}, r"--setup_file: './nope.py' is refused; must be a file that"),
+        (
+            {"setup_file": "./nope.py"},
+            r"--setup_file: './nope.py' is not valid: must be a file that",
+        ),
         ({"setup_file": "./own.py"}, r"--setup_file: './own.py' .*, named setup.py or"),
-        ({"extra_package": "./nope.tar.gz"}, r"--extra_package: './nope.tar.gz' is refused; must"),
+        (
+            {"extra_package": "./nope.tar.gz"},
+            r"--extra_package: './nope.tar.gz' is not valid: must",
+        ),
         ({"extra_package": "./package.txt"}, r"--extra_package: .*, named .tar, .tar.gz, .whl or"),
-        ({"requirements_file": "nope.txt"}, r"--requirements_file: 'nope.txt' is refused; must be"),
+        (
+            {"requirements_file": "nope.txt"},
+            r"--requirements_file: 'nope.txt' is not valid: must be",
+        ),
         (
             {"environment_type": "EXTERNL"},
             r"--environment_type: 'EXTERNL' .* nearest is 'EXTERNAL'",
         ),
-        ({"parallelism": "0"}, r"--parallelism: 0 is refused; must be >= 1"),
-        ({"max_parallelism": "-2"}, r"--max_parallelism: -2 is refused; must be >= 1"),
-        ({"direct_num_workers": "-1"}, r"--direct_num_workers: -1 is refused; must be >= 0"),
+        ({"parallelism": "0"}, r"--parallelism: 0 is not valid: must be >= 1"),
+        ({"max_parallelism": "-2"}, r"--max_parallelism: -2 is not valid: must be >= 1"),
+        ({"direct_num_workers": "-1"}, r"--direct_num_workers: -1 is not valid: must be >= 0"),
         (
             {"runner": "PortableRunner", "job_endpoint": "localhost:1"},
-            r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
+            r"--job_endpoint: 'localhost:1' is not valid: must be host:port of a job server that",
         ),
         (
             {"runner": "prism", "job_endpoint": "localhost:1"},
-            r"--job_endpoint: 'localhost:1' is refused; must be host:port of a job server that",
+            r"--job_endpoint: 'localhost:1' is not valid: must be host:port of a job server that",
         ),
-        ({"runner": "portable"}, r"--job_endpoint: missing; must be given with --runner Portable"),
+        ({"runner": "portable"}, r"--job_endpoint is required with --runner Portable"),
     ],
 )
 def test_refuses_bad_beam_flags_in_one_line_without_paying(
@@ -151,11 +160,11 @@ def new_prism(path: Path) -> str:
 
 @pytest.mark.parametrize("runner", ["PrismRunner", "prism"])
 def test_refuses_missing_prism(refused, runner):
-    refused(r"^error: --prism_location: missing; .*BEAM_DP_PRISM.*`make prism`", runner=runner)
+    refused(r"^error: --prism_location is required.*BEAM_DP_PRISM.*`make prism`", runner=runner)
 
 
 def test_refuses_prism_at_a_wrong_path(refused, monkeypatch, tmp_path):
-    pattern = r"--prism_location: 'nowhere/prism' is refused; must be a file.*`make prism`"
+    pattern = r"--prism_location: 'nowhere/prism' is not valid: must be a file.*`make prism`"
     refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
     monkeypatch.setenv("BEAM_DP_PRISM", "nowhere/prism")
     refused(pattern, runner="PrismRunner")
@@ -163,7 +172,7 @@ def test_refuses_prism_at_a_wrong_path(refused, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/prism.zip", "s3n://bucket/prism"])
 def test_refuses_remote_prism_that_cannot_be_fetched(refused, url):
-    refused(rf"--prism_location: '{url}' is refused; must", runner="prism", prism_location=url)
+    refused(rf"--prism_location: '{url}' is not valid: must", runner="prism", prism_location=url)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +186,7 @@ def test_refuses_a_program_other_than_prism(refused, tmp_path, lines, reason):
         path.chmod(0o755)
     else:
         new_program(path, *lines)
-    pattern = rf"--prism_location: '{path}' is refused; {reason}"
+    pattern = rf"--prism_location: '{path}' is not valid: {reason}"
     refused(pattern, runner="PrismRunner", prism_location=str(path))
 
 
@@ -214,14 +223,14 @@ def test_unpacks_zipped_prism(tmp_path, monkeypatch):
 @pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
 def test_refuses_missing_or_damaged_job_server_jar(refused, tmp_path, runner):
     flag = JAR_SERVERS[runner].flag
-    missing = rf"^error: --{flag}: missing; must be given with --runner {runner}: the jar of Beam's"
+    missing = rf"^error: --{flag} is required with --runner {runner}: the jar of Beam's"
     refused(missing, runner=runner)
     refused(missing, runner=runner.lower().removesuffix("runner"))
-    refused(rf"--{flag}: 'no.jar' is refused; must be a file", runner=runner, **{flag: "no.jar"})
+    refused(rf"--{flag}: 'no.jar' is not valid: must be a file", runner=runner, **{flag: "no.jar"})
     (tmp_path / "a.jar").write_bytes(b"PK half of it")
     damaged = {flag: str(tmp_path / "a.jar")}
     refused(
-        rf"--{flag}: '.*a.jar' is refused; must be a jar, and complete", runner=runner, **damaged
+        rf"--{flag}: '.*a.jar' is not valid: must be a jar, and complete", runner=runner, **damaged
     )
 
 
@@ -235,12 +244,12 @@ def test_refuses_missing_or_old_java_for_a_job_server(refused, monkeypatch, tmp_
     new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
     for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
         monkeypatch.setenv("JAVA_HOME", str(home))
-        pattern = rf"--runner: '{runner}' is refused; must have Java 11 or newer, and .* {reason}"
+        pattern = rf"--runner: '{runner}' is not valid: must have Java 11 or newer, and .* {reason}"
         refused(pattern, runner=runner)
 
 
 def test_spark_with_an_uber_jar_requires_a_rest_url(refused, tmp_path):
-    pattern = r"--spark_rest_url: missing; must be given with --spark_submit_uber_jar"
+    pattern = r"--spark_rest_url is required with --spark_submit_uber_jar"
     with MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
         argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
@@ -268,7 +277,7 @@ def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
     argv = job_flags(tmp_path, runner="DataflowRunner", output="gs://releases/out")
     assert main(argv) == 2
     err = capfd.readouterr().err
-    assert err.startswith("error: --runner: 'DataflowRunner' is refused; must be installed: pip")
+    assert err.startswith("error: --runner: 'DataflowRunner' is not valid: must be installed: pip")
     assert err.count("\n") == 1
 
 
@@ -284,7 +293,7 @@ def test_refuses_a_runner_that_cannot_be_loaded(refused, monkeypatch, error, rea
         raise error
 
     monkeypatch.setattr("apache_beam.Pipeline", fail)
-    refused(rf"--runner: 'InteractiveRunner' is refused; .*{reason}", runner="InteractiveRunner")
+    refused(rf"--runner: 'InteractiveRunner' is not valid: .*{reason}", runner="InteractiveRunner")
 
 
 def test_every_beam_runner_is_local_or_checked():

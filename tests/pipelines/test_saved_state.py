@@ -161,27 +161,27 @@ def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
     (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
     before = everything_under(tmp_path / "state")
     for named, pattern in (
-        ({"resume": state}, r"--ledger: missing; must be given: its entry 'people/1' paid"),
-        ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is refused; must"),
+        ({"resume": state}, r"--ledger is required: its entry 'people/1' paid"),
+        ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is not valid: must"),
         ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
         ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),
         ({"resume": state, "max_updates": "3", **known}, r"--resume: .*max_updates was None"),
         ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must contain a saved run"),
         ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must contain a saved run"),
-        ({"resume": "", **known}, r"--resume: '' is refused"),
-        ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is refused"),
-        ({"state": state}, r"--state: .*/state' is refused; must not exist"),
+        ({"resume": "", **known}, r"--resume: '' is not valid"),
+        ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is not valid"),
+        ({"state": state}, r"--state: .*/state' is not valid: must not exist"),
         ({"state": str(tmp_path / "no" / "state")}, r"--state: .*must be in a directory that"),
         ({"state": str(tmp_path / "out")}, r"--state: .*must be apart from --output"),
         ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
         ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state applies only"),
         (
             {"state": str(tmp_path / "new"), **elsewhere, **paid(tmp_path, "other")},
-            r"--state: '.*/new' is refused; must not be given with --runner PortableRunner, which",
+            r"--state: '.*/new' cannot be combined with --runner PortableRunner, which",
         ),
         (
             {"resume": state, **elsewhere, **known},
-            r"--resume: '.*/state' is refused; must not be given with --runner PortableRunner, ",
+            r"--resume: '.*/state' cannot be combined with --runner PortableRunner, ",
         ),
     ):
         refused_line(main, flags(tmp_path, [WOMEN], "out", **named), capfd, pattern)

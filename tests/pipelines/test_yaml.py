@@ -122,31 +122,34 @@ def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, fie
     ("fields", "line"),
     [
         ({"epsilom": 1}, "epsilom: unknown field; must be one of .*; the nearest is 'epsilon'"),
-        ({"domain": 7}, "domain: '7' is refused; must be a file that can be read"),
-        ({"domain": [1]}, r"domain: \[1\] is refused; must be a string or a mapping"),
-        ({"workload": ["age"]}, "workload: .* is refused; must be a list of mappings, or a string"),
-        ({"workload": []}, "workload: .* is refused; must be a list of mappings, or a string"),
-        ({"epsilon": True}, "epsilon: True is refused; must be a string or a number"),
-        ({"epsilon": [1]}, r"epsilon: \[1\] is refused; must be a string or a number"),
+        ({"domain": 7}, "domain: '7' is not valid: must be a file that can be read"),
+        ({"domain": [1]}, r"domain: \[1\] is not valid: must be a string or a mapping"),
+        (
+            {"workload": ["age"]},
+            "workload: .* is not valid: must be a list of mappings, or a string",
+        ),
+        ({"workload": []}, "workload: .* is not valid: must be a list of mappings, or a string"),
+        ({"epsilon": True}, "epsilon: True is not valid: must be a string or a number"),
+        ({"epsilon": [1]}, r"epsilon: \[1\] is not valid: must be a string or a number"),
         (
             {"allow_large_delta": "yes"},
-            "allow_large_delta: 'yes' is refused; must be true or false",
+            "allow_large_delta: 'yes' is not valid: must be true or false",
         ),
-        ({"input": "x.csv"}, "input: 'x.csv' is refused; must be the input of the transform"),
-        ({"validate_only": True}, "validate_only: True is refused; must be given to the program"),
+        ({"input": "x.csv"}, "input: 'x.csv' is not valid: must be the input of the transform"),
+        ({"validate_only": True}, "validate_only: True is not valid: must be given to the program"),
         (
             {"domain": {"attributes": [{"name": beam}]}},
-            "domain: .*; must contain only strings, numbers",
+            "domain: .* must contain only strings, numbers",
         ),
         (
             {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},
-            "ledger: 'a URL with a password' is refused; must hold no password",
+            "ledger: 'a URL with a password' is not valid: must hold no password",
         ),
     ],
 )
 def test_yaml_refuses_meaningless_fields_in_one_line(tmp_path, fields, line):
     with pytest.raises(
-        ValueError, match=f"^{line}" if line else "^domain: '7' is refused"
+        ValueError, match=f"^{line}" if line else "^domain: '7' is not valid"
     ) as refused:
         given = {**RELEASE, "output": str(tmp_path / "out"), **fields}
         beam_dp.yaml.ReleaseSyntheticDatabase(**given)
@@ -155,7 +158,7 @@ def test_yaml_refuses_meaningless_fields_in_one_line(tmp_path, fields, line):
 
 @pytest.mark.parametrize("name", ["state", "resume"])
 def test_yaml_refuses_saved_runs(name):
-    with pytest.raises(ValueError, match=f"^{name}: 'x' is refused; must be given to beam-dp"):
+    with pytest.raises(ValueError, match=f"^{name}: 'x' is not valid: must be given to beam-dp"):
         beam_dp.yaml.AnswerQueries(**{name: "x"})
 
 
@@ -174,9 +177,9 @@ def test_pays_from_ledger_once_and_only_if_pipeline_can_be_built(tmp_path):
     records = read(tmp_path)
     # A column that the file has not, an output that exists: nothing is spent.
     wrong = {**paid, "domain": {"agee": 3}, "workload": "marginals:1"}
-    with pytest.raises(ValueError, match="domain: 'agee' is refused"):
+    with pytest.raises(ValueError, match="domain: 'agee' is not valid"):
         run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **wrong))
-    with pytest.raises(ValueError, match=r"output: .* is refused"):
+    with pytest.raises(ValueError, match=r"output: .* is not valid"):
         run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path), **paid))
     assert ledger.entries("people") == []
     run(records, step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **paid))
@@ -203,7 +206,7 @@ def test_accepts_inline_queries_and_reports_refused_queries(tmp_path, caplog, me
     )
     with caplog.at_level(logging.WARNING, "beam_dp.yaml"):
         run(read(tmp_path), answer)
-    assert "queries: line 2: query: 'sexx' is refused" in caplog.text
+    assert "queries: line 2: query: 'sexx' is not an attribute" in caplog.text
     assert "--queries" not in caplog.text
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert (card["num_answers"], card["num_refused"]) == (1, 1)
@@ -240,7 +243,7 @@ def test_reads_rows_of_a_new_or_an_existing_release(tmp_path):
         ("SyntheticRows", {}, "must be the output of ReleaseSyntheticDatabase; ReadSyntheticRows"),
         ("SyntheticRows", {"release": "nowhere"}, "release: unknown field"),
         ("ReadSyntheticRows", {"release": "nowhere"}, "must be a directory that holds a release"),
-        ("ReadSyntheticRows", {}, "release: missing"),
+        ("ReadSyntheticRows", {}, "release is required"),
         ("ReadSyntheticRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],
 )

@@ -79,7 +79,9 @@ def test_reads_files_in_the_given_format(tmp_path, file_format, extension):
 
 def test_refuses_unknown_input_format(tmp_path):
     path = write_table(tmp_path, people())
-    with pytest.raises(ValueError, match=r"^input_format: 'xlsx' is refused; must be one of avro"):
+    with pytest.raises(
+        ValueError, match=r"^input_format: 'xlsx' is not valid: must be one of avro"
+    ):
         beam_dp.yaml.ReadRecords(input=path, input_format="xlsx")
 
 
@@ -124,7 +126,7 @@ def test_refuses_second_release_in_a_folder_before_paying(tmp_path, ledger):
         pipeline, {**rows, "name": "People"}, release("age", first), release("hours", second)
     )
     condition = "must be another directory: this pipeline writes there already"
-    assert line == f"output: {second!r} is refused; {condition}"
+    assert line == f"output: {second!r} is not valid: {condition}"
     # That of the first one was spent before anybody could know of the second.
     assert len(ledger.entries("people")) == 1
 
@@ -137,7 +139,7 @@ def test_refuses_local_output_for_dataflow_workers(tmp_path, ledger, has_ledger)
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **fields)
     line = refusal(pipeline, read(tmp_path), release, kind="chain")
     assert line == (
-        f"output: '{tmp_path}/out' is refused; must not be a folder of one machine with"
+        f"output: '{tmp_path}/out' is not valid: must not be a folder of one machine with"
         " --runner DataflowRunner: its workers do not share a folder"
     )
     assert ledger.entries("people") == []
@@ -148,7 +150,7 @@ def test_yaml_reader_refuses_records(tmp_path):
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
     assert line == (
-        "records: 'the output of another transform' is refused; must not be given: ReadRecords"
+        "records: 'the output of another transform' is not valid: must not be given: ReadRecords"
         " reads files, and is the first of a chain"
     )
 
@@ -168,5 +170,5 @@ def test_refuses_input_other_than_one_collection_of_records(tmp_path, ledger, gi
     sources = [{**rows, "name": name} for name in "AB"]
     line = refusal(beam.Pipeline("FnApiRunner"), *sources, release)
     condition = "must be one collection: join several by Flatten"
-    assert line == f"records: {value} is refused; {condition}"
+    assert line == f"records: {value} is not valid: {condition}"
     assert ledger.entries("people") == []

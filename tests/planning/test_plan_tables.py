@@ -82,7 +82,7 @@ def test_flag_all_shows_refusals_instead_of_their_number(capsys):
     assert "4 other mechanisms cannot do this job; --all explains why" in few
     assert "intervals, tight" not in few
     told = " ".join(" ".join(lines_of(capsys, [*words, "--all"])).split())
-    assert "intervals, tight: not possible: workload: 26 is refused; must be intervals" in told
+    assert "intervals, tight: not possible: workload: 26 is not valid: must be intervals" in told
     assert "--all explains why" not in told
 
 

@@ -137,5 +137,5 @@ def test_printed_windows_command_has_the_best_strategy_and_epsilon(tmp_path, cap
 
 
 def test_negative_error_target_is_refused():
-    with pytest.raises(InputError, match="target_bound: -1 is refused"):
+    with pytest.raises(InputError, match="target_bound: -1 is not valid"):
         Target(-1, of_bound=True)

@@ -57,7 +57,7 @@ def test_rejects_large_delta_unless_allowed():
 
 @pytest.mark.parametrize("delta", [5e-324, 1e-310, 9.9e-301])
 def test_rejects_delta_with_infinite_reciprocal(delta):
-    with pytest.raises(InputError, match=r"delta: .* is refused; must be 0 .*, or >= 1e-300"):
+    with pytest.raises(InputError, match=r"delta: .* is not valid: must be 0 .*, or >= 1e-300"):
         Guarantee(**{**VALID, "delta": delta})
     assert Guarantee(**{**VALID, "delta": 1e-300}).delta == 1e-300
 

@@ -54,7 +54,7 @@ def test_draw_of_a_payment_cannot_change_after_the_first_mark(ledger_url, first)
     condition = "be 'a+': 'visits/1' paid" if first else "not be given: 'visits/1' paid for a draw"
     for draw_id in ("b" * 32, "c" * 32):
         with pytest.raises(
-            LedgerError, match=rf"^draw_id: '[bc]+' is refused; must {condition}"
+            LedgerError, match=rf"^draw_id: '[bc]+' is not valid: must {condition}"
         ) as e:
             ledger.mark_released(token, draw_id)
         one_line(e)
@@ -122,7 +122,7 @@ def test_refusal_names_the_fitting_epsilon_and_the_largest_spenders(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", Guarantee(0.6, 0.0, AR, "person", 3), Loss.pure(0.6), "mwem")
     assert one_line(error) == (
-        "epsilon: 0.6 is refused; must fit 'visits', which would admit at most epsilon 0.4, delta"
+        "epsilon: 0.6 is not valid: must fit 'visits', which would admit at most epsilon 0.4, delta"
         " 0; requested epsilon 0.6, remaining 0.4; spent most by visits/2 (laplace, epsilon 0.5),"
         " visits/1 (laplace, epsilon 0.1)"
     )
@@ -140,7 +140,7 @@ def test_refusal_names_remaining_delta(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee, loss, "stability_histogram")
     assert one_line(error) == (
-        "delta: 4e-10 is refused; must fit 'visits', which would admit at most epsilon 0.8, delta"
+        "delta: 4e-10 is not valid: must fit 'visits', which would admit at most epsilon 0.8, delta"
         " 2e-10 for a release that is private except with some probability; spent most by visits/1"
         " (stability_histogram, epsilon 0.1), visits/2 (stability_histogram, epsilon 0.1)"
     )
@@ -166,8 +166,8 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
     assert one_line(error) == (
-        "delta: 1e-09 is refused; must fit 'visits', which would admit at most epsilon 1, delta 0,"
-        " as with Laplace noise"
+        "delta: 1e-09 is not valid: must fit 'visits', which would admit at most epsilon 1, delta"
+        " 0, as with Laplace noise"
     )
 
 
@@ -181,7 +181,7 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
 )
 def test_rejects_unit_or_relation_that_was_not_declared(ledger_url, guarantee, name):
     ledger = declared(ledger_url)
-    with pytest.raises(LedgerError, match=f"^{name}: .* is refused; must be .* 'visits'"):
+    with pytest.raises(LedgerError, match=f"^{name}: .* is not valid: must be .* 'visits'"):
         ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
     assert ledger.entries("visits") == []
 
@@ -206,7 +206,7 @@ def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url):
     ):
         with pytest.raises(LedgerError) as error:
             call()
-        assert "dataset_id: 'flights' is refused; must be declared" in one_line(error)
+        assert "dataset_id: 'flights' is not valid: must be declared" in one_line(error)
         assert "--declare=flights --epsilon E --delta X" in one_line(error)
 
 
@@ -250,7 +250,7 @@ def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
 
 def test_rejects_declaration_with_large_delta_unless_allowed(ledger_url):
     ledger = declared(ledger_url)
-    with pytest.raises(InputError, match=r"delta: 0.0001 is refused.* allow_large_delta is"):
+    with pytest.raises(InputError, match=r"delta: 0.0001 is not valid.* allow_large_delta is"):
         ledger.declare("flights", 1.0, 1e-4, "plane", AR)
     ledger.declare("flights", 1.0, 1e-4, "plane", AR, allow_large_delta=True)
 

@@ -204,7 +204,7 @@ def test_storing_an_origin_changes_neither_sql_tables_nor_schema_version(tmp_pat
 
 
 def test_rejects_origin_among_parameters(ledger_url):
-    with pytest.raises(InputError, match="parameters: 'origin' is refused; must not be a param"):
+    with pytest.raises(InputError, match="parameters: 'origin' is not valid: must not be a param"):
         spend(declared(ledger_url), {"origin": 1})
     assert Ledger(ledger_url).entries("visits") == []
 
@@ -264,7 +264,7 @@ def test_rejects_edges_paid_by_another_budget(tmp_path, draw_id, dataset_id, nam
 
 
 def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path):
-    with pytest.raises(InputError, match="ledger: None is refused; must be given, the one that"):
+    with pytest.raises(InputError, match="ledger is required, the one that"):
         check_edges_paid(DOMAIN, None, "")
     fresh = Ledger(str(tmp_path / "fresh.sqlite"))
     fresh.declare("visits", 3.0, 1e-9, "record", "add_or_remove_one")

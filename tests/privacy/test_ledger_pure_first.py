@@ -271,8 +271,8 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
         ledger.spend("visits", guarantee(2.0), loss_of("zcdp", 2.0, 1e-9), "mwem")
     if composition == "auto":
         assert str(error.value).startswith(
-            "delta: 1e-09 is refused; must fit 'visits', which would admit at most epsilon 2, delta"
-            " 0, as with Laplace noise; requested rho "
+            "delta: 1e-09 is not valid: must fit 'visits', which would admit at most epsilon 2,"
+            " delta 0, as with Laplace noise; requested rho "
         )
 
 
@@ -282,7 +282,7 @@ def test_refusal_names_an_epsilon_that_can_then_be_spent(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee(2.5), loss_of("gaussian", 2.5, 1e-9), "mwem")
     assert str(error.value).startswith(
-        "epsilon: 2.5 is refused; must fit 'visits', which would admit at most epsilon 2, delta"
+        "epsilon: 2.5 is not valid: must fit 'visits', which would admit at most epsilon 2, delta"
         " 1e-09;"
     )
     ledger.spend("visits", guarantee(2.0), loss_of("gaussian", 2.0, 1e-9), "mwem")

@@ -49,10 +49,10 @@ def test_family_matches_conjunctions_over_a_dense_domain(form):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 1), "num_bits: 0 is refused"),
-        ((1025, 1024), "num_bits: 1025 is refused"),
-        ((4, 5), "num_literals: 5 is refused"),
-        ((4, 0), "num_literals: 0 is refused"),
+        ((0, 1), "num_bits: 0 is not valid"),
+        ((1025, 1024), "num_bits: 1025 is not valid"),
+        ((4, 5), "num_literals: 5 is not valid"),
+        ((4, 0), "num_literals: 0 is not valid"),
         ((40, 19, True), "must leave at most 20 of 40 bits out"),
         ((40, 38), "makes .* conjunctions; must make at most 262,144"),
         ((1000, 1000), "conjunctions; must make at most 262,144"),

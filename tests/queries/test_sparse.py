@@ -67,7 +67,7 @@ def test_sums_are_exact():
         ({1.5: 1}, "text, bytes or an integer"),
         ({True: 1}, "text, bytes or an integer"),
         ({("a",): 1}, "text, bytes or an integer"),
-        ([("a", 1), ("a", 1)], "'a' is refused; must be given once"),
+        ([("a", 1), ("a", 1)], "'a' is not valid: must be given once"),
         ([(["a"], 1)], "text, bytes or an integer"),
         ([("a", 1, 2)], "pairs of an element and its value"),
         (7, "pairs of an element and its value"),
@@ -154,7 +154,7 @@ def test_rejects_invalid_rows(arguments, message):
 
 @pytest.mark.parametrize("make", [row_parity, row_disjunction])
 def test_rejects_invalid_bits(make):
-    with pytest.raises(InputError, match="bits: 3 is refused"):
+    with pytest.raises(InputError, match="bits: 3 is not valid"):
         make(3, {}, [3])
     with pytest.raises(InputError, match="each bit once"):
         make(3, {}, [1, 1])
@@ -184,12 +184,12 @@ def test_reads_keys_and_values_from_files(tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("keys", b"a\nb\na\n", "line 3: 'a' is refused; must be given once"),
-        ("keys", b"a\n\nb\n", "line 2: '' is refused; must hold a key"),
-        ("keys", b"a\t1.5\n", "line 1: '1.5' is refused; after the tab"),
-        ("keys", b"a\tnan\n", "line 1: 'nan' is refused"),
-        ("keys", b"a\n\tx\n", "line 2: '' is refused"),
-        ("keys", b"a\tb\n", "line 1: 'b' is refused; after the tab"),
+        ("keys", b"a\nb\na\n", "line 3: 'a' is not valid: must be given once"),
+        ("keys", b"a\n\nb\n", "line 2: '' is not valid: must hold a key"),
+        ("keys", b"a\t1.5\n", "line 1: '1.5' is not valid: after the tab"),
+        ("keys", b"a\tnan\n", "line 1: 'nan' is not valid"),
+        ("keys", b"a\n\tx\n", "line 2: '' is not valid"),
+        ("keys", b"a\tb\n", "line 1: 'b' is not valid: after the tab"),
         ("keys", b"\xff", "is not UTF-8 at byte 0"),
         ("query.json", b'{"sparse": {"a": 1, "a": 1}}', "the key 'a' must appear once"),
         ("query.json", b'{"sparse": {"a": NaN}}', "NaN is not a JSON number"),
@@ -208,17 +208,17 @@ def test_rejects_integer_keys_that_records_cannot_have(tmp_path, written):
     """Otherwise a query for one key would be answered with the count of another."""
     path = tmp_path / "keys"
     path.write_text(f"5\n{written}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"line 2: .* is refused; must hold an integer key"):
+    with pytest.raises(InputError, match=r"line 2: .* is not valid: must hold an integer key"):
         read_sparse_query(path, keys="integer")
 
 
 def test_rejects_missing_file_and_invalid_keys(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_sparse_query(tmp_path / "none")
-    with pytest.raises(InputError, match="keys: 'bytes' is refused"):
+    with pytest.raises(InputError, match="keys: 'bytes' is not valid"):
         read_sparse_query(tmp_path / "none", keys="bytes")
     (tmp_path / "keys").write_text("1\nx\n")
-    with pytest.raises(InputError, match="line 2: 'x' is refused; must hold an integer"):
+    with pytest.raises(InputError, match="line 2: 'x' is not valid: must hold an integer"):
         read_sparse_query(tmp_path / "keys", keys="integer")
 
 
@@ -229,5 +229,7 @@ def test_keys_of_queries_are_read_like_keys_of_records():
     assert with_plain_keys(plain) is plain
     reader = SparseQueries("text", 2, HashKey.draw(1))
     assert reader.from_json({"sparse": {"7.0": 1}}) == SparseQuery({"7": 1})
-    with pytest.raises(InputError, match=r"'7' is refused; must be given once: '7.0' is the same"):
+    with pytest.raises(
+        InputError, match=r"'7' is not valid: must be given once: '7.0' is the same"
+    ):
         reader.from_json({"sparse": {"7.0": 1, "7": 1}})

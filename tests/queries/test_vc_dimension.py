@@ -248,7 +248,7 @@ HALVES = LinearWorkload(domain_of(2), (LinearQueries(domain_of(2)).explicit([0.5
         (lambda: sauer_bound(-1, 2), "num_points: -1"),
         (lambda: sauer_bound(3, -2), "dimension: -2"),
         (lambda: family_vc_dimension("circles", [2]), "family: 'circles'"),  # type: ignore[arg-type]
-        (lambda: family_vc_dimension("parities", [2, 3]), "sizes: 3 is refused; must be 2"),
+        (lambda: family_vc_dimension("parities", [2, 3]), "sizes: 3 is not valid: must be 2"),
         (lambda: family_vc_dimension("cells", [0]), "sizes: 0"),
         (lambda: short_conjunctions_vc_bounds(0, 1), "num_attributes: 0"),
         (lambda: short_conjunctions_vc_bounds(3, 0), "max_literals: 0"),

@@ -41,10 +41,10 @@ def test_reads_a_file_of_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "condition"),
     [
-        ("marginals:agee", "'agee' is refused; is not an attribute; the nearest known is 'age'"),
-        ("marginals:", "'' is refused; is not an attribute; known are 'age', 'sex'"),
-        ("marginals:age,age", "'age,age' is refused; a marginal must name an attribute once"),
-        ("marginals:age,sex;sex,age", "'age,sex' is refused; must list each marginal once"),
+        ("marginals:agee", "'agee' is not an attribute; the nearest known is 'age'"),
+        ("marginals:", "'' is not an attribute; known are 'age', 'sex'"),
+        ("marginals:age,age", "'age,age' is not valid: a marginal must name an attribute once"),
+        ("marginals:age,sex;sex,age", "'age,sex' is not valid: must list each marginal once"),
         ("marginals:0", "must be an integer from 1 to 4"),
         ("marginals:5", "must be an integer from 1 to 4"),
         ("marginals:-1", "must be an integer from 1 to 4"),

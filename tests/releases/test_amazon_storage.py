@@ -92,7 +92,7 @@ def test_rejects_bucket_where_drafts_are_not_private_or_not_deletable(service, s
     for act in (check_output, lambda url: commit_release(release_of(), url)):
         with pytest.raises(InputError, match="because drafts are private") as caught:
             act(OUT)
-        assert str(caught.value).startswith(f"output: '{OUT}' is refused; ")
+        assert str(caught.value).startswith(f"output: '{OUT}' is not valid: ")
         assert str(caught.value).endswith(f": {cure}") and "\n" not in str(caught.value)
     assert service.names() == []
 
@@ -145,7 +145,7 @@ def test_permissions_are_tested_inside_the_output_folder(service):
 def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
     with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
         check_output(f"s3://{bucket}/out")
-    with pytest.raises(ReleaseError, match=r"release: .* is refused; card\.json cannot be read"):
+    with pytest.raises(ReleaseError, match=r"release: .* is not valid: card\.json cannot be read"):
         read_release(f"s3://{bucket}/out")
 
 

@@ -79,7 +79,7 @@ def test_too_many_joined_cells_are_rejected_only_if_queried():
     potentials = [((0, 1), np.broadcast_to(np.float64(0), shape[:2])), ((2,), np.zeros(2))]
     (table,) = marginal_weights(shape, potentials, [(2,)])
     assert table.tolist() == [0.5, 0.5]
-    with pytest.raises(InputError, match=r"536,870,912' is refused; must be at most 2\^28"):
+    with pytest.raises(InputError, match=r"536,870,912' is not valid: must be at most 2\^28"):
         marginal_weights(shape, potentials, [(0,)])
 
 

@@ -61,16 +61,19 @@ def test_each_directory_gets_its_own_horizon(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"num_windows": 9}, "num_windows: 9 is refused; must be 6, as horizon.json in "),
-        ({"epsilon": 2.0}, "epsilon: 2.0 is refused; must be 1.0, as "),
-        ({"delta": 1e-8}, "delta: 1e-08 is refused; must be 1e-09, as "),
-        ({"records": 2}, "max_records_per_unit: 2 is refused; must be 1, as "),
-        ({"windows": 3}, "max_windows_per_unit: 3 is refused; must be 2, as "),
-        ({"protected": 5}, "protected_windows: 5 is refused; must be 6, as "),
-        ({"block": 2}, "block: 2 is refused; must be 3, as "),
-        ({"strategy": "independent"}, "strategy: 'independent' is refused; must be 'levels', as "),
-        ({"event_time": "u"}, "event_time: 'u' is refused; must be 't', as "),
-        ({"window": "2h"}, "window: 7200 is refused; must be 3600, as "),
+        ({"num_windows": 9}, "num_windows: 9 is not valid: must be 6, as horizon.json in "),
+        ({"epsilon": 2.0}, "epsilon: 2.0 is not valid: must be 1.0, as "),
+        ({"delta": 1e-8}, "delta: 1e-08 is not valid: must be 1e-09, as "),
+        ({"records": 2}, "max_records_per_unit: 2 is not valid: must be 1, as "),
+        ({"windows": 3}, "max_windows_per_unit: 3 is not valid: must be 2, as "),
+        ({"protected": 5}, "protected_windows: 5 is not valid: must be 6, as "),
+        ({"block": 2}, "block: 2 is not valid: must be 3, as "),
+        (
+            {"strategy": "independent"},
+            "strategy: 'independent' is not valid: must be 'levels', as ",
+        ),
+        ({"event_time": "u"}, "event_time: 'u' is not valid: must be 't', as "),
+        ({"window": "2h"}, "window: 7200 is not valid: must be 3600, as "),
     ],
 )
 def test_error_names_the_first_parameter_that_differs(tmp_path, changed, line):
@@ -131,7 +134,9 @@ def test_rejects_job_with_another_domain_or_workload(tmp_path):
 def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
     whole = card_of(plan_of(6, person(2, 6), WORKLOAD), replayable=False)
     assert begin_horizon(tmp_path / "whole", whole, FIRST) == FIRST
-    with pytest.raises(InputError, match=r"^replayable: False is refused; must be True") as caught:
+    with pytest.raises(
+        InputError, match=r"^replayable: False is not valid: must be True"
+    ) as caught:
         begin_horizon(tmp_path / "whole", whole, SECOND)
     refusal(caught)
     for name, unit in (("each", person(1, 1)), ("record", RECORD)):

@@ -81,7 +81,7 @@ def test_release_round_trips_through_bucket(cloud, num_records):
 def test_never_overwrites_a_release_of_another_draw(cloud):
     write_release(OURS, cloud.url)
     for act in (check_output, lambda url: write_release(OTHERS, url)):
-        with pytest.raises(InputError, match=r"output: .* is refused; must be a directory"):
+        with pytest.raises(InputError, match=r"output: .* is not valid: must be a directory"):
             act(cloud.url)
     assert commit_release(OTHERS, cloud.url) is False
     cloud.holds(OURS)
@@ -116,11 +116,11 @@ def test_rejects_url_that_does_not_name_a_folder(cloud, folder):
 @pytest.mark.mostly_slow(one_in=2)
 def test_missing_bucket_is_rejected_in_one_line(cloud):
     url = f"{cloud.scheme}://absent/out"
-    with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
+    with pytest.raises(InputError, match=r"output: .*absent/out' is not valid: must be .*no such"):
         check_output(url)
-    with pytest.raises(InputError, match=r"output: .*absent/out' is refused; must be .*no such"):
+    with pytest.raises(InputError, match=r"output: .*absent/out' is not valid: must be .*no such"):
         commit_release(OURS, url)
-    with pytest.raises(ReleaseError, match=r"release: .* is refused; card.json cannot be read"):
+    with pytest.raises(ReleaseError, match=r"release: .* is not valid: card.json cannot be read"):
         read_release(url)
 
 

@@ -104,7 +104,7 @@ def test_linear_queries_have_a_standard_error(week, tmp_path, capfd):
 
 def test_error_names_windows_that_are_not_released(week, capfd):
     line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
-    assert line == "error: --windows: ':' is refused; must be released; not released yet: 3, 5"
+    assert line == "error: --windows: ':' is not valid: must be released; not released yet: 3, 5"
     assert "not released yet: 3" in refusal(capfd, "answer", week, "--windows", "2:5", *MARGINAL)
 
 
@@ -128,13 +128,13 @@ def test_windows_flag_selects_the_same_as_python_slices():
 
 
 def test_windows_flag_is_required_for_a_horizon_and_rejected_otherwise(week, capfd):
-    assert "--windows: missing; must be one window" in refusal(capfd, "answer", week, *MARGINAL)
+    assert "--windows is required: must be one window" in refusal(capfd, "answer", week, *MARGINAL)
     line = refusal(capfd, "answer", f"{week}/windows/000000", "--windows", "0", *MARGINAL)
     assert "--windows applies only to the windows of a stream" in line
     line = refusal(capfd, "answer", week, "--windows", "0", "--quantile", "0.5")
     assert "--quantile applies only to" in line
     line = refusal(capfd, "answer", week, "--windows", "0", "--windows", "1", *MARGINAL)
-    assert "must be given once" in line
+    assert "is given twice" in line
 
 
 def test_synthetic_databases_of_windows_are_answered_one_window_at_a_time(tmp_path, capfd):
@@ -146,7 +146,7 @@ def test_synthetic_databases_of_windows_are_answered_one_window_at_a_time(tmp_pa
     assert "released 2 of 6 windows" in said(capfd, "describe", directory)
     assert "a1" in said(capfd, "answer", directory, "--windows", "1", *MARGINAL)
     line = refusal(capfd, "answer", directory, "--windows", ":2", *MARGINAL)
-    assert line.startswith("error: --windows: ':2' is refused; must be one window")
+    assert line.startswith("error: --windows: ':2' is not valid: must be one window")
 
 
 def test_finish_prints_released_windows_and_removes_all_drafts(week, capfd):
@@ -163,7 +163,7 @@ def test_finish_prints_released_windows_and_removes_all_drafts(week, capfd):
 def test_finish_names_the_window_with_a_lost_file(week, capfd):
     next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
     line = refusal(capfd, "finish", week)
-    assert f"'{week}/windows/000001' is refused; card.json names no files" in line
+    assert f"'{week}/windows/000001' is not valid: card.json names no files" in line
 
 
 def test_damaged_horizon_is_reported_in_one_line(week, capfd):

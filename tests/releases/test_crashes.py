@@ -163,8 +163,9 @@ def test_drafts_of_another_job_are_rejected_until_withdrawn(place, check):
     with pytest.raises(InputError) as error:
         check(place.url())
     assert str(error.value) == (
-        f"output: '{place.url()}' is refused; must not contain drafts of another job: stop that job"
-        f" if it is running, then run `beam-dp finish {place.url()}`, which withdraws its drafts"
+        f"output: '{place.url()}' is not valid: must not contain drafts of another job: stop that"
+        f" job if it is running, then run `beam-dp finish {place.url()}`, which withdraws its"
+        " drafts"
     )
     assert place.names() == before
     assert finish_writing(place.url()) is False and place.names() == []

@@ -138,7 +138,10 @@ def test_incomparable_releases_are_rejected_in_one_line(tmp_path, capsys):
     write_release(synthetic(COUNTS, ONES), other)
     assert main(["diff", one, other]) == 2
     line = capsys.readouterr().err
-    assert line.startswith("error: --marginal: ") and "not made for a common marginal" in line
+    assert (
+        line.startswith("error: --marginal is required: ")
+        and "not made for a common marginal" in line
+    )
     released_horizon(many, leveled(), range(1))
     assert main(["diff", one, many]) == 2
     assert capsys.readouterr().err.startswith("error: B: ")
@@ -160,8 +163,8 @@ def test_diff_command_says_that_no_cell_has_an_error_bar(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--limit", "0"], "error: --limit: 0 is refused; must be >= 1"),
-        (["--marginal", "sexx"], "error: --marginal: 'sexx' is refused"),
+        (["--limit", "0"], "error: --limit: 0 is not valid: must be >= 1"),
+        (["--marginal", "sexx"], "error: --marginal: 'sexx' is not an attr"),
     ],
 )
 def test_diff_command_rejects_bad_flags_in_one_line(flags, expected, tmp_path, capsys):

@@ -41,7 +41,7 @@ def service(monkeypatch) -> Iterator[FakeGoogleStorage]:
 def test_rejects_bucket_where_drafts_are_not_private_or_not_deletable(service, settings, cure):
     service.buckets["releases"].settings = {**PRIVATE, **settings}
     for act in (check_output, lambda url: commit_release(release_of(), url)):
-        with pytest.raises(InputError, match=rf"output: '{OUT}' is refused; .*{cure}") as caught:
+        with pytest.raises(InputError, match=rf"output: '{OUT}' is not valid: .*{cure}") as caught:
             act(OUT)
         assert "\n" not in str(caught.value)
     assert service.names() == []

@@ -126,23 +126,23 @@ def test_noisy_number_of_records_equals_the_answer_to_all_records():
     [
         (
             lambda release: release.answer(marginals(DOMAIN, attributes=["age", "hours"])),
-            r"marginal: 'hours,age' is refused; must lie inside a marginal of the release",
+            r"marginal: 'hours,age' is not valid: must lie inside a marginal of the release",
         ),
         (
             lambda release: release.answer_queries([Product(DOMAIN.shape, (1,), (((0, 3),),))]),
-            r"marginal: 'hours' is refused; must lie inside a marginal of the release",
+            r"marginal: 'hours' is not valid: must lie inside a marginal of the release",
         ),
         (
             lambda release: release.answer_queries([Explicit.of((2, 2), np.zeros((2, 2)))]),
-            r"queries: \(2, 2\) is refused; must be over a domain of shape",
+            r"queries: \(2, 2\) is not valid: must be over a domain of shape",
         ),
         (
             lambda release: release.answer_queries([Explicit.of(DOMAIN.shape, ZEROS)]),
-            r"queries: 'explicit values' is refused; must not have",
+            r"queries: 'explicit values' is not valid: must not have",
         ),
         (
             lambda release: release.answer(PAIRS),
-            r"workload: 3 is refused; must be of the release's domain",
+            r"workload: 3 is not valid: must be of the release's domain",
         ),
     ],
 )
@@ -351,7 +351,7 @@ def test_names_the_window_that_is_not_released():
     assert release.released == (0, 1, 2, 5)
     assert len(release.answer(plan.workload, slice(0, 3))) == 1
     for windows, missing in ((slice(1, 5), 3), (slice(None), 3), (slice(6, 8), 6)):
-        with pytest.raises(InputError, match=f"windows: {missing} is refused; must be released"):
+        with pytest.raises(InputError, match=f"windows: {missing} is not valid: must be released"):
             release.answer(plan.workload, windows)
 
 
@@ -375,14 +375,16 @@ def test_rejects_window_of_another_horizon_or_number():
         release.blocks[1],
     ):
         changed = dataclasses.replace(release, windows={**windows, 3: wrong})
-        with pytest.raises(InputError, match="window: 3 is refused; must contain tables of this h"):
+        with pytest.raises(
+            InputError, match="window: 3 is not valid: must contain tables of this h"
+        ):
             changed.answer(plan.workload, slice(2, 4))
     other = released(plan_of(8, RECORD, whole(domain_of(2)), **LEVELS))
     for windows in (other.windows, {**release.windows, 1: release_of()}):
         with pytest.raises(InputError, match="must contain tables"):
             dataclasses.replace(release, windows=windows).answer(plan.workload, slice(0, 2))
     swapped = dataclasses.replace(release, blocks={0: release.blocks[1]})
-    with pytest.raises(InputError, match="block: 0 is refused; must contain tables of this h"):
+    with pytest.raises(InputError, match="block: 0 is not valid: must contain tables of this h"):
         swapped.answer(plan.workload, slice(0, 1))
 
 
@@ -398,7 +400,7 @@ def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     asked = database.workload
     (found, *_), (own, *_) = release.answer(asked, slice(1, 2)), database.answer(asked)
     np.testing.assert_array_equal(found.values, own.values)
-    with pytest.raises(InputError, match=r"windows: '0:2' is refused; must be one window: those"):
+    with pytest.raises(InputError, match=r"windows: '0:2' is not valid: must be one window: those"):
         release.answer(asked, slice(0, 2))
 
 
@@ -406,6 +408,6 @@ def test_rejects_inconsistent_horizon():
     release = released(plan_of(8, RECORD))
     with pytest.raises(InputError, match="horizon_id"):
         dataclasses.replace(release, horizon_id="1")
-    with pytest.raises(InputError, match="block: 9 is refused; must be an integer from 2 to 8"):
+    with pytest.raises(InputError, match="block: 9 is not valid: must be an integer from 2 to 8"):
         dataclasses.replace(release, block=9)
     assert repr(release) == f"HorizonRelease(released=8 of 8 windows, horizon_id='{HORIZON_ID}')"

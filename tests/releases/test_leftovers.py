@@ -193,7 +193,7 @@ def test_finish_reports_a_lost_file(tmp_path, capfd):
     draft_in(tmp_path)
     line = finish(capfd, tmp_path, 2)
     assert line == (
-        f"error: release: '{tmp_path}' is refused; card.json names no files of a release,"
+        f"error: release: '{tmp_path}' is not valid: card.json names no files of a release,"
         " or some that are missing or damaged; drafts removed: 1"
     )
     assert len(everything_under(tmp_path)) == 2
@@ -201,7 +201,7 @@ def test_finish_reports_a_lost_file(tmp_path, capfd):
 
 def test_finish_rejects_a_missing_directory(tmp_path, capfd):
     line = finish(capfd, tmp_path / "outt", 2)
-    assert line.startswith(f"error: output: '{tmp_path}/outt' is refused; must be a directory")
+    assert line.startswith(f"error: output: '{tmp_path}/outt' is not valid: must be a directory")
     assert finish(capfd, pathlib.Path("ftp://host/out"), 2).startswith("error: output: ")
     assert everything_under(tmp_path) == []
 
@@ -213,7 +213,7 @@ def test_finish_reports_drafts_that_it_cannot_remove(tmp_path, capfd, monkeypatc
     draft_in(tmp_path)
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
     line = finish(capfd, tmp_path, 2)
-    assert line.startswith(f"error: output: '{tmp_path}' is refused; still contains private drafts")
+    assert line.startswith(f"error: output: '{tmp_path}' still contains private drafts")
 
 
 def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkeypatch):
@@ -223,7 +223,7 @@ def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkey
     draft_in(tmp_path)
     monkeypatch.setattr(LocalStore, "withdraw", broken)
     line = finish(capfd, tmp_path, 2)
-    assert line.startswith(f"error: output: '{tmp_path}' is refused; may hold drafts, .draft-*")
+    assert line.startswith(f"error: output: '{tmp_path}' may hold drafts, .draft-*")
     assert line.endswith("Permission denied")
 
 

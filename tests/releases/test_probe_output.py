@@ -61,7 +61,9 @@ def test_folder_without_a_needed_feature_is_rejected_in_one_line(
     before = everything_under(tmp_path)
     name, broken, reason = FAULTS[fault]
     monkeypatch.setattr(f"beam_dp.storage.store.{name}", broken)
-    with pytest.raises(InputError, match=rf"^output: '.*{output}' is refused; .*{reason}") as error:
+    with pytest.raises(
+        InputError, match=rf"^output: '.*{output}' is not valid: .*{reason}"
+    ) as error:
         probe_output(tmp_path / output)
     assert "\n" not in str(error.value)
     assert everything_under(tmp_path) == before

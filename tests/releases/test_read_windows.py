@@ -64,7 +64,7 @@ def test_reads_the_windows_released_so_far(place):
     assert (week.guarantee, week.workload) == (PLAN.guarantee, WORKLOAD)
     found = week.answer(Workload(DOMAIN, (("a1",),)), slice(2, 3))[0]
     assert np.array_equal(found.values, third.tables["a1",])
-    with pytest.raises(InputError, match="windows: 1 is refused"):
+    with pytest.raises(InputError, match="windows: 1 is not valid"):
         week.answer(WORKLOAD, slice(0, 3))
     second = commit_window(PLAN, url, 1, horizon_id)
     assert week.released == (0, 2)  # what was there when it was read
@@ -139,7 +139,7 @@ def test_names_the_damaged_window_and_still_reads_the_others(tmp_path):
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     week = read_windows(tmp_path)
     week.answer(WORKLOAD, slice(2, 3))
-    with pytest.raises(ReleaseError, match=r"windows/000001' is refused; tables-.* checksum"):
+    with pytest.raises(ReleaseError, match=r"windows/000001' is not valid: tables-.* checksum"):
         week.answer(WORKLOAD, slice(0, 2))
 
 
@@ -165,7 +165,7 @@ def test_error_for_a_wrong_release_names_its_directory(tmp_path, changed, condit
     edit(tmp_path / "windows" / "000001" / "card.json", **changed)
     with pytest.raises(ReleaseError) as caught:
         read_windows(tmp_path).answer(WORKLOAD, slice(0, 2))
-    assert f"{tmp_path}/windows/000001' is refused; {condition}" in str(caught.value)
+    assert f"{tmp_path}/windows/000001' is not valid: {condition}" in str(caught.value)
 
 
 def test_rejects_another_kind_or_workload_in_place_of_a_window(tmp_path):
@@ -178,7 +178,9 @@ def test_rejects_another_kind_or_workload_in_place_of_a_window(tmp_path):
     for number, condition in ((2, "must be window 2 of"), (3, "must have the promise and the wo")):
         with pytest.raises(ReleaseError, match=rf"windows/00000{number}' .*{condition}"):
             week.answer(WORKLOAD, slice(number, number + 1))
-    with pytest.raises(ReleaseError, match=r"levels/3/000000' is refused; must be block 0 of the"):
+    with pytest.raises(
+        ReleaseError, match=r"levels/3/000000' is not valid: must be block 0 of the"
+    ):
         _ = week.blocks[0]
     with pytest.raises(KeyError):
         _ = week.windows[4]
@@ -193,7 +195,9 @@ def test_reads_synthetic_databases_of_windows(tmp_path):
     expected = release.answer(WORKLOAD)[0].values
     assert np.array_equal(week.answer(WORKLOAD, slice(4, 5))[0].values, expected)
     shutil.copytree(tmp_path / "windows" / "000004", tmp_path / "windows" / "000003")
-    with pytest.raises(ReleaseError, match=r"windows/000003' is refused; must be window 3 of the"):
+    with pytest.raises(
+        ReleaseError, match=r"windows/000003' is not valid: must be window 3 of the"
+    ):
         _ = read_windows(tmp_path).windows[3]
     for plan_text in ({"window": 7}, {"window": {"guarantee": None}}, {}):
         edit(tmp_path / "horizon.json", plan=plan_text)

@@ -61,7 +61,7 @@ def assert_same(one: SparseRelease, other: SparseRelease) -> None:
 
 
 def test_sketch_refuses_more_cells_than_its_width():
-    with pytest.raises(dp.InputError, match=r"cells: \(7,\) is refused; must be \(6,\)"):
+    with pytest.raises(dp.InputError, match=r"cells: \(7,\) is not valid: must be \(6,\)"):
         NoisySketch("blocks", 6, 3, "discrete_laplace", 3.5, cells=np.zeros(7, np.int64))
 
 

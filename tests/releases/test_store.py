@@ -70,10 +70,10 @@ def test_file_names_do_not_depend_on_the_number_of_records(tmp_path):
 
 def test_never_overwrites_a_release_of_another_draw(tmp_path):
     write_release(OURS, tmp_path)
-    with pytest.raises(InputError, match=r"output: .* is refused; must be a directory that does"):
+    with pytest.raises(InputError, match=r"output: .* is not valid: must be a directory that does"):
         write_release(OTHERS, tmp_path)
     assert commit_release(OTHERS, tmp_path) is False
-    with pytest.raises(InputError, match=r"is refused; must be a directory that does not exist"):
+    with pytest.raises(InputError, match=r"is not valid: must be a directory that does not exist"):
         check_output(tmp_path)
     assert_holds(tmp_path, OURS)
 
@@ -93,11 +93,11 @@ def test_file_or_foreign_directory_is_rejected_and_unchanged(tmp_path):
     (tmp_path / "card" / "card.json").write_text("{}")
     for name in ("file", "full", "card", "file/below"):
         for act in (check_output, lambda directory: write_release(OURS, directory)):
-            with pytest.raises(InputError, match=r"output: .* is refused; must be") as caught:
+            with pytest.raises(InputError, match=r"output: .* is not valid: must be") as caught:
                 act(tmp_path / name)
             assert "\n" not in str(caught.value)
     for name in ("file", "card", "file/below"):
-        with pytest.raises(InputError, match=r"output: .* is refused; must be"):
+        with pytest.raises(InputError, match=r"output: .* is not valid: must be"):
             commit_release(OURS, tmp_path / name)
     assert (tmp_path / "file").read_text() == "something else"
     assert names_in(tmp_path / "full") == ["notes.txt"]
@@ -323,7 +323,7 @@ def test_damaged_or_hostile_release_is_rejected_in_one_line(tmp_path, damage, me
     with pytest.raises(ReleaseError, match=message) as caught:
         read_release(directory)
     line = str(caught.value)
-    assert line.startswith(f"release: {str(directory)!r} is refused; ") and "\n" not in line
+    assert line.startswith(f"release: {str(directory)!r} is not valid: ") and "\n" not in line
     assert len(line) < 1000
 
 
@@ -346,13 +346,13 @@ def test_reads_a_release_of_the_expected_kind(directory, kind):
 
 
 def test_rejects_a_release_of_another_kind(directory):
-    told = "is refused; must contain a SparseRelease; this is a SyntheticDatabase$"
+    told = "is not valid: must contain a SparseRelease; this is a SyntheticDatabase$"
     with pytest.raises(ReleaseError, match=told):
         read_release(directory, kind=SparseRelease)
 
 
 @pytest.mark.parametrize("kind", ["synthetic_database", None, dict, MWEM])
 def test_rejects_a_kind_that_is_not_a_class_of_releases(directory, kind):
-    told = "^kind: .* is refused; must be a class of releases, such as dp.SyntheticDatabase$"
+    told = "^kind: .* is not valid: must be a class of releases, such as dp.SyntheticDatabase$"
     with pytest.raises(InputError, match=told):
         read_release(directory, kind=kind)

@@ -225,5 +225,5 @@ def test_command_line_answers_from_a_window(tmp_path, capsys):
     assert found["standard_error"] == pytest.approx(answer["standard_error"])
     assert main(["answer", str(tmp_path / "window"), "--marginal", "hours"]) == 2
     line = capsys.readouterr().err
-    assert "marginal: 'hours' is refused; must lie inside a marginal of the release" in line
+    assert "marginal: 'hours' is not valid: must lie inside a marginal of the release" in line
     assert main(["answer", str(tmp_path / "window"), "--quantile", "0.5"]) == 2

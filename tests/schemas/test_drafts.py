@@ -116,7 +116,9 @@ def test_limits_of_a_column_stay_open_if_a_constraint_has_several_columns(tmp_pa
 
 def test_table_is_chosen_by_name(tmp_path):
     path = sql(tmp_path, "CREATE TABLE a.visits (x INT); CREATE TABLE people (y BOOL);")
-    with pytest.raises(dp.InputError, match=r"table: None is refused; must name one of the tables"):
+    with pytest.raises(
+        dp.InputError, match=r"table: None is not valid: must name one of the tables"
+    ):
         dp.domain_draft(path)
     with pytest.raises(dp.InputError, match="the nearest known is 'people'"):
         dp.domain_draft(path, table="peple")
@@ -349,11 +351,11 @@ def test_reading_a_recursive_schema_terminates():
 @pytest.mark.parametrize(
     ("source", "kind", "condition"),
     [
-        ("visits.xyz", None, r"from: None is refused; must say how to read 'visits.xyz'"),
-        ("visits.csv", None, "schema: 'visits.csv' is refused; must be a file that exists"),
-        ("visits.xlsx", None, "'visits.xlsx' is refused; must declare types, which such files"),
-        ("visits.xyz", "excel", "from: 'excel' is refused; must be 'arrow', 'avro', 'bigquery'"),
-        ("absent.json", None, "schema: 'absent.json' is refused; cannot be read as a file"),
+        ("visits.xyz", None, r"from: None is not valid: must say how to read 'visits.xyz'"),
+        ("visits.csv", None, "schema: 'visits.csv' is not valid: must be a file that exists"),
+        ("visits.xlsx", None, "'visits.xlsx' is not valid: must declare types, which such files"),
+        ("visits.xyz", "excel", "from: 'excel' is not valid: must be 'arrow', 'avro', 'bigquery'"),
+        ("absent.json", None, "schema: 'absent.json' cannot be read as a file"),
         ('{"a": 1, "a": 2}', None, "the key 'a' must appear once"),
         ({"type": "record"}, None, "must be an Avro schema of records"),
         ({"type": "record", "fields": [3]}, None, "field 1 must be an object with a name"),
@@ -362,7 +364,7 @@ def test_reading_a_recursive_schema_terminates():
         ({"$defs": {}}, None, "must be a JSON schema of an object with properties"),
         ({}, None, "must be an object of sizes by name"),
         ({"a": 1}, "domain", "must be a domain file: an object with attributes"),
-        ({"a": 1}, "parquet", "from: 'parquet' is refused; must be a kind of JSON"),
+        ({"a": 1}, "parquet", "from: 'parquet' is not valid: must be a kind of JSON"),
         (3, None, "must be a path, parsed JSON"),
         (int, None, "must be a pydantic model"),
     ],

@@ -304,4 +304,4 @@ def test_no_level_for_null_is_added_if_null_is_none(tmp_path, capsys):
     assert json.loads(output.read_text()) == {"attributes": [{"name": "alive", "type": "boolean"}]}
     assert "extra level" not in capsys.readouterr().out
     assert main(["init", str(source), "--null", "no", "--output", "x"]) == 2
-    assert "--null: 'no' is refused; must be 'declared' or 'none'" in capsys.readouterr().err
+    assert "--null: 'no' is not valid: must be 'declared' or 'none'" in capsys.readouterr().err

@@ -184,18 +184,24 @@ def test_refused_init_writes_nothing(tmp_path, capfd, monkeypatch):
     pathlib.Path("s.json").write_text('{"agee": 5}', encoding="utf-8")
     edges = ("--edges_from", "ages", "--bins", "6")
     for argv, condition in [
-        (("s.json",), "--output: missing; must be given"),
-        (("s.json", "--output=d", "--bins=6"), "--edges_from: missing; must be given with --bins"),
-        (("s.json", "--output=d", *edges[:2]), "--bins: missing; must be given with --edges_from"),
-        (("s.json", "--output=d", *edges), "--edges_from: 'age' is refused; must be a column of"),
-        (("s.json", "--output=d", *edges[:3], "two"), "--bins: 'two' is refused; must be a whole"),
-        (("s.json", "--output=d", *edges[:3], "1"), "--bins: 1 is refused; must be an integer"),
-        (("s.json", "--output=absent/d"), "--output: 'absent/d' is refused; must be a file that"),
-        (("s.json", "--output=d", "--table=t"), "--table: 't' is refused; must be given for SQL"),
-        (("s.json", "--output=d", "--from=x"), "--from: 'x' is refused; must be 'arrow', 'avro'"),
-        (("s.json", "--output=d", "--edges_from=no", "--bins=6"), "--edges_from: 'no' is refused"),
-        (("s.xyz", "--output=d"), "--from: missing; must say how to read 's.xyz'"),
-        (("s.json", "--output=d", "--fro=x"), "--fro=x: unknown; the nearest flag is --from"),
+        (("s.json",), "--output is required"),
+        (("s.json", "--output=d", "--bins=6"), "--edges_from is required with --bins"),
+        (("s.json", "--output=d", *edges[:2]), "--bins is required with --edges_from"),
+        (("s.json", "--output=d", *edges), "--edges_from: 'age' is not valid: must be a column of"),
+        (
+            ("s.json", "--output=d", *edges[:3], "two"),
+            "--bins: 'two' is not valid: must be a whole",
+        ),
+        (("s.json", "--output=d", *edges[:3], "1"), "--bins: 1 is not valid: must be an integer"),
+        (("s.json", "--output=absent/d"), "--output: 'absent/d' is not valid: must be a file that"),
+        (("s.json", "--output=d", "--table=t"), "--table: 't' is not valid: must be given for SQL"),
+        (("s.json", "--output=d", "--from=x"), "--from: 'x' is not valid: must be 'arrow', 'avro'"),
+        (
+            ("s.json", "--output=d", "--edges_from=no", "--bins=6"),
+            "--edges_from: 'no' is not valid",
+        ),
+        (("s.xyz", "--output=d"), "--from is required: must say how to read 's.xyz'"),
+        (("s.json", "--output=d", "--fro=x"), "--fro=x is not a flag. Did you mean --from?"),
     ]:
         assert condition in refused(capfd, *argv), argv
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ages", "s.json"]

@@ -97,7 +97,7 @@ def test_repr_shows_no_secrets():
 
 
 def test_rejects_projection_wider_than_a_worker_can_hold():
-    with pytest.raises(InputError, match="projection_width: '134,217,728' is refused"):
+    with pytest.raises(InputError, match="projection_width: '134,217,728' is not valid"):
         ProjectionAccumulator(BlockSigns(seeded_key(0), 2**27, 1))
 
 

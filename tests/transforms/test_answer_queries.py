@@ -89,7 +89,7 @@ def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
     for row in rows[1:8]:
         assert row["error"] and "\n" not in row["error"] and row["value"] is None
         assert row["route"] is None and row["updates_left"] == 2 and row["questions_left"] == 9
-    assert "'aeg' is refused" in rows[1]["error"] and "'age'" in rows[1]["error"]
+    assert "'aeg' is not an attribute" in rows[1]["error"] and "'age'" in rows[1]["error"]
     assert rows[8] == {**rows[0], "id": "again"}
     assert rows[9]["questions_left"] == 8 and rows[9]["error"] is None
     assert batch.num_records == 1000 and batch.number == 0
@@ -398,7 +398,7 @@ def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
 def test_refuses_missing_start_and_unbounded_records():
     p = pipeline()
     held = p | beam.Create(RECORDS)
-    with pytest.raises(InputError, match="start: 'NoneType' is refused"):
+    with pytest.raises(InputError, match="start: 'NoneType' is not valid"):
         AnswerQueries(plan(starts_from_release=True), held)
     with pytest.raises(InputError, match="unbounded collection"):
         _ = p | "Q" >> beam.Create([FIRST]) | AnswerQueries(plan(), held | Unbounded())

@@ -156,8 +156,8 @@ def test_program_answers_all_conjunctions_over_rows(tmp_path):
         ({"queries": "row_conjunctions:40,38"}, r"--queries: .* 262,144"),
         ({"queries": "row_conjunctions:4"}, r"--queries: .* must be row_conjunctions:D,W"),
         ({"queries": "row_conjunctions:4,3", "max_sparsity": "1"}, r"at most max_sparsity = 1"),
-        ({"key": None}, r"--key: missing"),
-        ({"max_sparsity": None}, r"--max_sparsity: missing"),
+        ({"key": None}, r"--key is required"),
+        ({"max_sparsity": None}, r"--max_sparsity is required"),
         ({"max_sparsity": "0"}, r"--(max_sparsity: 0|queries)"),
         (
             {"domain": "x"},
@@ -166,7 +166,7 @@ def test_program_answers_all_conjunctions_over_rows(tmp_path):
         ({"state": "x"}, r"--state applies only to --mechanism private_mw"),
         ({"resume": "x"}, r"--resume applies only to --mechanism private_mw"),
         ({"mechanism": "private_mw"}, r"--key applies only to --mechanism sparse_mw"),
-        ({"mechanism": "laplace", "key": None, "max_sparsity": None}, r"--domain: missing"),
+        ({"mechanism": "laplace", "key": None, "max_sparsity": None}, r"--domain is required"),
     ],
     ids=str,
 )

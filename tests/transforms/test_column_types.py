@@ -119,7 +119,7 @@ def accepted(check: Callable[..., None]) -> list[Attribute]:
             check("domain", "a", attribute=attribute)
         except InputError as error:
             text = str(error)
-            assert text.startswith("domain: 'a' is refused; must be a ") and "\n" not in text
+            assert text.startswith("domain: 'a' is not valid: must be a ") and "\n" not in text
             assert "numbers, text or booleans" in text
         else:
             found.append(attribute)
@@ -146,7 +146,9 @@ def test_accepts_avro_key_or_weight_if_its_type_is_readable(tmp_path, name, argu
     kind, values, _ = AVRO[name]
     path = write_avro(tmp_path, kind, values)
     if name in NO_KEYS:
-        with pytest.raises(InputError, match=f"{argument}: 'a' is refused; must be a column of n"):
+        with pytest.raises(
+            InputError, match=f"{argument}: 'a' is not valid: must be a column of n"
+        ):
             ReadRecords(path).check_column(argument, "a")
     else:
         ReadRecords(path).check_column(argument, "a")
@@ -169,7 +171,9 @@ def test_rejects_parquet_column_of_8_byte_values_as_privacy_unit(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([b"12345678"], pa.binary(8))}), path)
     reader = ReadRecords(str(path))
-    with pytest.raises(InputError, match=r"privacy_unit: 'a' is refused; .*fixed_size_binary\[8\]"):
+    with pytest.raises(
+        InputError, match=r"privacy_unit: 'a' is not valid: .*fixed_size_binary\[8\]"
+    ):
         reader.check_column("privacy_unit", "a")
     reader.check_column("domain", "a", CategoricalAttribute("a", ("12345678",)))
 
@@ -195,7 +199,7 @@ def test_rejection_names_the_type_as_in_the_file(tmp_path):
             | EncodeRecords(Domain((ATTRIBUTES[0],)), "record", as_cells=True)
         )
     assert str(error.value) == (
-        "domain: 'a' is refused; must be a column of numbers, text or booleans; "
+        "domain: 'a' is not valid: must be a column of numbers, text or booleans; "
         f"in {path} it is null or date"
     )
 
@@ -315,8 +319,8 @@ def test_rejects_types_that_are_not_records(kind, name):
     with pytest.raises(InputError) as error:
         encode(declared(kind))
     assert str(error.value) == (
-        f"records: {name!r} is refused; must be Arrow batches or tables, pandas frames, mappings, "
-        "or rows with a schema (beam.Row, NamedTuple, dataclass)"
+        f"records: {name!r} is not valid: must be Arrow batches or tables, pandas frames, "
+        "mappings, or rows with a schema (beam.Row, NamedTuple, dataclass)"
     )
 
 
@@ -362,7 +366,9 @@ def test_rejects_field_of_a_type_without_levels(kind, name):
         with pytest.raises(InputError) as error:
             encode(declared(schema))
         text = str(error.value)
-        assert text.startswith("domain: 'age' is refused; must be a field of numbers, text or boo")
+        assert text.startswith(
+            "domain: 'age' is not valid: must be a field of numbers, text or boo"
+        )
         assert name in text or "it is Row(age=" in text
         assert "\n" not in text
 
@@ -373,7 +379,9 @@ def test_rejects_key_or_weight_of_a_type_without_levels(argument):
     fields = [(name, Timestamp if name == "age" else int) for name in names.values()]
     plan = CountSketch(3 * 64).plan(guarantee(), max_sparsity=2)
     release = ReleaseProjection(plan, KeyColumns(names["key"], weight=names["weight"]))
-    with pytest.raises(InputError, match=f"{argument}: 'age' is refused; must be a field of numb"):
+    with pytest.raises(
+        InputError, match=f"{argument}: 'age' is not valid: must be a field of numb"
+    ):
         declared(typing.NamedTuple("Visit", fields)) | release
 
 
@@ -409,5 +417,5 @@ def test_unit_may_have_any_type():
 
 def test_accepts_types_with_unresolvable_hints():
     encode(declared(Unknown))
-    with pytest.raises(InputError, match="domain: 'age' is refused; must be a field of the rec"):
+    with pytest.raises(InputError, match="domain: 'age' is not valid: must be a field of the rec"):
         encode(declared(Lacking))

@@ -100,7 +100,7 @@ def test_reads_compressed_file_of_many_blocks_once(tmp_path, extension):
 def test_rejects_file_truncated_in_its_header(tmp_path):
     path = tmp_path / "people.csv.zst"
     path.write_bytes(zstandard.compress(CSV)[:-1])
-    with pytest.raises(InputError, match=r"input: '.*zst' is refused; must be whole: its compr"):
+    with pytest.raises(InputError, match=r"input: '.*zst' is not valid: must be whole: its compr"):
         ReadRecords(str(path))
 
 
@@ -159,7 +159,9 @@ def test_rejects_csv_file_without_header(tmp_path, case, extension, monkeypatch)
     content, condition = BAD_HEADERS[case]
     content = gzip.compress(content) if extension == "csv.gz" else content
     (tmp_path / f"a.{extension}").write_bytes(content)
-    with pytest.raises(InputError, match=rf"input: '.*a\.csv.*' is refused; .*{condition}") as bad:
+    with pytest.raises(
+        InputError, match=rf"input: '.*a\.csv.*' is not valid: .*{condition}"
+    ) as bad:
         ReadRecords(f"{tmp_path}/a.*")
     assert "\n" not in str(bad.value) and "secret" not in str(bad.value)
     # So is one that is not looked into before the job runs.
@@ -190,7 +192,9 @@ def test_rejects_truncated_compressed_queries(tmp_path, extension):
     path.write_bytes(whole)
     assert read_text("queries", str(path)) == text
     path.write_bytes(whole[:-1])
-    with pytest.raises(InputError, match=r"queries: '.*' is refused; must be whole: its compress"):
+    with pytest.raises(
+        InputError, match=r"queries: '.*' is not valid: must be whole: its compress"
+    ):
         read_text("queries", str(path))
 
 

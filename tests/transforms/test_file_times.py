@@ -73,5 +73,5 @@ def test_time_of_a_local_file_is_in_utc(tmp_path):
 
 @since("apache-beam", "2.76")
 def test_refuses_filesystem_with_times_in_the_zone_of_the_worker():
-    with pytest.raises(InputError, match=r"^input: 'azfs://.*' is refused; must be local, gs:"):
+    with pytest.raises(InputError, match=r"^input: 'azfs://.*' is not valid: must be local, gs:"):
         ReadArrivals("azfs://account/box/*.csv", Horizon(0, 10, 3, 5), poll=1, settle=0)

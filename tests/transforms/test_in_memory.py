@@ -179,7 +179,7 @@ ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa
 )
 def test_refuses_8_byte_units_that_may_be_addresses(column):
     table = TABLE.append_column("who", column)
-    with pytest.raises(InputError, match=r"privacy_unit: 'who' is refused; .*cast.* to binary"):
+    with pytest.raises(InputError, match=r"privacy_unit: 'who' is not valid: .*cast.* to binary"):
         dp.release(table, DOMAIN, WORKLOAD, guarantee("who"))
 
 
@@ -198,28 +198,32 @@ def test_refuses_polars_object_columns(unit):
     ids = [uuid.UUID(int=7)] * 3
     columns = {"age": [1] * 3, "sex": ["f"] * 3, "smokes": [True] * 3, "who": ["a"] * 3}
     frame = polars.DataFrame(columns | {unit: polars.Series(ids, dtype=polars.Object)})
-    with pytest.raises(InputError, match=rf"'{unit}' is refused; .*Object.*text"):
+    with pytest.raises(InputError, match=rf"'{unit}' is not valid: .*Object.*text"):
         dp.release(frame, DOMAIN, WORKLOAD, guarantee("who"))
-    with pytest.raises(InputError, match=r"table: 'LazyFrame' is refused; must be .* collected"):
+    with pytest.raises(InputError, match=r"table: 'LazyFrame' is not valid: must be .* collected"):
         dp.release(frame.lazy(), DOMAIN, WORKLOAD, guarantee("who"))
 
 
 @pytest.mark.parametrize(
     ("table", "unit", "message"),
     [
-        (PEOPLE, "record", "table: 'list' is refused; must be a pandas"),
-        (TABLE.drop(["sex"]), "record", "domain: 'sex' is refused; must be a column of the table"),
-        (TABLE, "househld", "'househld' is refused; must be a column of the table; the nearest"),
+        (PEOPLE, "record", "table: 'list' is not valid: must be a pandas"),
+        (
+            TABLE.drop(["sex"]),
+            "record",
+            "domain: 'sex' is not valid: must be a column of the table",
+        ),
+        (TABLE, "househld", "'househld' is not valid: must be a column of the table; the nearest"),
         (TABLE.append_column("record", TABLE["age"]), "record", "rename that column"),
         (
             TABLE.drop(["age"]).append_column("age", pa.nulls(400, pa.duration("s"))),
             "record",
-            r"domain: 'age' is refused; must be a column of numbers.*it is duration\[s\]",
+            r"domain: 'age' is not valid: must be a column of numbers.*it is duration\[s\]",
         ),
         (
             TABLE.to_pandas().assign(age=pd.to_timedelta(1, "s")),
             "record",
-            "domain: 'age' is refused; must be a column of numbers",
+            "domain: 'age' is not valid: must be a column of numbers",
         ),
     ],
 )
@@ -239,7 +243,7 @@ def test_refuses_unreadable_table_without_showing_a_value():
 
     with pytest.raises(InputError) as error:
         dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
-    assert str(error.value) == "table: 'Failing' is refused; must be readable as Arrow arrays"
+    assert str(error.value) == "table: 'Failing' is not valid: must be readable as Arrow arrays"
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
@@ -254,7 +258,7 @@ def test_refuses_broken_stream_without_showing_a_value(kind):
 
     with pytest.raises(InputError) as error:
         dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
-    assert str(error.value) == "table: 'a column' is refused; must be readable as Arrow arrays"
+    assert str(error.value) == "table: 'a column' is not valid: must be readable as Arrow arrays"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +304,7 @@ def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypa
             paid(**named)
     with pytest.raises(InputError, match="output"):
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
-    with pytest.raises(InputError, match="purpose: 'mine' is refused"):
+    with pytest.raises(InputError, match="purpose: 'mine' is not valid"):
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), purpose="mine")
     assert states == ["spent"] and len(ledger.entries("people")) == 1
 

@@ -196,7 +196,7 @@ def test_interval_release_counts_values_without_a_level(tmp_path):
 
 
 def test_refuses_interval_plan_without_an_attribute():
-    with pytest.raises(InputError, match=r"plan: .* is refused; must be for an attribute"):
+    with pytest.raises(InputError, match=r"plan: .* is not valid: must be for an attribute"):
         ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 
 

@@ -166,7 +166,7 @@ def test_rejects_ambiguous_column_named_record(tmp_path):
     (tmp_path / "visits.csv").write_text("age,record\n1,2\n")
     records = beam.Pipeline() | ReadRecords(str(tmp_path / "visits.csv"))
     domain = Domain((IntegerAttribute("age", 0, 9),))
-    with pytest.raises(InputError, match="privacy_unit: 'record' is refused; is also a column"):
+    with pytest.raises(InputError, match="privacy_unit: 'record' is also a column"):
         records | EncodeRecords(domain, "record", as_cells=True)
 
 

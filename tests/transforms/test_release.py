@@ -387,7 +387,7 @@ def test_rejects_tables_that_do_not_fit_and_names_the_largest():
     with pytest.raises(InputError) as caught:
         MarginalsAccumulator(WIDE, [("c0", "c1"), WIDE.names[:14], WIDE.names[:2]])
     assert str(caught.value) == (
-        "workload: 'c0,c1,c2,c3,c4,c5,c6,c7,c8,c9,c10,c11,c12,c13' is refused; with 7,085,880,000"
+        "workload: 'c0,c1,c2,c3,c4,c5,c6,c7,c8,c9,c10,c11,c12,c13' is not valid: with 7,085,880,000"
         " cells is the largest of tables of 7,085,880,000 cells, and together they must have at"
         " most 2^28 = 268,435,456"
     )

@@ -102,16 +102,16 @@ def test_refuses_to_continue_with_another_plan(tmp_path):
     horizon_id = begin(SURE, tmp_path)
     other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
     rows = beam.Pipeline() | beam.Create(ROWS)
-    with pytest.raises(InputError, match=r"^epsilon: 10000(\.0)? is refused; must be 20000"):
+    with pytest.raises(InputError, match=r"^epsilon: 10000(\.0)? is not valid: must be 20000"):
         _ = rows | ReleaseWindows(other, tmp_path, horizon_id, "t", "arrival")
 
 
 @pytest.mark.parametrize(
     ("columns", "refused"),
     [
-        (("u", "arrival"), "event_time: 'u' is refused; must be 't', as horizon.json in "),
-        (("t", "u"), "arrival: 'u' is refused; must be 'arrival', as horizon.json in "),
-        (("arrival", "t"), "event_time: 'arrival' is refused; must be 't', as "),
+        (("u", "arrival"), "event_time: 'u' is not valid: must be 't', as horizon.json in "),
+        (("t", "u"), "arrival: 'u' is not valid: must be 'arrival', as horizon.json in "),
+        (("arrival", "t"), "event_time: 'arrival' is not valid: must be 't', as "),
     ],
 )
 def test_refuses_to_continue_with_other_time_columns(tmp_path, columns, refused):
@@ -132,7 +132,7 @@ def test_refuses_to_continue_with_another_unit_column(tmp_path):
     )
     horizon_id = begin(of_a, tmp_path)
     rows = beam.Pipeline() | beam.Create([{**ROWS[0], "person": 1, "plane": 1}])
-    with pytest.raises(InputError, match=r"^privacy_unit: 'plane' is refused; must be 'person'"):
+    with pytest.raises(InputError, match=r"^privacy_unit: 'plane' is not valid: must be 'person'"):
         _ = rows | ReleaseWindows(of_b, tmp_path, horizon_id, "t", "arrival")
 
 
@@ -141,7 +141,7 @@ def test_refuses_horizon_of_an_earlier_version_without_time_columns(tmp_path):
     card = json.loads((tmp_path / "horizon.json").read_text())
     card["source"] = {}
     (tmp_path / "horizon.json").write_text(json.dumps(card))
-    line = r"^event_time: 't' is refused; must be the horizon's first value, which horizon.json"
+    line = r"^event_time: 't' is not valid: must be the horizon's first value, which horizon.json"
     rows = beam.Pipeline() | beam.Create(ROWS)
     with pytest.raises(InputError, match=line):
         _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, "t", "arrival")
@@ -162,13 +162,15 @@ def test_refuses_to_continue_with_another_topic(tmp_path):
         return rows
 
     _ = records(visits) | release
-    with pytest.raises(InputError, match=r"^num_partitions: 3 is refused; must be 2, as horizon"):
+    with pytest.raises(InputError, match=r"^num_partitions: 3 is not valid: must be 2, as horizon"):
         _ = records({**visits, "num_partitions": 3}) | release
-    with pytest.raises(InputError, match=r"^topic: 'calls' is refused; must be 'visits', as hori"):
+    with pytest.raises(
+        InputError, match=r"^topic: 'calls' is not valid: must be 'visits', as hori"
+    ):
         _ = records({**visits, "topic": "calls"}) | release
     with pytest.raises(InputError, match=r"^topic: 'visits' .* the horizon's first value"):
         _ = records(visits) | ReleaseWindows(SURE, tmp_path / "without", without, "t", "arrival")
-    with pytest.raises(InputError, match=r"^num_partitions: 3 is refused; must be 2, as horizon"):
+    with pytest.raises(InputError, match=r"^num_partitions: 3 is not valid: must be 2, as horizon"):
         begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
 
 
@@ -176,7 +178,7 @@ def test_refuses_flink_checkpoints_that_do_not_finish_bundles(tmp_path):
     release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
     flags = ["--checkpointing_interval=5000"]
     rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
-    with pytest.raises(InputError, match=r"^checkpointing_interval: '?5000'? is refused; must be"):
+    with pytest.raises(InputError, match=r"^checkpointing_interval: '?5000'? needs --finish"):
         _ = rows | release
     flags += ["--finish_bundle_before_checkpointing"]
     _ = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS) | release

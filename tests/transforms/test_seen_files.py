@@ -116,7 +116,7 @@ def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
     with pytest.raises(InputError) as refused:
         folder.reader()
     expected = "must not change before its horizon is over, but did since it was first seen"
-    assert str(refused.value) == f"input: {str(path)!r} is refused; {expected}"
+    assert str(refused.value) == f"input: {str(path)!r} is not valid: {expected}"
     with pytest.raises(ReadError) as stopped:
         folder.look(read, 1020)
     assert str(stopped.value) == f"{path}: {expected}"
@@ -127,7 +127,7 @@ def test_refuses_missing_file_if_the_guarantee_depends_on_it(folder):
     folder.drop("after", 980)
     folder.look(folder.reader(), 1010)
     path.unlink()
-    with pytest.raises(InputError, match=r"before.csv' is refused; must not be removed before"):
+    with pytest.raises(InputError, match=r"before.csv' is not valid: must not be removed before"):
         folder.reader()
     assert folder.look(folder.reader(may_be_removed=True), 1020) == ["after"]
 
@@ -211,7 +211,7 @@ def test_worker_without_the_private_folder_creates_no_list(folder):
 def test_refuses_unsuitable_private_folder(tmp_path, monkeypatch, output, private, condition):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a-file").touch()
-    with pytest.raises(InputError, match=f"^private_folder: .* is refused; {condition}"):
+    with pytest.raises(InputError, match=f"^private_folder: .* is not valid: {condition}"):
         SeenFiles(output, private).begin(FIRST, may_be_new=True)
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
@@ -244,7 +244,7 @@ def test_continued_stream_does_not_count_late_files(tmp_path):
         shutil.rmtree(out / "windows" / "000002")
     (tmp_path / "1.csv").touch()
     arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
-    with pytest.raises(InputError, match=r"1\.csv' is refused; must not change"):
+    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
         _ = beam.Pipeline() | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
 
 
@@ -272,7 +272,7 @@ def test_restarted_batch_job_requires_the_same_files(tmp_path, fault):
             name = "2" if fault == "changed" else "3"
             (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,77\n")
         name = "3" if fault == "new" else "2"
-        with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is refused; must not"):
+        with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is not valid: must not"):
             _ = records() | release
     assert not (tmp_path / "out-1-mine").exists()
 
@@ -294,9 +294,11 @@ def test_refuses_changed_file_or_two_readers_before_user_steps(tmp_path):
 
     _ = changed(read(beam.Pipeline())) | release
     os.utime(tmp_path / "1.csv", (1, 1))
-    with pytest.raises(InputError, match=r"1\.csv' is refused; must not change"):
+    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
         _ = changed(read(beam.Pipeline())) | release
     start = beam.Pipeline()
     several = (read(start), read(start, "Read others")) | beam.Flatten()
-    with pytest.raises(InputError, match=r"^records: 'from 2 readers' is refused; must come from"):
+    with pytest.raises(
+        InputError, match=r"^records: 'from 2 readers' is not valid: must come from"
+    ):
         _ = several | release

@@ -328,7 +328,7 @@ def test_rejects_windows_and_triggers(name, tmp_path):
             GUARDED[name](records, tmp_path / "out")
         text = str(refused.value)
         assert "\n" not in text and " at 0x" not in text
-        found = text.partition(" is refused")[0]
+        found = text.partition(" is not valid")[0]
         assert type(given.get("windowfn", window.GlobalWindows())).__name__ in found
         assert str(given.get("trigger", trigger.DefaultTrigger())) in found
     assert list(tmp_path.iterdir()) == []

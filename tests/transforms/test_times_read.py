@@ -185,5 +185,5 @@ def test_job_reads_avro_dates_and_times(tmp_path, name):
 def test_rejects_column_used_both_as_date_and_as_key(tmp_path):
     records = beam.Pipeline() | ReadRecords(write_avro(tmp_path, *AVRO["date"][:2]))
     _ = records | EncodeRecords(Domain((DATE,)), "record", as_cells=True)
-    with pytest.raises(InputError, match="'a' is refused; must not be both dates"):
+    with pytest.raises(InputError, match="'a' is not valid: must not be both dates"):
         _ = records | EncodeKeys(KeyColumns("a"), 1, HashKey.draw(4), "record")

@@ -83,5 +83,5 @@ def test_accepts_matching_token_or_no_token(name, tmp_path):
 @pytest.mark.parametrize("name", DOORS)
 def test_refuses_token_that_paid_for_something_else(name, other, tmp_path):
     plan, door = DOORS[name]
-    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is refused"):
+    with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is not valid"):
         door(OTHERS[other](paid(plan)), tmp_path)

@@ -152,7 +152,7 @@ def test_refuses_second_writer_of_a_directory(folder, first, second, path):
     with pytest.raises(InputError) as refused:
         apply(pipeline, second, path)
     condition = "must be another directory: this pipeline writes there already"
-    assert str(refused.value) == f"output: {path!r} is refused; {condition}"
+    assert str(refused.value) == f"output: {path!r} is not valid: {condition}"
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])

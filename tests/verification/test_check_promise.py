@@ -128,7 +128,7 @@ class Careless(Mechanism):
     ("careless", "line"),
     [
         *(
-            (Careless(each), r"mechanism: .* is refused; must keep epsilon 1 at")
+            (Careless(each), r"mechanism: .* is not valid: must keep epsilon 1 at")
             for each in (dp.MWEM(), dp.Laplace(), dp.Gaussian())
         ),
         (Careless(dp.MWEM(), guarantee=guarantee(epsilon=2.0)), "must be the requested guarantee"),
@@ -147,7 +147,11 @@ def test_rejects_mechanism_with_less_noise_or_other_claims_than_promised(careles
 @pytest.mark.parametrize(
     ("kinds", "delta", "line"),
     [
-        (("table discrete_gaussian",), 0.0, "delta: 0.0 is refused; must be > 0 for discrete Gau"),
+        (
+            ("table discrete_gaussian",),
+            0.0,
+            "delta: 0.0 is not valid: must be > 0 for discrete Gau",
+        ),
         (("table discrete_laplace", "residual discrete_gaussian"), 1e-9, "measurements: .* all be"),
         (("table discrete_laplace",), 0.0, r"keeps only epsilon 1\.5 \(measure 1 table: 3 / 2 = "),
     ],

@@ -64,7 +64,7 @@ def test_rejects_wrong_or_missing_strategy(delta, value, tmp_path):
         edit(
             directory / place / "card.json", lambda card: card["parameters"].update(strategy=value)
         )
-        with pytest.raises(InputError, match=r"(strategy|block): .* is refused"):
+        with pytest.raises(InputError, match=r"(strategy|block): .* is not valid"):
             verify_release(read_release(directory / place))
 
 
@@ -81,7 +81,7 @@ def test_rejects_wrong_or_missing_strategy(delta, value, tmp_path):
 def test_rejects_horizon_with_missing_or_wrong_blocks(change, tmp_path):
     released_horizon(str(tmp_path / "out"), leveled(block=4), range(3))
     edit(tmp_path / "out" / "horizon.json", change)
-    with pytest.raises(InputError, match=r"(strategy|block|share): .* is refused"):
+    with pytest.raises(InputError, match=r"(strategy|block|share): .* is not valid"):
         verify_release(read_windows(tmp_path / "out"))
 
 

@@ -33,7 +33,7 @@ class ReleaseError(InputError):
 
     Example:
         >>> str(ReleaseError("out", "card.json is missing"))
-        "release: 'out' is refused; card.json is missing"
+        "release: 'out' is not valid: card.json is missing"
     """
 
     def __init__(self, directory: str, condition: str) -> None:

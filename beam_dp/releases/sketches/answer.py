@@ -19,7 +19,7 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
     refuse_others(options, ("sparse",))
     path = options.sparse
     if path is None:
-        raise FlagError("--sparse: missing; must be given: this release answers no other")
+        raise FlagError("--sparse is required: this release answers no other")
     try:
         query = read_query(release, path)
         answer = release.answer_query(query)

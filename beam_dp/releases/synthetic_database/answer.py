@@ -193,7 +193,7 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
 def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
     if options.quantile is not None:
         if options.of is None:
-            raise FlagError("--of: missing; must be the column whose quantiles are asked for")
+            raise FlagError("--of is required: the column whose quantiles you want")
         shares = [number("quantile", text) for text in options.quantile]
         return [asked.quantile(options.of, share) for share in shares]
     for name, answer in (("mean", asked.mean), ("sum", asked.sum), ("share", asked.share)):

@@ -30,7 +30,7 @@ def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None
     """Prints the answers from the sum of some windows that a command line asks for."""
     refuse_others(options, ("windows",))
     if options.windows is None:
-        raise FlagError(f"--windows: missing; {_CONDITION}")
+        raise FlagError(f"--windows is required: {_CONDITION}")
     windows = windows_of(options.windows, release.horizon.num_windows)
     missing = [each for each in range(windows.start, windows.stop) if each not in release.windows]
     if missing:

@@ -154,7 +154,7 @@ class ReadRecords(RecordSource):
     Example:
         >>> ReadRecords("missing/*.parquet")
         Traceback (most recent call last):
-        beam_dp.errors.InputError: input: 'missing/*.parquet' is refused; must match a file
+        beam_dp.errors.InputError: input: 'missing/*.parquet' is not valid: must match a file
     """
 
     # The name of an additional column with the arrival of the file in seconds.

@@ -62,7 +62,7 @@ class SyntheticRows(beam.PTransform):
         """Reads each release in one step, then distributes its rows."""
         if self.directory is not None:
             if not isinstance(directories, beam.pvalue.PBegin):
-                raise InputError("directory", self.directory, "must not be given with an input")
+                raise InputError("directory", self.directory, "cannot be combined with an input")
             directories = directories | "Directory" >> beam.Create([self.directory])
         elif not isinstance(directories, beam.PCollection):
             raise InputError("directories", None, "must be the output of WriteRelease")
