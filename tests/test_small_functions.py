@@ -76,7 +76,7 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
         (lambda: errors.magnitude(2**200), "10^60.2"),
         (
             lambda: str(command_line.no_flag("b", ["--group_by", "a", "b"], columns=["group_by"])),
-            "unexpected argument 'b'; separate columns by commas: --group_by a,b",
+            "Unexpected argument 'b'. Separate columns by commas: --group_by a,b",
         ),
         (lambda: command_line._may_match(__file__), True),
         (lambda: command_line._may_match(__file__ + ".no*.such?"), False),
@@ -84,7 +84,7 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
         (lambda: command_line.command_of("release_intervals"), "beam-dp release-intervals"),
         (
             lambda: str(flag.refused("epsilon", "x", "must be a number")),
-            "--epsilon: 'x' is refused; must be a number",
+            "--epsilon: 'x' is not valid: must be a number",
         ),
         (lambda: flag.number("epsilon", "1e-9"), 1e-9),
         (lambda: flag.integer("num_records", "1e6"), 1_000_000),
@@ -155,13 +155,13 @@ def test_returns_the_result_of_the_example(call: Callable[[], object], expected:
     [
         (
             lambda: checks.check_choice("noise", "uniform", ("laplace", "gaussian")),
-            "noise: 'uniform' is refused; must be 'laplace' or 'gaussian'",
+            "noise: 'uniform' is not valid: must be 'laplace' or 'gaussian'",
         ),
         (
             lambda: flag.check_together(
                 {"bins": "9"}, ("edges_from", "bins"), ("bins", "edges_from")
             ),
-            "--edges_from: missing; must be given with --bins",
+            "--edges_from is required with --bins",
         ),
     ],
 )
