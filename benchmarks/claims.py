@@ -52,18 +52,18 @@ SECTIONS = {
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "claims.md"
 _HEAD = """# What the literature claims, measured
 
-Made by `python benchmarks/claims.py --quick --write`. Each row is a statement of the sources
-([references.md](references.md)), what is wrong with it in print, the form that holds here, and what
-was measured of that form: how often a bound failed, or how close to it anything came. Noise is
-real, so that counts of failures differ a little from run to run. To measure one row again:
+Made by `python benchmarks/claims.py --quick --write`. Each row has a statement from the literature
+([references.md](references.md)), what is wrong with it in print, the form that holds here, and a
+measurement of that form: how often a bound failed, or how close anything came to it. The noise is
+real, so counts of failures differ a little between runs. To measure one row again:
 
 ```sh
 python benchmarks/claims.py --quick --only KEY
 ```
 
 n and N are numbers of records, U = |X| cells of the universe, k = |Q| queries, alpha an error as a
-share of the records, beta the probability of failure; ln is the natural logarithm, lg that to base
-2.
+share of the records, beta the probability of failure; ln is the natural logarithm, and lg the
+logarithm to base 2.
 """
 _CELL = re.compile(r"(?<!\\)\|")
 _COLUMNS = ("key and source", "statement", "wrong in print", "here", "measured")
