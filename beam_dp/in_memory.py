@@ -47,6 +47,7 @@ def release(
     count_left_out: bool = False,
     within_bins: Literal["uniform", "midpoint"] = "uniform",
     records_format: Literal["avro", "parquet", "csv"] = "avro",
+    num_synthetic_records: int | None = None,
     start_from: Any = None,
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
@@ -73,6 +74,7 @@ def release(
         count_left_out: see ``ReleaseSyntheticDatabase``.
         within_bins: see ``ReleaseSyntheticDatabase``.
         records_format: see ``ReleaseSyntheticDatabase``.
+        num_synthetic_records: see ``ReleaseSyntheticDatabase``.
         start_from: see ``ReleaseSyntheticDatabase``.
         output: a directory to which the release is also written, as by ``write_release``.
         ledger: the ledger that pays before noise is drawn; the card then names the entry.
@@ -112,6 +114,7 @@ def release(
         count_left_out=count_left_out,
         within_bins=within_bins,
         records_format=records_format,
+        num_synthetic_records=num_synthetic_records,
         start_from=start_from,
     )
     plan = plan_release(mechanism, domain, workload, guarantee, options)

@@ -19,7 +19,7 @@ import apache_beam as beam
 
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
@@ -47,6 +47,7 @@ FLAGS = (
     shared.EXPECT_RECORDS,
     shared.WITHIN_BINS,
     shared.RECORDS_FORMAT,
+    shared.NUM_SYNTHETIC_RECORDS,
     MECHANISM,
     START_RECORDS,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
@@ -117,11 +118,13 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     read_workload = parse_linear_workload if takes_linear else parse_workload
     workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
     mechanism = _mechanism(given)
+    rows = given.get("num_synthetic_records")
     options = ReleaseOptions(
         num_records=shared.read_num_records(given),
         count_left_out="count_left_out" in given,
         within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
         records_format=given["records_format"],  # type: ignore[arg-type]  # as above
+        num_synthetic_records=None if rows is None else integer("num_synthetic_records", rows),
         start_from=start_records(given, domain),
         queries=given["workload"],
     )

@@ -124,6 +124,13 @@ RECORDS_FORMAT = Flag(
     default="avro",
     choices=("avro", "parquet", "csv"),
 )
+NUM_SYNTHETIC_RECORDS = Flag(
+    "num_synthetic_records",
+    "the number of records to release, if it is not the number of records in the data; answers are"
+    " scaled to the data",
+    "N",
+    form="integer",
+)
 EXPECT_RECORDS = Flag(
     "expect_records",
     "the approximate number of records that you expect: prints a warning, only on this terminal, if"

@@ -12,11 +12,11 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from beam_dp.checks import check_choice, check_is
+from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, flags_of
-from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
@@ -86,6 +86,7 @@ class ReleaseOptions:
     count_left_out: bool = False
     within_bins: Literal["uniform", "midpoint"] = "uniform"
     records_format: Literal["avro", "parquet", "csv"] = "avro"
+    num_synthetic_records: int | None = None
     start_from: Any = None
     queries: str | None = None
 
@@ -112,6 +113,12 @@ def plan_release(
     # This check comes before the loss of the counts is added: the plan's own loss must cover the
     # plan's own steps.
     check_promise(plan, own)
+    rows = options.num_synthetic_records
+    if rows is not None:
+        if plan.sets_num_rows:
+            condition = f"must be left out with {mechanism.name}, which decides the number"
+            raise InputError("num_synthetic_records", rows, condition)
+        checked_integer("num_synthetic_records", rows, 1, MAX_RECORDS)
     start = options.start_from
     records = None if start is None else StartingRecords.of(start, domain)
     if records is not None and not plan.fits_tables:
@@ -124,6 +131,7 @@ def plan_release(
         plan,
         within_bins=options.within_bins,
         records_format=options.records_format,
+        num_synthetic_records=rows,
         start_from=records,
         asked=workload.to_json() if is_listed else {**named, "num_queries": len(workload)},
         left_out=left_out,

@@ -56,6 +56,11 @@ class VectorQuery:
             self.axes, tuple((each != 0).astype(np.float64) for each in self.vectors)
         )
 
+    @property
+    def squared(self) -> VectorQuery:
+        """Returns the query for the sum of the squared multiples of the product."""
+        return VectorQuery(self.axes, tuple(each**2 for each in self.vectors), 0.0, self.factor**2)
+
     def with_vectors(self, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
         """Returns the query multiplied by more vectors, given by position."""
         found: dict[int, NDArray[np.float64]] = dict(zip(self.axes, self.vectors, strict=True))

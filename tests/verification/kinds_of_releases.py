@@ -75,7 +75,11 @@ def synthetic(
             DOMAIN,
             workload,
             promise,
-            ReleaseOptions(num_records=number, count_left_out=left_out),
+            ReleaseOptions(
+                num_records=number,
+                count_left_out=left_out,
+                num_synthetic_records=options.get("rows"),
+            ),
         )
     )
 
@@ -180,6 +184,8 @@ OF_DELTA: dict[str, Make] = {
     "textbook": lambda p: synthetic(dp.MWEM(**TEXTBOOK), p, **ALL),
     "textbook that stops": lambda p: synthetic(dp.MWEM(**TEXTBOOK, stop_below=0.2), p, **ALL),
     "left out": lambda p: synthetic(dp.MWEM(), p, left_out=True),
+    "fewer records": lambda p: synthetic(dp.MWEM(), p, rows=50),
+    "textbook, more records": lambda p: synthetic(dp.MWEM(**TEXTBOOK), p, **ALL, rows=1000),
     "histogram": lambda p: intervals("histogram", p),
     "tree": lambda p: intervals("tree", p),
     "sine": lambda p: intervals("sine", p),

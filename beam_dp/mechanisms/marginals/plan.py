@@ -105,6 +105,8 @@ class MarginalsPlan(Plan):
     fits_tables: ClassVar[bool] = True
     # True if all measurements and their scales are decided before any record is read.
     is_fixed: ClassVar[bool] = False
+    # True if the mechanism itself decides how many records are released.
+    sets_num_rows: ClassVar[bool] = False
 
     workload: Workload  # the marginals or queries that the release must answer
     num_records: NumRecords  # the public number of records, or ``"noisy"``
@@ -112,6 +114,7 @@ class MarginalsPlan(Plan):
     measurements: tuple[Measurement, ...]  # the measurements before any selection
     within_bins: str = "midpoint"  # how values within a bin are written, one of ``WITHIN_BINS``
     records_format: str = "avro"  # one of ``RECORDS_FORMATS``
+    num_synthetic_records: int | None = None  # the number of released records, if set by the user
     start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
     asked: Any = None  # as stated in the ledger's entry; None for ``workload``
 
@@ -137,12 +140,15 @@ class MarginalsPlan(Plan):
 
     def card(self) -> dict[str, Any]:
         """See ``Plan``."""
+        rows = self.num_synthetic_records
+        fewer = {} if rows is None else {"num_synthetic_records": rows}
         return {
             **self.identity(),
             "num_records": self.num_records,
             "workload": self._asked(),
             "within_bins": self.within_bins,
             "records_format": self.records_format,
+            **fewer,
             **self._counted_left_out(),
         }
 
@@ -158,6 +164,10 @@ class MarginalsPlan(Plan):
     def total_is_public(self) -> bool:
         """True if the number of records is public."""
         return self.num_records != "noisy"
+
+    def num_rows(self, total: int) -> int:
+        """Returns the number of released records, given the public or noisy number of records."""
+        return self.num_synthetic_records or total
 
     @property
     def resources(self) -> Resources:

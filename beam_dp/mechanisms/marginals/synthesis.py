@@ -28,7 +28,7 @@ from beam_dp.models.basis import Basis, Coefficients, Support
 from beam_dp.models.candidates import CandidateBasis, candidate_basis
 from beam_dp.models.denoised_attributes import denoised
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.models.rounding import round_to_records
+from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database import measured_tables
@@ -135,6 +135,7 @@ def synthesise(
     released = made.expected
     if made.record_tables:
         released = record_coefficients(layout, made.codes, made.counts)
+        released *= total / plan.num_rows(total)
     misfit = _misfits(plan, layout, observed.values, made.expected, released, made.record_tables)
     held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
@@ -142,8 +143,9 @@ def synthesise(
         workload=plan.workload,
         guarantee=plan.guarantee,
         mechanism=plan.mechanism,
-        num_records=total,
+        num_records=plan.num_rows(total),
         num_records_is_public=plan.total_is_public,
+        num_represented=total if plan.num_synthetic_records else None,
         codes=made.codes,
         counts=made.counts,
         potentials=made.potentials,
@@ -193,8 +195,8 @@ def _over_array(
     """Fits a hypothesis that is one array over the whole domain."""
     importance = _importance(plan, basis)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
-    most = _ROUNDING_SHARE * found.estimated_error
-    records = array_release(basis, plan.domain, found.log_weights, total, importance, most)
+    rows, most = _rounding(plan, found, total)
+    records = array_release(basis, plan.domain, found.log_weights, rows, importance, most)
     moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
     potentials = _potentials(plan.domain, basis, found.log_weights, joined)
     kind = {"hypothesis": "dense_array"}
@@ -218,17 +220,21 @@ def _over_tree(
     importance = _importance(plan, basis)
     known = observed.restricted(layout, basis) if loose else observed
     found = _fitted(plan, basis, known, total, importance, noise, progress)
-    moments = total * basis.log_moments(found.log_weights)[1]
-    if _are_many(total):
-        most = _ROUNDING_SHARE * found.estimated_error
-        records = many_records(domain, basis, found.log_weights, total, moments, importance, most)
+    moments = basis.log_moments(found.log_weights)[1]
+    rows, most = _rounding(plan, found, total)
+    if _are_many(rows) and not loose:
+        wanted = rows * moments
+        records = many_records(domain, basis, found.log_weights, rows, wanted, importance, most)
     else:
+        drawn = min(rows, plans.MAX_CANDIDATES)
         targets = loose_targets(basis, found.log_weights, total, layout, observed, loose)
+        targets = [replace(each, table=each.table * (drawn / total)) for each in targets]
         pairs = workload_pairs(plan.workload)
-        records = tree_release(domain, basis, found.log_weights, total, targets, pairs)
+        codes, counts = tree_release(domain, basis, found.log_weights, drawn, targets, pairs)
+        records = codes, round_systematically(counts.astype(np.float64), rows)
     return _Hypothesis(
         found,
-        bases.carry_over(basis.slices, moments, layout),
+        bases.carry_over(basis.slices, total * moments, layout),
         *records,
         _potentials(domain, basis, found.log_weights, joined),
         [names_of(domain, axes) for axes in loose],
@@ -250,11 +256,12 @@ def _over_candidates(
     importance = _importance(plan, basis)
     found = _fitted(plan, basis, observed, total, importance, noise, progress)
     weights = basis.weights(found.log_weights)
-    most = _ROUNDING_SHARE * found.estimated_error
-    counts = round_to_records(basis, weights, total, importance, most)
+    rows, most = _rounding(plan, found, total)
+    counts = round_to_records(basis, weights, rows, importance, most)
     kept = counts > 0
     domain, chosen = plan.domain, observed.fitted(basis)
-    away = (basis.analyse(counts.astype(np.float64)) - observed.values)[chosen]
+    scaled = counts.astype(np.float64) * (total / rows)
+    away = (basis.analyse(scaled) - observed.values)[chosen]
     mismatch = float(np.mean(away**2 / observed.variances[chosen])) if len(chosen) else 0.0
     return _Hypothesis(
         replace(found, mismatch=mismatch),
@@ -265,6 +272,12 @@ def _over_candidates(
         [(), *(names_of(domain, axes) for axes in dict.fromkeys(sets))],
         {"hypothesis": "candidates"},
     )
+
+
+def _rounding(plan: MarginalsPlan, found: maximum_entropy.Fit, total: int) -> tuple[int, float]:
+    """Returns the number of released records, and the error that rounding may leave in them."""
+    rows = plan.num_rows(total)
+    return rows, _ROUNDING_SHARE * found.estimated_error * rows / total
 
 
 def _potentials(

@@ -279,14 +279,16 @@ class TextbookPlan(MarginalsPlan):
             progress("records", 1, 1)
         importance = importance_of(domain, basis, workload.marginals, workload.weights)
         coefficients = basis.analyse(log_weights.ravel())
-        codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
+        rows = self.num_rows(total)
+        codes, counts = array_release(basis, domain, coefficients, rows, importance, 0.0)
         return SyntheticDatabase(
             domain=domain,
             workload=workload,
             guarantee=self.guarantee,
             mechanism=self.mechanism,
-            num_records=total,
+            num_records=rows,
             num_records_is_public=True,
+            num_represented=total if self.num_synthetic_records else None,
             codes=codes,
             counts=counts,
             potentials=list(potentials.items()),

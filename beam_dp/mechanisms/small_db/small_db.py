@@ -50,6 +50,7 @@ class SmallDBPlan(MarginalsPlan):
     """The plan of ``SmallDB``; the marginals of ``workload`` answer all ``queries``."""
 
     strategy: ClassVar[str] = "small_db"
+    sets_num_rows: ClassVar[bool] = True
     fits_tables: ClassVar[bool] = False
 
     mechanism: str = "small_db"

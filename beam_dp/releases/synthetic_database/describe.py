@@ -41,16 +41,12 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     Example:
         >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
     """
-    origin = "public" if release.num_records_is_public else "a noisy count"
-    error = release.errors.get((), {}).get("standard_error")
-    if error is not None and not release.num_records_is_public:
-        origin += f", standard error {error:,.1f}"
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,
         **terminal.promise_facts(release.guarantee),
-        "records": f"{release.num_records:,} ({origin})",
-        **_small_facts(release),
+        **_number_facts(release),
+        **_queries_facts(release),
         **_bins_facts(release),
         **terminal.left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
@@ -78,11 +74,25 @@ def workload_text(workload: Workload) -> str:
     return f"{counted(len(workload), 'marginal')}, {counted(workload.num_cells(), 'cell')}"
 
 
-def _small_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """Returns facts about a release whose records represent a larger number of records."""
+def _number_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns facts about the number of records, and about the released number if it differs."""
+    noisy = release.noisy_number()
+    origin = "public" if release.num_records_is_public and noisy is None else "a noisy count"
+    if noisy is not None:
+        origin += f", standard error {noisy[1]:,.1f}"
+    facts = {"records": f"{release.represented:,} ({origin})"}
+    if release.num_represented is not None:
+        facts["released"] = f"{release.num_records:,} records; answers are scaled to all records"
+        scale = release.fitted.scale
+        if scale > 1 and release.plan.get("strategy") != "small_db":
+            rows = f"one row represents {scale:,.6g} records: sampling adds a standard error of"
+            facts["rows"] = f"{rows} {math.sqrt(scale - 1):,.3g} times the root of a count"
+    return facts
+
+
+def _queries_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns facts about the linear queries that a release was made for."""
     facts = {}
-    if release.represented != release.num_records:
-        facts["stand for"] = f"{release.represented:,} records: answers are scaled to them"
     if release.queries:
         told = counted(len(release.queries), "linear query", "linear queries")
         bound = release.query_error.get("bound")

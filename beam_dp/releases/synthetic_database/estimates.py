@@ -260,6 +260,13 @@ class Estimates:
         is_covered = self.covers(axes) and self._is_fitted(axes)
         kind: ErrorKind = "approximate" if is_covered else "model_based"
         errors = self._model(axes).of(queries, held)
+        if table is None or self.fitted.is_answered_by_records(self._names(axes)):
+            # The released records are a sample of the records that they represent. If a condition
+            # is true for n of them, n + 1 is a cautious estimate of the expected number.
+            scale = self.fitted.scale
+            squares = sums([query.squared for query in queries])
+            squares += scale * _largest_weights(queries) ** 2
+            errors = np.sqrt(errors**2 + max(0.0, scale - 1) * squares)
         for value, error in zip(values, errors.tolist(), strict=True):
             yield Estimate(value, error, error * _DEVIATIONS["fitted"], kind)
 

@@ -65,10 +65,11 @@ class SyntheticDatabase(Release):
         workload: the marginals that the release was made for.
         guarantee: the privacy guarantee for the people in the data.
         mechanism: the name of the mechanism that made the release.
-        num_records: the number of released records: a public number, or a paid noisy count.
-        num_records_is_public: True if ``num_records`` is a public number, False if it is noisy.
-        num_represented: the number of records that answers are scaled to, if the released records
-            are fewer. By default, the number of released records.
+        num_records: the number of released records; the number of records in the data, public or a
+            paid noisy count, unless ``num_represented`` is given.
+        num_records_is_public: True if the number of records in the data is public, False if noisy.
+        num_represented: the number of records that answers are scaled to, if another number of
+            records is released. By default, the number of released records.
         queries: the linear queries that the release was made for, if not for all cells of
             marginals.
         query_error: the ``bound`` on the errors of these queries, and its ``failure_probability``.
@@ -276,8 +277,7 @@ class SyntheticDatabase(Release):
     @cached_property
     def estimates(self) -> Estimates:
         """Answers to weighted sums, with errors."""
-        public = self.num_records if self.num_records_is_public else None
-        return Estimates(self.fitted, self.measurements, public)
+        return Estimates(self.fitted, self.measurements, self.public_number)
 
     @cached_property
     def bounded(self) -> ProvedBounds:
@@ -300,12 +300,17 @@ class SyntheticDatabase(Release):
         """The number of records that the released records represent."""
         return self.num_records if self.num_represented is None else self.num_represented
 
+    @property
+    def public_number(self) -> int | None:
+        """The number of records, if it is public."""
+        return self.represented if self.num_records_is_public else None
+
     def noisy_number(self) -> tuple[float, float] | None:
         """See ``Release``; the number is the number of represented records."""
-        if self.num_represented is not None:
-            # SmallDB's records represent a number that is public or has its own noise.
-            scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
-            error = math.sqrt(noise_variance("discrete_laplace", scales[0])) if scales else None
+        # SmallDB's records represent a number that is public or has its own noise.
+        scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
+        if scales:
+            error = math.sqrt(noise_variance("discrete_laplace", scales[0]))
         elif self.num_records_is_public:
             error = None
         else:

@@ -83,7 +83,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             release.left_out, release.guarantee, release.domain, steps, figures
         )
     if measured is not None and measured.distances is not None:
-        public = release.num_records if release.num_records_is_public else None
+        public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)
     with figures.following("errors"):
         if strategy == "small_db":
@@ -128,7 +128,7 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
     if measured is None or not measured.tables or not names:
         return {}
     asked = Workload(release.domain, names)
-    number = release.num_records if release.num_records_is_public else None
+    number = release.public_number
     unbiased = measured_tables.unbiased_tables(asked, measured.described, measured.tables, number)
     answers = release.answer(asked)
     total = release.represented - float(unbiased[names[0]].sum())
@@ -274,7 +274,7 @@ def _number_figures(
     place = layout.slices[()]
     total = float(observed.values[place][0]) * math.sqrt(squared_scale(layout, (), ()))
     found = min(max(1.0, total), float(_MAX_RECORDS))
-    figures.near("num_records", release.num_records, found, 0.5 + 1e-9)
+    figures.near("num_records", release.represented, found, 0.5 + 1e-9)
 
 
 def _fit_figures(
@@ -330,6 +330,7 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
         "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
     )
     most = _ROUNDING_SHARE * min(estimated, _CHANCE * noise)
+    most *= release.num_records / release.represented
     axes = [release.domain.axes(names) for names in workload]
     squares = [
         float(((release.record_marginal(names) - weights * release.num_records) ** 2).mean())
@@ -365,7 +366,7 @@ def _loose_distance(
     """Returns the distance, in records, of the hypothesis from tables that only records answer."""
     loose = [release.domain.axes(names) for names in _sets(release.record_tables)]
     differences = [
-        observed.values[layout.slices[axes]] - table_coefficients(weights * release.num_records)
+        observed.values[layout.slices[axes]] - table_coefficients(weights * release.represented)
         for axes, weights in zip(loose, _weights(release, loose), strict=True)
     ]
     return math.sqrt(sum(float(each @ each) for each in differences))
@@ -381,6 +382,7 @@ def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: F
     domain, number = release.domain, release.num_records
     candidates = min(number, _MAX_CANDIDATES)
     share = candidates / max(number, 1)
+    loose_distance *= candidates / max(release.represented, 1)
     names = _sets([names for names, _ in release.potentials])
     loose = _sets(release.record_tables)
     pairs = [each for each in Workload(domain, tuple(release.workload)).closure() if len(each) == 2]
@@ -389,7 +391,7 @@ def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: F
     log_term = math.log(2 * max(1, sum(each.size for each in tables)) / _FALSE_ALARM)
     # Bernstein's inequality for a binomial count.
     most = [np.sqrt(2 * log_term * candidates * each) + log_term / 3 + 1 for each in tables]
-    of_all = math.sqrt(sum(float(np.vdot(each, each)) for each in most)) + share * loose_distance
+    of_all = math.sqrt(sum(float(np.vdot(each, each)) for each in most)) + loose_distance
     for each, weights, allowed in zip(names, tables[: len(names)], most[: len(names)], strict=True):
         away = np.abs(release.record_marginal(each) * share - weights * candidates)
         factor = float(np.linalg.norm(away)) / of_all if loose else float((away / allowed).max())

@@ -101,6 +101,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         within_bins: ``"uniform"`` to draw released values uniformly in their bins, ``"midpoint"``
             for the midpoints of bins.
         records_format: the format of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
+        num_synthetic_records: the number of records to release; by default, the number of records.
+            Answers are scaled to the number of records; their error bars include the sampling.
         start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
             records. The hypothesis starts from the distribution of these records if that seems to
             lower the error (see ``StartingRecords``). Measurements and guarantee stay the same.
@@ -127,6 +129,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         count_left_out: bool = False,
         within_bins: Literal["uniform", "midpoint"] = "uniform",
         records_format: Literal["avro", "parquet", "csv"] = "avro",
+        num_synthetic_records: int | None = None,
         start_from: Any = None,
     ) -> None:
         options = ReleaseOptions(
@@ -134,6 +137,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             count_left_out=count_left_out,
             within_bins=within_bins,
             records_format=records_format,
+            num_synthetic_records=num_synthetic_records,
             start_from=start_from,
         )
         plan = plan_release(mechanism, domain, workload, guarantee, options)
