@@ -116,7 +116,7 @@ def plan_release(
     rows = options.num_synthetic_records
     if rows is not None:
         if plan.sets_num_rows:
-            condition = f"must be left out with {mechanism.name}, which decides the number"
+            condition = f"must be left out with {mechanism.name} here, which decides the number"
             raise InputError("num_synthetic_records", rows, condition)
         checked_integer("num_synthetic_records", rows, 1, MAX_RECORDS)
     start = options.start_from

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 from noise_sources import NoNoise
+from tiny import on_trees
 
 import beam_dp as dp
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
@@ -32,7 +35,6 @@ DEPENDENCE = sum((a % 3 == b % 3).astype(float) for a, b in itertools.pairwise(C
 COUNTS = np.rint(8 * np.exp(0.7 * DEPENDENCE)).astype(np.int64)
 TOTAL = int(COUNTS.sum())
 PROMISE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 1)
-TEXTBOOK = dp.MWEM(num_rounds=5, calibration="textbook")
 
 
 def released(rows, mechanism=None, noise=None, num_records="noisy"):
@@ -43,21 +45,35 @@ def released(rows, mechanism=None, noise=None, num_records="noisy"):
     return plan.release(summary, noise or NoiseSource())
 
 
+def selected(rows):
+    """A release whose records are fitted to tables that its tree does not join."""
+    with on_trees(selected_cells=40):
+        plan = plan_selection(marginals(DOMAIN, ways=2), PROMISE, "noisy")
+        plan = dataclasses.replace(plan, num_synthetic_records=rows)
+        summary = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
+        release = plan.release(summary, NoiseSource())
+    assert release.record_tables and release.potentials
+    return release
+
+
 def hypothesis(monkeypatch, kind):
     """Makes releases of small domains fit a tree, or weights of candidate records."""
     if kind != "dense_array":
         monkeypatch.setattr(plans, "fits_an_array", lambda domain: False)
+        monkeypatch.setattr(plans, "MAX_CANDIDATES", 2**10)
     if kind == "candidates":
         monkeypatch.setattr(plans, "tree_fits", lambda *arguments: False)
-        monkeypatch.setattr(plans, "MAX_CANDIDATES", 2**10)
 
 
 @pytest.mark.parametrize("rows", [1, 50, TOTAL, 40 * TOTAL])
-@pytest.mark.parametrize("kind", ["dense_array", "junction_tree", "candidates"])
+@pytest.mark.parametrize("kind", ["dense_array", "junction_tree", "candidates", "selection"])
 def test_rows_follow_the_fitted_distribution_and_answers_are_scaled(monkeypatch, kind, rows):
-    hypothesis(monkeypatch, kind)
-    release = released(rows)
-    assert release.fit["hypothesis"] == kind
+    if kind == "selection":
+        release = selected(rows)
+    else:
+        hypothesis(monkeypatch, kind)
+        release = released(rows)
+        assert release.fit["hypothesis"] == kind
     assert release.num_records == int(release.counts.sum()) == rows
     number, error = release.noisy_number()
     assert number == release.represented == pytest.approx(TOTAL, abs=6 * error)
@@ -107,13 +123,10 @@ def truth(query):
     return int(COUNTS[mask].sum())
 
 
-def test_published_mwem_releases_the_number_of_rows(tmp_path):
-    release = released(70, TEXTBOOK, num_records=TOTAL)
-    assert (release.num_records, release.represented) == (70, TOTAL)
-    assert verify_release(release).holds
-    write_release(release, tmp_path / "out")
+def test_card_states_both_numbers(tmp_path):
+    write_release(released(70), tmp_path / "out")
     again = read_release(tmp_path / "out", check_rows=True)
-    assert again.card == release.card and again.card["num_represented"] == TOTAL
+    assert again.num_records == 70 and again.card["num_represented"] == again.represented
 
 
 def test_number_of_rows_does_not_tell_the_noisy_number():
@@ -129,6 +142,9 @@ def test_invalid_number_of_rows_is_refused(rows):
         released(rows)
 
 
-def test_small_db_refuses_a_number_of_rows():
-    with pytest.raises(InputError, match=r"num_synthetic_records.*small_db"):
-        released(5, dp.SmallDB(size=3), num_records=TOTAL)
+@pytest.mark.parametrize(
+    "mechanism", [dp.SmallDB(size=3), dp.MWEM(num_rounds=5, calibration="textbook")]
+)
+def test_mechanisms_that_set_the_number_of_rows_refuse_another(mechanism):
+    with pytest.raises(InputError, match=f"num_synthetic_records.*{mechanism.name}"):
+        released(5, mechanism, num_records=TOTAL)

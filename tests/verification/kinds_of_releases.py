@@ -185,7 +185,6 @@ OF_DELTA: dict[str, Make] = {
     "textbook that stops": lambda p: synthetic(dp.MWEM(**TEXTBOOK, stop_below=0.2), p, **ALL),
     "left out": lambda p: synthetic(dp.MWEM(), p, left_out=True),
     "fewer records": lambda p: synthetic(dp.MWEM(), p, rows=50),
-    "textbook, more records": lambda p: synthetic(dp.MWEM(**TEXTBOOK), p, **ALL, rows=1000),
     "histogram": lambda p: intervals("histogram", p),
     "tree": lambda p: intervals("tree", p),
     "sine": lambda p: intervals("sine", p),

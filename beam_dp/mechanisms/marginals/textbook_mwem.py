@@ -207,6 +207,7 @@ class TextbookPlan(MarginalsPlan):
     """The plan of Hardt, Ligett and McSherry's algorithm."""
 
     strategy: ClassVar[str] = "textbook"
+    sets_num_rows: ClassVar[bool] = True
     fits_tables: ClassVar[bool] = False
 
     mechanism: str = "mwem"
@@ -279,16 +280,14 @@ class TextbookPlan(MarginalsPlan):
             progress("records", 1, 1)
         importance = importance_of(domain, basis, workload.marginals, workload.weights)
         coefficients = basis.analyse(log_weights.ravel())
-        rows = self.num_rows(total)
-        codes, counts = array_release(basis, domain, coefficients, rows, importance, 0.0)
+        codes, counts = array_release(basis, domain, coefficients, total, importance, 0.0)
         return SyntheticDatabase(
             domain=domain,
             workload=workload,
             guarantee=self.guarantee,
             mechanism=self.mechanism,
-            num_records=rows,
+            num_records=total,
             num_records_is_public=True,
-            num_represented=total if self.num_synthetic_records else None,
             codes=codes,
             counts=counts,
             potentials=list(potentials.items()),

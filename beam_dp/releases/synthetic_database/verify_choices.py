@@ -153,11 +153,11 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
     rounds, found = parameters["num_rounds"], None
     num_queries = release.workload.num_cells()
     if guarantee.delta == 0 and "stop_below" not in parameters:
-        found = 2 * release.represented * math.sqrt(math.log(release.domain.num_cells) / rounds)
+        found = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
         each = guarantee.epsilon / guarantee.max_records_per_unit
         found += 10 * rounds * math.log(max(num_queries, 2)) / each
     figures.same("bound_of_average", parameters.get("bound_of_average"), found)
-    is_vacuous = found is None or found >= release.represented or 2 * rounds >= num_queries
+    is_vacuous = found is None or found >= release.num_records or 2 * rounds >= num_queries
     figures.equal(
         "bound_of_average_is_vacuous", parameters.get("bound_of_average_is_vacuous"), is_vacuous
     )
@@ -172,7 +172,7 @@ def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
     def rounded(scale: float, log_term: float) -> float:
         return math.ceil(scale * grid * log_term) / grid
 
-    found = parameters["stop_below"] * release.represented + 1 / grid
+    found = parameters["stop_below"] * release.num_records + 1 / grid
     found += rounded(parameters["stop_threshold_scale"], math.log(4 / beta))
     found += rounded(parameters["stop_question_scale"], math.log(4 * rounds / beta))
     found += selection_scale * math.log(4 * release.workload.num_cells() * rounds / beta)
