@@ -24,10 +24,12 @@ from apache_beam.runners.worker import sdk_worker
 from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
 from beam_dp.privacy.guarantee import PrivacyWarning
 from beam_dp.transforms import ReadError, SetupError
+from beam_dp.transforms.shares_done import READ, WRITTEN
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
-SECONDS_BETWEEN_TICKS = 30.0
+# The time until the first line without news, and the longest time between such lines.
+SECONDS_BEFORE_TICK, SECONDS_BETWEEN_TICKS = 5.0, 30.0
 # Our exceptions, whose messages contain only public parameters and file names.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
 # The patterns of estimated times and of counts in progress lines of long steps.
@@ -183,6 +185,8 @@ class Progress:
             # Messages of a job server are logged to the root logger.
             logging.getLogger().addFilter(nothing)
         worker_prints.silence()
+        READ.clear()
+        WRITTEN.clear()
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done, alive), daemon=True)
         ticker.start()
@@ -201,10 +205,14 @@ class Progress:
             options_logger.removeFilter(nothing)
 
     def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
-        while not done.wait(SECONDS_BETWEEN_TICKS):
-            step = self._step if alive is is_working else None
-            going_on = "" if step is None else f": {step.at(time.monotonic(), time.process_time())}"
-            self.say(f"{alive()}{going_on}")
+        seconds = min(SECONDS_BEFORE_TICK, SECONDS_BETWEEN_TICKS)
+        while not done.wait(seconds):
+            seconds = min(2 * seconds, SECONDS_BETWEEN_TICKS)
+            share, step = WRITTEN.text(), self._step
+            if not share and step is not None:
+                share = step.at(time.monotonic(), time.process_time())
+            share = share or READ.text()
+            self.say(f"{alive()}: {share}" if share and alive is is_working else alive())
 
 
 def nothing(_: logging.LogRecord) -> bool:

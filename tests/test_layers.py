@@ -41,7 +41,7 @@ LAYERS = (
     ("planning",),
     ("testing",),
     ("in_memory",),
-    ("transforms.errors",),
+    ("transforms.errors", "transforms.shares_done"),
     ("transforms.reading",),
     ("transforms.counting",),
     ("transforms.drawing",),

@@ -23,6 +23,7 @@ from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import PayloadFile, is_url, store_for
 from beam_dp.transforms.drawing.one_worker import AnswerBatch, ReleaseShard
 from beam_dp.transforms.reading.records import refuse_windows
+from beam_dp.transforms.shares_done import WRITTEN
 
 
 class WriteRelease(beam.PTransform):
@@ -82,6 +83,7 @@ class _Divide(beam.DoFn):
         if release is not None:
             yield from ((draw_id, piece) for piece in pieces)
             if release.num_shards > 1:
+                WRITTEN.found(release.num_shards)
                 yield from ((draw_id, shard.to_plain()) for shard in release.shards())
 
 
@@ -99,6 +101,7 @@ class _WriteFile(beam.DoFn):
             shard = RecordShard.from_plain(given)
             file = write_shard(shard, self.directory)
             stated = None if file is None else (file.sha256, file.num_bytes)
+            WRITTEN.done()
             yield draw_id, (shard.name, stated)
 
 

@@ -17,6 +17,7 @@ from patience import wait_for
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
 from beam_dp.transforms import ReadError
+from beam_dp.transforms.shares_done import READ, WRITTEN, ShareDone
 from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
@@ -41,6 +42,44 @@ def test_quiet_job_prints_that_it_is_working(capfd, monkeypatch):
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
+
+
+def test_quiet_job_prints_the_share_of_what_is_read_and_written(capfd, monkeypatch):
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    with Progress().listening(silence_beam=True):
+        for share, told in ((READ, "files are read"), (WRITTEN, "records are written")):
+            share.found(3)
+            share.done()
+            text = f" s] working: 33 % of the {told}\n"
+            wait_for("a tick", lambda text=text: text in capfd.readouterr().err)
+        logging.getLogger(PROGRESS_LOGGER).info("fit")
+        for _ in range(2):
+            WRITTEN.done()
+        wait_for("a tick of the fit", lambda: " s] working: fit for " in capfd.readouterr().err)
+    with Progress().listening(silence_beam=True):
+        wait_for("a tick of another job", lambda: " s] working\n" in capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("records_format", ["parquet", "csv"])
+def test_job_counts_ranges_that_are_read_and_files_that_are_written(
+    tmp_path, monkeypatch, records_format
+):
+    counted = {"found": 0, "done": 0}
+
+    class Counted(ShareDone):
+        def found(self, number=1):
+            counted["found"] += number
+
+        def done(self):
+            counted["done"] += 1
+
+    for name in ("reading.read.READ", "writing.WRITTEN"):
+        monkeypatch.setattr(f"beam_dp.transforms.{name}", Counted("parts"))
+    monkeypatch.setattr("beam_dp.releases.synthetic_database.shards.SHARD_BYTES", 100)
+    flags = job_flags(tmp_path, records_format=records_format)
+    assert release_synthetic_database.main(flags) == 0
+    files = len(list((tmp_path / "out").glob("records-*")))
+    assert files > 1 and counted == {"found": files + 1, "done": files + 1}
 
 
 @pytest.mark.parametrize(

@@ -250,3 +250,29 @@ def test_beam_yaml_counts_left_out_records_without_an_expected_number():
     assert transform._job.plan.left_out is not None
     with pytest.raises(ConfigError, match=r"expect_records: .* must be given to the program"):
         ReleaseSyntheticDatabase(**fields, expect_records=EXPECTED)
+
+
+def test_program_releases_another_number_of_records(tmp_path, capsys):
+    assert main(job_flags(tmp_path, num_synthetic_records="40")) == 0
+    release = dp.read_release(tmp_path / "out", check_rows=True)
+    assert release.num_records == 40
+    assert release.represented == pytest.approx(len(people()), abs=2)
+    capsys.readouterr()
+    assert cli(["describe", str(tmp_path / "out")]) == 0
+    described = " ".join(capsys.readouterr().out.split())
+    assert "released 40 records; answers are scaled to all records" in described
+    assert f"one row represents {release.represented / 40:,.6g} records" in described
+    assert cli(["verify", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "options", "told"),
+    [
+        ("0", {}, "--num_synthetic_records: 0 is refused; must be an integer from 1 to"),
+        ("many", {}, "--num_synthetic_records: 'many' is refused; must be a whole number"),
+        ("4", {"mechanism": "small_db", "size": "3"}, "--num_synthetic_records: 4 is refused"),
+    ],
+)
+def test_program_refuses_an_impossible_number_of_records(tmp_path, capfd, number, options, told):
+    flags = job_flags(tmp_path, num_synthetic_records=number, **options)
+    refused_line(main, flags, capfd, told)

@@ -31,7 +31,9 @@ def test_release_answers_prefixes(tmp_path, capsys):
     (told,) = json.loads(capsys.readouterr().out)
     assert told["value"] == answers[1].value and told["bound"] == answers[1].bound
     assert beam_dp_command(["describe", str(tmp_path / "out")]) == 0
-    assert "stand for" in capsys.readouterr().out
+    described = " ".join(capsys.readouterr().out.split())
+    assert "records 500 (public)" in described
+    assert "released 20 records; answers are scaled to all records" in described
 
 
 @pytest.mark.mostly_slow(one_in=2, start=1)

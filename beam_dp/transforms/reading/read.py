@@ -26,6 +26,7 @@ from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import RecordSource, takers_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
+from beam_dp.transforms.shares_done import READ
 
 _FILE = "file://"
 _WILD = r"[*?\[]"
@@ -382,6 +383,7 @@ class _SplitFile(beam.DoFn):
                     condition = f"must be of {wanted}; it is {kind.name}"
                     raise ReadError(f"{path}: column {column!r} {condition}")
             for start, stop in file_format.ranges(path, num_bytes):
+                READ.found()
                 yield path, start, stop
 
 
@@ -407,3 +409,4 @@ class _ReadRange(beam.DoFn):
                     seconds = np.full(batch.num_rows, arrived.micros // _MICROSECONDS)
                     batch = batch.append_column(self.arrival_column, pa.array(seconds))
                 yield batch
+        READ.done()
