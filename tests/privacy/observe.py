@@ -33,10 +33,11 @@ import beam_dp.transforms.drawing.one_worker as one_worker
 from pipelines.release_synthetic_database import main
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# How long a job has been working, once in 30 seconds: from a clock, and the step was shown before.
+# What a job has been doing for how long, or which share is done, at intervals of a clock.
 _TICK = re.compile(
     r"^\[TIME\] working(?:: .+ for \d+ s"
-    r"(?:, about \d+ to \d+ s left|, at most about \d+ s left|, longer than usual)?)?\n",
+    r"(?:, about \d+ to \d+ s left|, at most about \d+ s left|, longer than usual)?"
+    r"|: \d+ % of the (?:files are read|records are written))?\n",
     re.MULTILINE,
 )
 OUR_FOLDERS = tuple(f"{ROOT / name}{os.sep}" for name in ("beam_dp", "pipelines", "tests"))
