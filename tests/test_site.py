@@ -126,7 +126,7 @@ def test_every_mechanism_has_a_page(site):
     assert choices - pages == {"auto"}
     for name in sorted(choices & pages):
         text = page(site, f"docs/mechanism_{name}.md")
-        assert "Choose it if you want" in text and "<strong>Privacy:" in text
+        assert "Choose it when:" in text and "<strong>Privacy:" in text
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -108,7 +108,7 @@ def shown_objects() -> frozenset[str]:
 
 def _page(mechanism: Mechanism) -> str:
     links = [f"[{_heading(guide)}]({guide}.md)" for guide in ("mechanisms", *mechanism.guides)]
-    parts = [f"# `{mechanism.name}`", *_when(mechanism)]
+    parts = [f"# `{mechanism.name}`", *_when(mechanism.name)]
     parts.append(f"Made by `beam-dp {mechanism.program}`, whose flags are on [one page](flags.md).")
     parts.append(f"More: {', '.join(links)}.")
     parts += [f"::: beam_dp.{name}" for name in mechanism.objects]
@@ -127,15 +127,13 @@ def _heading(guide: str) -> str:
     return (DOCS / f"{guide}.md").read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
 
-def _when(mechanism: Mechanism) -> list[str]:
-    """Returns what the first table of the guide says about a mechanism, or else its program."""
-    text = (DOCS / "mechanisms.md").read_text("utf-8").partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    for named in (rf"\b{mechanism.name}`", rf"`{mechanism.program}`"):
-        for want, use, does in rows:
-            if re.search(named, use):
-                want = want.replace("the same", rows[2][0])  # after the header and its line
-                return [f"{does[0].upper()}{does[1:]}.", f"**Choose it if you want** {want}."]
+def _when(name: str) -> list[str]:
+    """Returns what the guide's table says about a mechanism, if it has a row there."""
+    text = (DOCS / "mechanisms.md").read_text("utf-8").partition("## What to type")[2]
+    for line in text.partition("\n## ")[0].splitlines():
+        if re.match(rf"\|[^|]*`{name}`", line):
+            _, what, when = line.strip("| ").split(" | ")
+            return [f"{what[0].upper()}{what[1:]}.", f"**Choose it when:** {when}."]
     return []
 
 
