@@ -96,17 +96,6 @@ def beside_peers() -> str:
     return "\n".join([*parts, how_peers(lambda run: run["table"] != "pass")])
 
 
-def errors_beside_peers() -> str:
-    """Returns errors over marginals of two and of three attributes, and times, of all systems."""
-    lines = []
-    for name in _tables():
-        for label, found in page.done(peers(), name).items():
-            both = [page.figures(found, ways) for ways in (2, 3)]
-            pairs = [" / ".join(f"{each[error].value:.4f}" for error in ERRORS) for each in both]
-            lines.append([f"{name}, {label}", *pairs, f"{both[0]['CPU time'].value:.0f}"])
-    return markdown(["table, system", "2-way", "3-way", "CPU seconds"], lines)
-
-
 def _tables() -> list[str]:
     """Returns the tables of records."""
     return [name for name in peers()["tables"] if name != "pass"]
@@ -297,7 +286,6 @@ def _counted(row: Row) -> tuple[str, str]:
 
 REGIONS: dict[str, Callable[[], str]] = {
     "error beside peers": beside_peers,
-    "errors beside peers": errors_beside_peers,
     "time beside bare readers": beside_readers,
     "time beside PipelineDP": pass_beside_peer,
     "accuracy": accuracy,
