@@ -16,8 +16,8 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
-	@echo "make journeys      an analyst, an engineer and an officer, from a table to checked answers"
-	@echo "make notebooks     the same three people in Jupyter: runs every cell of examples/notebooks"
+	@echo "make journeys      three tutorials on the command line, from a table to checked answers"
+	@echo "make notebooks     three tutorials in Jupyter: runs every cell of examples/notebooks"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
 	@echo "make test-oldest   the fast tests of what touches Beam, on the oldest Beam that is taken"

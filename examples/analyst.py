@@ -1,8 +1,8 @@
-"""The journey of an analyst: a table in memory, a release of it, answers with error bars.
+"""A tutorial for analysts: release a table in memory, and query the release.
 
     make journeys                            # or: python examples/analyst.py
 
-The table is made up, so the end can compare the answers with the truth. It needs nothing but
+The table is made up, so the last step can compare the answers with the truth. It needs only
 `pip install beam_dp`.
 """
 
@@ -20,18 +20,18 @@ import beam_dp as dp
 
 WHO = "sex == 'Female' and age < 45"
 EDGES = next(each["edges"] for each in DOMAIN["attributes"] if each["name"] == "charge")
-# An answer may be off by so many of its 95 % margins. The noise is Laplace noise, or sums of it, so
-# that one of the answers checked here is further off in less than one run of a million.
+# The largest allowed error, in 95 % margins. The noise is Laplace noise, or sums of it, so one of
+# the answers checked here has a larger error in less than one run in a million.
 MARGINS = 7.0
 
 
 def look(table: pa.Table) -> None:
-    """What the analyst sees of the table."""
+    """Prints a part of the table."""
     print(table.slice(0, 3).to_pylist())
 
 
-def promise() -> dp.Guarantee:
-    """What is promised to the people in the table."""
+def state() -> dp.Guarantee:
+    """States the guarantee for the people in the table."""
     guarantee = dp.Guarantee(
         epsilon=1.0,
         delta=1e-9,
@@ -44,7 +44,7 @@ def promise() -> dp.Guarantee:
 
 
 def make(table: pa.Table, guarantee: dp.Guarantee, output: str) -> dp.SyntheticDatabase:
-    """One call releases the table and saves the release."""
+    """Releases the table and saves the release."""
     domain = dp.parse_domain(DOMAIN)
     workload = dp.marginals(domain, ways=3)
     release = dp.release(table, domain, workload, guarantee, output=output)
@@ -53,7 +53,7 @@ def make(table: pa.Table, guarantee: dp.Guarantee, output: str) -> dp.SyntheticD
 
 
 def ask_count(release: dp.SyntheticDatabase) -> pa.Table:
-    """How many, in groups."""
+    """Counts, in groups."""
     women = release.query("sex == 'Female' and age < 45").group_by("education")
     counts = women.count()
     print(counts)
@@ -76,20 +76,20 @@ def ask_share(release: dp.SyntheticDatabase) -> pa.Table:
 
 
 def ask_quantile(release: dp.SyntheticDatabase) -> pa.Table:
-    """A quantile."""
+    """The median."""
     median = release.query("sex == 'Female' and age < 45").quantile("charge", 0.5)
     print(median)
     return median.to_arrow()
 
 
 def as_pandas(release: dp.SyntheticDatabase) -> None:
-    """Records and answers as frames of pandas."""
+    """Records and answers as pandas frames."""
     print(release.to_pandas().head(3))
     print(release.query("smoker").group_by("sex").count().to_pandas())
 
 
 def refuse(release: dp.SyntheticDatabase) -> None:
-    """Questions that cannot be answered are refused in one line."""
+    """Prints the errors of questions that cannot be answered."""
     for condition in ("sex == 'female'", "age < 40", "agee < 45"):
         try:
             release.query(condition)
@@ -98,7 +98,7 @@ def refuse(release: dp.SyntheticDatabase) -> None:
 
 
 def is_close(answers: pa.Table, name: str, truth: list[float]) -> int:
-    """Asserts that answers are near the truth; returns how many are within their margin."""
+    """Asserts that answers are near the truth; returns the number within their margins."""
     off = np.abs(np.array(answers[name]) - truth)
     margins = np.array(answers["margin"])
     assert (off <= MARGINS * margins).all(), (name, off, margins)
@@ -106,7 +106,7 @@ def is_close(answers: pa.Table, name: str, truth: list[float]) -> int:
 
 
 def compare(table: pa.Table, counts: pa.Table, means: pa.Table, shares: pa.Table) -> str:
-    """Compares with the truth, which nobody has of a real release but its owner."""
+    """Compares answers with the truth, which only the owner of a real table knows."""
     women = table.filter(pc.and_(pc.equal(table["sex"], "Female"), pc.less(table["age"], 45)))
     bins = np.digitize(women["charge"], EDGES[1:-1])
     middles = ((np.array(EDGES[1:]) + EDGES[:-1]) / 2)[bins]
@@ -120,7 +120,7 @@ def compare(table: pa.Table, counts: pa.Table, means: pa.Table, shares: pa.Table
     held = is_close(counts, "count", [group.sum() for group in groups])
     held += is_close(means, "mean_charge", [middles[group].mean() for group in groups])
     held += is_close(shares, "share", [smoker[age_bins == each].mean() for each in range(6)])
-    # Where values lie in their bins is not known, and has a bound of its own.
+    # The positions of values in their bins are unknown, and have their own bound.
     for row, group in zip(means.to_pylist(), groups, strict=True):
         allowed = MARGINS * row["margin"] + row["within_bins"]
         assert abs(row["mean_charge"] - exact[group].mean()) <= allowed, row
@@ -128,26 +128,26 @@ def compare(table: pa.Table, counts: pa.Table, means: pa.Table, shares: pa.Table
 
 
 def main() -> None:
-    """Tells the story."""
+    """Runs the tutorial."""
     story = Story.from_command_line("analyst", __doc__)
     table = visits()
 
     story.step(
         "A table in memory",
-        f"{table.num_rows:,} visits to a clinic, as an Arrow table; a frame of pandas or polars"
-        " would do as well. Which columns and values there can be is declared from what is publicly"
-        " known, never from the rows.",
+        f"{table.num_rows:,} visits to a clinic are in an Arrow table; a pandas or polars frame"
+        " works too. Declare the columns and their possible values from public knowledge, never"
+        " from the rows.",
     )
     story.python(look, table)
     (story.folder / "visits.json").write_text(json.dumps(DOMAIN, indent=1), encoding="utf-8")
 
     story.step(
         "A release",
-        "The promise is made to persons, not to visits: whoever reads the release learns almost the"
-        " same whether or not one person is in the table. The workload says what must be answered"
-        " well: here all tables of three columns.",
+        "The guarantee protects persons, not visits: a reader of the release learns almost the same"
+        " with or without any one person in the table. The workload lists the answers that must be"
+        " accurate: here, all tables of three columns.",
     )
-    guarantee = story.python(promise)
+    guarantee = story.python(state)
     output = story.folder / "release"
     release = story.python(make, table, guarantee, str(output))
     assert output.joinpath("card.json").exists()
@@ -155,36 +155,37 @@ def main() -> None:
     story.step(
         "Questions, each with its error bar",
         "Ask as often as you like: answers come from the release, and cost no privacy. `margin` is"
-        " the error bar: the truth is within so much of the answer in 95 % of cases.",
+        " the error bar: in 95 % of cases the truth is that close to the answer.",
     )
     counts = story.python(ask_count, release)
     means = story.python(ask_mean, release)
     story.say(
-        "`within_bins` comes on top: charges are released in bins, and where they lie in them is"
-        " not known. `error` says how the error bar is known: `exact` follows from the noise alone."
+        "`within_bins` adds to the error: charges are released in bins, and their positions in the"
+        " bins are unknown. `error` states how the error bar was found: `exact` means from the"
+        " noise alone."
     )
     shares = story.python(ask_share, release)
     median = story.python(ask_quantile, release)
     assert median["low"][0].as_py() <= median["quantile_charge"][0].as_py()
 
-    story.step("Pandas", "Answers and synthetic records go wherever Arrow tables go.")
+    story.step("Pandas", "Every program that reads Arrow tables reads answers and records.")
     story.python(as_pandas, release)
     assert release.to_arrow().column_names == [each["name"] for each in DOMAIN["attributes"]]
 
     story.step(
-        "Slips",
-        "A slip is answered by what would be right. A bin is not divided: the ages of this release"
-        " can be cut at 45, not at 40.",
+        "Mistakes",
+        "Error messages suggest a correction. A bin can't be split: the ages of this release can be"
+        " cut at 45, but not at 40.",
     )
     story.python(refuse, release)
 
     story.step(
         "The same from a shell",
-        "The release was saved, and can be copied to whoever may read it. Somebody who has the"
-        " folder, and no table, asks the same questions.",
+        "The release is a folder that you can copy to anyone. They ask the same questions, without"
+        " the table.",
     )
     story.run("beam-dp describe release")
-    story.say("`report` says it all on one page for people, with pictures; it opens offline:")
+    story.say("`report` writes one page with pictures, which opens offline:")
     story.run("beam-dp report release")
     assert (story.folder / "release.html").exists()
     asked = f'beam-dp answer release --where "{WHO}" --group_by education --mean charge'
@@ -193,9 +194,9 @@ def main() -> None:
     assert [row["mean_charge"] for row in printed] == means["mean_charge"].to_pylist()
 
     story.step(
-        "How close",
-        "Nobody but the owner of a table can look at the truth. These visits are made up, so we"
-        " can; charges are taken as the middle of their bin.",
+        "Compare with the truth",
+        "Only the owner of a real table can do this. Here the visits are made up. Each charge"
+        " counts as the middle of its bin.",
     )
     held = compare(table, counts, means, shares)
     story.say(f"The truth is within the 95 % error bar of {held} answers.")

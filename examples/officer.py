@@ -1,9 +1,9 @@
-"""The journey of a privacy officer: two releases that somebody else made, looked at and checked.
+"""A tutorial for privacy officers: check two releases that others made.
 
     make journeys                            # or: python examples/officer.py
 
-What was promised and to whom, whether the noise keeps the promise, what was spent, what changed
-between two releases, and how a changed card is caught. It needs only `pip install beam_dp`.
+It reads a guarantee, checks the noise and the ledger, compares the releases, and detects a forged
+card. It needs only `pip install beam_dp`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import beam_dp as dp
 EPSILON = 1.0
 
 
-def made_by_somebody_else(folder: pathlib.Path) -> None:
-    """Two releases of two years, paid for by one ledger; in the second year more people smoke."""
+def make_releases(folder: pathlib.Path) -> None:
+    """Makes releases of two years from one budget; in the second year more people smoke."""
     ledger = dp.Ledger(str(folder / "budgets.sqlite"))
     ledger.declare("visits", 2.5, 1e-9, "person_id", "add_or_remove_one")
     domain = dp.parse_domain(DOMAIN)
@@ -46,7 +46,7 @@ def made_by_somebody_else(folder: pathlib.Path) -> None:
 
 
 def change_card(folder: pathlib.Path, copy: pathlib.Path, epsilon: float) -> None:
-    """Makes a copy of a release whose card promises more than its noise keeps."""
+    """Copies a release, and writes another epsilon on the card."""
     shutil.copytree(folder, copy)
     card = json.loads((copy / "card.json").read_text())
     card["guarantee"]["epsilon"] = epsilon
@@ -54,7 +54,7 @@ def change_card(folder: pathlib.Path, copy: pathlib.Path, epsilon: float) -> Non
 
 
 def change_rows(folder: pathlib.Path, copy: pathlib.Path) -> None:
-    """Makes a copy of a release with one bit of one byte of its rows turned."""
+    """Copies a release, and flips one bit of its rows."""
     shutil.copytree(folder, copy)
     (path,) = copy.glob("records-*")
     data = bytearray(path.read_bytes())
@@ -63,7 +63,7 @@ def change_rows(folder: pathlib.Path, copy: pathlib.Path) -> None:
 
 
 def paid_for(printed: str, card: dict[str, Any]) -> list[str]:
-    """Which entries of a ledger, as JSON, paid for the draw of a card."""
+    """Returns the ledger entries that paid for the draw of a card, with its guarantee."""
     (dataset,) = json.loads(printed)["datasets"]
     return [
         entry["release_id"]
@@ -72,28 +72,28 @@ def paid_for(printed: str, card: dict[str, Any]) -> list[str]:
     ]
 
 
-def read_promise(story: Story) -> None:
-    """What is promised, and to whom."""
+def read_guarantee(story: Story) -> None:
+    """Shows the guarantee of a release."""
     story.step(
-        "What is promised, and to whom",
-        "The folder `first` came by mail: no table, no code, no Beam. `describe` reads its card.",
+        "Read the guarantee",
+        "You have only the folder `first`: no table, and no Beam. `describe` reads its card.",
     )
     described = story.run("beam-dp describe first")
     assert f"epsilon {EPSILON:g}, delta 1e-09, add or remove one" in described
     story.say(
         f"""Each value of person_id is protected as a whole, with up to {MAX_VISITS} visits.
-        Whatever anybody sees in this release is at most exp({EPSILON:g}) = 2.7 times as likely with
-        a person in the data as without, but for a chance of 1e-9. It does not protect what a whole
-        group has in common, nor somebody who appears under two values of person_id."""
+        Whatever anyone sees in this release is at most exp({EPSILON:g}) = 2.7 times as likely with
+        a person in the data as without, except with probability 1e-9. The guarantee does not
+        protect facts about a whole group, or a person who appears under two values of person_id."""
     )
 
 
 def verify(story: Story) -> None:
-    """Whether the noise keeps the promise."""
+    """Checks the noise."""
     story.step(
-        "Does the noise keep the promise",
-        "`verify` derives epsilon again from the scales of the noise, by code that shares nothing"
-        " with what planned it. Exit code 0 says that the promise holds.",
+        "Check the noise",
+        "`verify` recomputes epsilon from the noise scales on the card, with code that is"
+        " independent of the code that planned it. Exit code 0 means that the guarantee holds.",
     )
     assert "holds: epsilon 1 at delta 1e-09" in story.run("beam-dp verify first")
     verdict = json.loads(story.run("beam-dp verify second --json"))
@@ -101,72 +101,71 @@ def verify(story: Story) -> None:
 
 
 def audit_ledger(story: Story) -> dict[str, Any]:
-    """What was spent; returns the card of the first release."""
+    """Checks the ledger; returns the card of the first release."""
     story.step(
-        "What was spent on these people",
-        "Releases from the same people add up. The ledger has an entry for each, with the draw that"
-        " it paid for; a card names its entry. Both are compared.",
+        "Check the budget",
+        "Privacy losses add up over releases about the same people. The ledger has an entry for"
+        " each release, with its draw of noise; the card names the entry. Compare both.",
     )
     told = story.run("beam-dp ledger budgets.sqlite")
     assert "left       epsilon 0.5" in told and "for the report of the first year" in told
     card: dict[str, Any] = json.loads((story.folder / "first" / "card.json").read_text())
     entries = paid_for(story.run("beam-dp ledger budgets.sqlite --json"), card)
     assert entries == [card["parameters"]["ledger_release"]] == ["visits/1"]
-    story.say(f"The draw of `first` is {card['draw_id']}, which {entries[0]} paid for.")
-    story.say("For the files: one page with the promise, the noise, the answers and this entry.")
+    story.say(f"Entry {entries[0]} paid for the draw of `first`, {card['draw_id']}.")
+    story.say("For your files: one page with the guarantee, the noise, the answers and this entry.")
     story.run("beam-dp report first --ledger budgets.sqlite")
     assert card["draw_id"] in (story.folder / "first.html").read_text(encoding="utf-8")
     return card
 
 
 def compare(story: Story) -> None:
-    """What changed between two releases."""
+    """Compares two releases."""
     story.step(
-        "What changed between two releases",
-        "A difference is news where it exceeds its noise: beyond 3 standard errors, say.",
+        "Compare two releases",
+        "A difference is real if it clearly exceeds the noise, such as 3 standard errors.",
     )
     story.run("beam-dp diff first second --marginal smoker,sex --marginal age,education --limit 6")
     asked = "beam-dp diff first second --marginal smoker,sex --json"
     cells = json.loads(story.run(asked))
-    # Some 1,100 men more: 35 standard errors. Noise hides that in no run.
+    # About 1,100 more men: 35 standard errors, which noise cannot hide.
     assert {cell["cell"]["sex"] for cell in cells[:2]} == {"Male"}
     assert all(abs(cell["z_score"]) > 5 for cell in cells[:2])
     story.say("More men smoke in the second year.")
 
 
 def catch(story: Story, card: dict[str, Any]) -> None:
-    """What is changed, and how it shows."""
+    """Detects changed cards and rows."""
     story.step(
-        "Changed cards and rows",
-        "Somebody wants to look more private, and writes a tenth of epsilon on the card. `verify`"
+        "Detect changed cards and rows",
+        "Someone wants to look more private, and writes a tenth of epsilon on the card. `verify`"
         " ends with exit code 1.",
     )
     story.python(change_card, story.folder / "first", story.folder / "forged", EPSILON / 10)
     assert "does not hold" in story.run("beam-dp verify forged", code=1)
-    story.say("One bit of the rows was turned on the way. Whatever reads the release refuses it:")
+    story.say("One bit of the rows was flipped on the way. Every program rejects the release:")
     story.python(change_rows, story.folder / "first", story.folder / "damaged")
     assert "error: " in story.run("beam-dp verify damaged", code=2)
     story.say(
-        "Whoever changes a card and all that follows from it makes a card that agrees with itself;"
-        " the ledger catches it, which knows each draw and its promise. Here, with the card of the"
-        " forged copy:"
+        "A careful forger changes the whole card so that it agrees with itself. The ledger still"
+        " detects it, because it records each draw with its guarantee. For the forged card above:"
     )
     forged = json.loads((story.folder / "forged" / "card.json").read_text())
     entries = paid_for(story.run("beam-dp ledger budgets.sqlite --json"), forged)
     assert forged["draw_id"] == card["draw_id"] and entries == []
-    story.say("No entry paid for this draw with this promise.")
+    story.say("No entry paid for this draw with this guarantee.")
 
 
 def main() -> None:
-    """Tells the story."""
+    """Runs the tutorial."""
     story = Story.from_command_line("officer", __doc__)
-    made_by_somebody_else(story.folder)
-    read_promise(story)
+    make_releases(story.folder)
+    read_guarantee(story)
     verify(story)
     card = audit_ledger(story)
     compare(story)
     catch(story, card)
-    story.end("Exactly what is protected, and known limits: docs/privacy.md.")
+    story.end("Next: docs/privacy.md states exactly what is protected.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the journeys are told: each step with the commands or the Python that it runs."""
+"""Prints the steps of a tutorial, with each command and each line of Python that it runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ WIDTH = 80
 
 
 class Story:
-    """A journey that runs in a folder of its own, which is made anew.
-
-    Args:
-        folder: where everything is written.
-    """
+    """A tutorial that runs in its own folder, which is emptied first."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        # Only what an earlier run wrote: a release is never overwritten.
+        # An earlier run wrote it, and a release is never overwritten.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder = folder.resolve()
@@ -34,13 +30,13 @@ class Story:
 
     @classmethod
     def from_command_line(cls, name: str, description: str) -> Story:
-        """Returns the story of a script, in the folder ``NAME`` of what ``--folder`` names."""
+        """Returns the story of a script, in the folder ``name`` inside ``--folder``."""
         parser = argparse.ArgumentParser(description=description.partition("\n")[0])
         parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("demo-output"))
         return cls(parser.parse_args().folder / name)
 
     def step(self, title: str, text: str = "") -> None:
-        """Begins a step, and says what it is for."""
+        """Prints the title of a step and its introduction."""
         self._num_steps += 1
         print(f"\n\n{self._num_steps}. {title}\n{'-' * WIDTH}")
         self.say(text)
@@ -51,15 +47,15 @@ class Story:
             print("\n" + textwrap.fill(" ".join(text.split()), WIDTH), flush=True)
 
     def run(self, command: str, *, code: int = 0, shown: str = "") -> str:
-        """Runs a command in the folder as a person would, and shows it and what it prints.
+        """Runs a command in the folder, and prints the command and its output.
 
         Args:
-            command: as it is typed.
+            command: the command line.
             code: the exit code that it must have.
-            shown: what is shown of it; by default all.
+            shown: the command line to print, if it is shortened.
 
         Returns:
-            What it printed, errors too.
+            The output, with errors.
         """
         words = shlex.split(command)
         print("\n" + (f"$ {shown}" if shown else _wrapped(words)), flush=True)
@@ -80,18 +76,18 @@ class Story:
         return done.stdout
 
     def python(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Shows the body of a function, runs it in this process and returns what it returns."""
+        """Prints the body of a function, runs the function and returns its result."""
         print("\n" + _prompted(_body(function)), flush=True)
         return function(*arguments)
 
     def end(self, text: str) -> None:
-        """Says how the story ended."""
+        """Prints the last words."""
         self.say(text)
-        print(f"\nEverything is in {self.folder}")
+        print(f"\nAll files are in {self.folder}")
 
 
 def _wrapped(words: list[str]) -> str:
-    """A command over several lines, broken before flags, as a shell would read it."""
+    """Returns a command on several lines, broken before flags as a shell can read it."""
     lines = ["$ " + words[0]]
     for place, word in enumerate(words[1:], 1):
         quoted = f'"{word}"' if "'" in word else shlex.quote(word)
@@ -105,7 +101,7 @@ def _wrapped(words: list[str]) -> str:
 
 
 def _body(function: Callable[..., Any]) -> str:
-    """The source of what a function does, without its docstring and what it returns."""
+    """Returns the source of a function's body, without its docstring and its ``return``."""
     source = textwrap.dedent(inspect.getsource(function))
     (parsed,) = ast.parse(source).body
     assert isinstance(parsed, ast.FunctionDef)
@@ -115,7 +111,7 @@ def _body(function: Callable[..., Any]) -> str:
 
 
 def _prompted(code: str) -> str:
-    """Python as it looks where it is typed."""
+    """Returns Python code with the prompts of an interactive session."""
     going_on = (" ", ")", "]", "}", "except", "else")
     return "\n".join(
         ("... " if line.startswith(going_on) else ">>> ") + line for line in code.splitlines()

@@ -1,7 +1,4 @@
-"""A made table of visits to a clinic, for the journeys of an analyst, an engineer and an officer.
-
-Nobody in it exists: the same generator with the same seed makes the same table.
-"""
+"""A made-up table of visits to a clinic, for the tutorials. Its seed is public."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ NUM_PEOPLE = 12_000
 SEED = 20_240_229
 EDUCATION = ("HS", "BA", "MA")
 
-# Public knowledge: the form that every visitor fills in, and round numbers of years and euros. What
-# else is written as an education counts as "other". The unit of a promise, person_id, is not there.
+# Public knowledge: the form that visitors fill in, and round numbers of years and euros. Any other
+# education counts as "other". The privacy unit, person_id, is not in the domain.
 DOMAIN = {
     "attributes": [
         {"name": "age", "type": "numeric", "edges": [17, 25, 35, 45, 55, 65, 91], "whole": True},
@@ -23,16 +20,16 @@ DOMAIN = {
         {"name": "charge", "type": "numeric", "edges": [0, 25, 50, 75, 100, 150, 200, 300]},
     ]
 }
-# A person made one visit or two: none of them has to be left out.
+# Each person made one or two visits, so none has to be left out.
 MAX_VISITS = 2
 
 
 def visits() -> pa.Table:
-    """Returns the table: a row a visit, in no order, some 16,000 of 12,000 people."""
+    """Returns the table: about 16,000 visits of 12,000 people, in no order, a visit in each row."""
     generator = np.random.default_rng(SEED)
     ages = np.clip(generator.normal(44, 17, NUM_PEOPLE).round(), 17, 90).astype(np.int64)
     is_female = generator.random(NUM_PEOPLE) < 0.55
-    # Who is younger has studied longer.
+    # Younger people have studied longer.
     taste = generator.normal(size=NUM_PEOPLE) - (ages - 44) / 40
     education = np.digitize(taste, [0.1, 0.9])
     is_doctor = generator.random(NUM_PEOPLE) < 0.02

@@ -1,4 +1,4 @@
-"""What the journeys in `examples/` share: how they are told, and the table that they are about."""
+"""The code that the tutorials in `examples/` share, and their table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from pymdownx.slugs import slugify
 
 ROOT = pathlib.Path(__file__).parents[2]
 SHOWN = (
-    "CITATION.cff",
     "*.md",
     "CITATION.cff",
     "docs/*.md",
