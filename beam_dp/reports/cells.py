@@ -39,10 +39,21 @@ class Cell:
     truth: int | None = None  # the private exact count; None without the original records
 
     @property
+    def label(self) -> str:
+        """The labels as one text."""
+        return ", ".join(each[:60] for each in self.labels)
+
+    @property
     def is_noisy(self) -> bool:
         """Whether the cell has an error bar that is longer than half of the value."""
         margin = self.answer.margin
         return margin is not None and margin > NOISY_SHARE * abs(self.answer.value)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the cell has an error bar of at most half of the value, which is not negative."""
+        margin = self.answer.margin
+        return margin is not None and margin <= NOISY_SHARE * self.answer.value
 
     @property
     def is_missed(self) -> bool:

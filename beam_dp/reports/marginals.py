@@ -1,15 +1,16 @@
-"""Pictures and tables of marginals: single attributes, the strongest pairs and noisy cells."""
+"""The sections about marginals: attributes, pairs, what is too noisy, and errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from beam_dp.domain.attributes import Attribute
+from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.reports.cells import (
     Answers,
     Asked,
@@ -20,35 +21,32 @@ from beam_dp.reports.cells import (
     groups_of,
     single_levels,
 )
-from beam_dp.reports.markup import (
-    MAX_LYING,
-    MAX_STANDING,
-    bars,
-    folded,
-    heat_map,
-    legend,
-    paragraph,
-    section,
-    table,
-    text,
-)
-from beam_dp.reports.page import words_of
-from beam_dp.reports.terminal import short
+from beam_dp.reports.markup import folded, paragraph, table, text
+from beam_dp.reports.pictures import MAX_LYING, MAX_STANDING, Tile, bars, heat_map, legend, told
+from beam_dp.reports.terminal import counted, short
 
 Axes = tuple[int, ...]
 
 # The largest total size of the pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000
 MAX_PAIRS = 400  # the number of pairs among which the strongest pairs are searched
+_OPEN_PICTURES = 24  # further attributes are folded
 _SHOWN_PAIRS = 6
 _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14
 _SHOWN_CELLS = 40
+_MATRIX = range(3, 17)  # the numbers of attributes for which all pairs are drawn as one map
+_MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is large enough
 _BAR_KINDS = (
-    "Numbers of records. Exact error bars follow from the noise alone, for any data. Approximate"
-    " error bars are predicted, for attributes that were measured together. Model-based error bars"
-    " are predicted, for interactions that were not measured."
+    "Exact error bars follow from the noise alone, for any data. Approximate error bars are"
+    " predicted, for attributes that were measured together. Model-based error bars are predicted,"
+    " for interactions that were not measured."
 )
+RULE = (
+    "A cell is one level of an attribute, or one combination of levels of two. It is good if its"
+    " error bar, for 95 % of cases, is at most half of its count."
+)
+_ADVICE = "Leave these cells out of conclusions, or sum them with their neighbours."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,46 +58,53 @@ class Marginals:
     pairs: Sequence[Axes]  # ascending positions of the pairs to look through
     truth: Counts | None = None
 
-    def sections(self) -> list[str]:
-        """Returns the sections about attributes, pairs, noise and, given exact counts, errors."""
-        tables = self._whole_tables()
-        return [
-            self._single_section(),
-            self._pair_section(),
-            _noisy_section(tables),
-            "" if self.truth is None else _error_section(tables),
-        ]
+    def headline(self) -> str:
+        """Returns a sentence that says for which counts the release is good."""
+        return headline([cell for cells in self._tables.values() for cell in cells])
+
+    def sections(self) -> dict[str, str]:
+        """Returns the sections by title; the last one needs exact counts."""
+        title = "Each attribute" if len(self.singles) > 1 else "The attribute"
+        return {
+            title: self._single_section(),
+            "Pairs": self._pair_section(),
+            "What is too noisy": self._noisy_section(),
+            "Compared with the truth": "" if self.truth is None else self._error_section(),
+        }
 
     def _names(self, axes: Axes) -> tuple[str, ...]:
         return tuple(self.answers.domain.names[axis] for axis in axes)
 
     def _single_section(self) -> str:
-        attributes = [self.answers.domain.attributes[axis] for axis in self.singles]
         asked = [self._grouped(axis) for axis in self.singles]
         tables = cells_of(self.answers, asked, self.truth)
-        figures: list[str] = []
-        size = 0
-        for attribute, cells in zip(attributes, tables, strict=True):
-            drawn = _single(attribute, cells)
-            size += len(drawn)
-            if size > _PICTURE_BYTES:
-                break
-            figures.append(drawn)
-        rest = len(attributes) - len(figures)
+        figures = list(map(self._single, self.singles, tables))
+        sizes = itertools.accumulate(map(len, figures))
+        drawn = figures[: sum(size <= _PICTURE_BYTES for size in sizes)]
+        rest, closed = len(figures) - len(drawn), drawn[_OPEN_PICTURES:]
         more = f"{rest:,} more attributes are not drawn: ask beam-dp answer DIR --marginal NAME"
-        return section(
-            "Each attribute",
-            paragraph(_BAR_KINDS, "muted"),
+        parts = [
+            paragraph("Numbers of records, with error bars.", "muted"),
             legend(has_truth=self.truth is not None, is_map=False),
-            f'<div class="pictures">{"".join(figures)}</div>',
+            pictures(drawn[:_OPEN_PICTURES]),
+            folded(counted(len(closed), "more attribute"), pictures(closed)),
             paragraph(text(more)) if rest else "",
-        )
+            folded("What kinds of error bars mean", paragraph(_BAR_KINDS)),
+        ]
+        return "".join(parts)
 
     def _grouped(self, axis: int) -> Asked:
         """Returns an attribute with one group per bar of its picture."""
-        is_ordered = self.answers.domain.attributes[axis].kind != "categorical"
-        most = MAX_STANDING if is_ordered else MAX_LYING
+        is_named = self.answers.domain.attributes[axis].kind == "categorical"
+        most = MAX_LYING if is_named else MAX_STANDING
         return (axis,), (groups_of(self.answers, axis, most),)
+
+    def _single(self, axis: int, cells: Sequence[Cell]) -> str:
+        attribute = self.answers.domain.attributes[axis]
+        note = "" if len(cells) == attribute.size else f"{attribute.size:,} levels, grouped. "
+        drawn = [bars(f"Records by {attribute.name[:80]}", cells)]
+        kind = "wide" if len(self.singles) == 1 else ""
+        return figure(attribute.name, note + bar_words(cells), drawn, cells, kind)
 
     def _pair_section(self) -> str:
         shape = self.answers.domain.shape
@@ -110,45 +115,71 @@ class Marginals:
         if not known:
             return ""
         shown = known[:_SHOWN_PAIRS]
-        grouped = [
+        asked = [
             (axes, [groups_of(self.answers, axis, MAX_LYING) for axis in axes]) for _, axes in shown
         ]
+        tables = cells_of(self.answers, asked, self.truth)
         figures = [
-            self._pair(strength, *asked, cells)
-            for (strength, _), asked, cells in zip(
-                shown, grouped, cells_of(self.answers, grouped, self.truth), strict=True
-            )
+            self._pair(strength, axes, groups, cells)
+            for (strength, axes), (_, groups), cells in zip(shown, asked, tables, strict=True)
         ]
         which = f"The {len(figures)} strongest of {len(known):,} pairs"
-        if len(known) == 1:
-            which = "The only pair"
+        if len(known) == len(figures):
+            which = "The only pair" if len(known) == 1 else f"All {len(known)} pairs"
         words = (
             f"{which}, by Cramer's V of the release's answers: 0 if two attributes are independent,"
             " 1 if one determines the other. Noise makes weak pairs look stronger than they are."
+            " Colours follow the square root of the number."
         )
-        return section(
-            "The strongest pairs",
-            paragraph(text(words, 400), "muted"),
-            legend(has_truth=self.truth is not None, is_map=True),
-            f'<div class="pictures">{"".join(figures)}</div>',
+        return (
+            paragraph(text(words, 600), "muted")
+            + legend(has_truth=self.truth is not None, is_map=True)
+            + pictures([self._matrix({axes: value for value, axes in known}), *figures])
         )
+
+    def _matrix(self, strengths: dict[Axes, float]) -> str:
+        """Returns the strengths of all pairs as one map; empty for few or many attributes."""
+        axes = sorted({axis for pair in strengths for axis in pair})
+        if len(axes) not in _MATRIX:
+            return ""
+        names = self._names(tuple(axes))
+        tiles = []
+        for pair in itertools.product(axes, repeat=2):
+            value = round(strengths.get((min(pair), max(pair)), math.nan), 2)
+            tiles.append(Tile(value, f"{' and '.join(self._names(pair))}: {short(value)}"))
+        drawn = heat_map(
+            "Cramer's V of each pair", ("", ""), (names, names), tiles, most=1.0, unit="Cramer's V"
+        )
+        return figure("All pairs", "How strongly two attributes go together.", [drawn])
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
-        names, num_columns = self._names(axes), len(groups[1])
         # The attribute with fewer groups becomes the columns, because phones are narrow.
-        if num_columns > len(groups[0]):
-            turned = np.arange(len(cells)).reshape(-1, num_columns).T.ravel()
-            found = (cells[place] for place in turned.tolist())
-            cells = [dataclasses.replace(each, labels=each.labels[::-1]) for each in found]
-            names, num_columns = names[::-1], len(groups[0])
-        first, second = names
-        told = f"Records by {first[:60]} and {second[:60]}: {_in_words(cells)}"
-        picture = heat_map(told, cells, num_columns, (first, second))
+        step = -1 if len(groups[1]) > len(groups[0]) else 1
+        order = np.arange(len(cells)).reshape([len(each) for each in groups])
+        places = (order.T if step < 0 else order).ravel().tolist()
+        cells = [
+            dataclasses.replace(cells[place], labels=cells[place].labels[::step])
+            for place in places
+        ]
+        first, second = self._names(axes[::step])
+        rows, columns = ([each.label for each in group] for group in groups[::step])
+        maps = []
+        for is_signed, is_true in itertools.product((False, True), repeat=2):
+            if is_true and self.truth is None:
+                continue
+            what = "Difference to independence" if is_signed else "Records"
+            what += " in the truth" if is_true else ""
+            shown = tiles(cells, len(columns), is_signed, is_true)
+            title = f"{what} by {first[:60]} and {second[:60]}"
+            drawn = heat_map(title, (first, second), (rows, columns), shown, is_signed=is_signed)
+            maps.append(f"<div>{paragraph(what)}{drawn}</div>")
         words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
-        return figure(f"{first} and {second}", words, picture, cells)
+        kind = "" if self.truth is None else "side"
+        return figure(f"{first} and {second}", words, maps, cells, kind)
 
-    def _whole_tables(self) -> dict[tuple[str, ...], list[Cell]]:
-        """Returns the cells, level by level, of the marginals to search for noisy cells."""
+    @cached_property
+    def _tables(self) -> dict[Axes, list[Cell]]:
+        """The cells, level by level, of the marginals to search for noisy cells."""
         domain = self.answers.domain
         asked: list[Asked] = []
         left = _MAX_CELLS
@@ -160,31 +191,119 @@ class Marginals:
             elif len(axes) == 1:
                 asked.append(self._grouped(*axes))
         tables = cells_of(self.answers, asked, self.truth)
-        names = (self._names(axes) for axes, _ in asked)
-        return dict(zip(names, tables, strict=True))
+        return {axes: cells for (axes, _), cells in zip(asked, tables, strict=True)}
+
+    def _noisy_section(self) -> str:
+        rows = []
+        for axis in self.singles:
+            own = self._tables[axis,]
+            bad = [cell.labels[0][:40] for cell in own if not cell.is_good]
+            pairs = [table for axes, table in self._tables.items() if axis in axes and axes[1:]]
+            inside = list(itertools.chain.from_iterable(pairs))
+            few = sum(not cell.is_good for cell in inside)
+            share = few / len(inside) if inside else len(bad) / len(own)
+            of_pairs = f"{few:,} of {len(inside):,} ({_percent(share)})" if inside else "none"
+            levels = f"{len(bad):,} of {len(own):,}" + (f": {words_of(bad)}" if bad else "")
+            rows.append((share, self._names((axis,))[0], levels, of_pairs))
+        rows.sort(key=lambda row: -row[0])
+        header = ("attribute", "its levels", "cells of its pairs")
+        shown = table("Too noisy, or without error bar", header, [row[1:] for row in rows])
+        every = ((self._names(axes), cell) for axes in self._tables for cell in self._tables[axes])
+        noisy = [each for each in every if each[1].is_noisy]
+        noisy.sort(key=lambda each: -each[1].answer.value)
+        largest = [
+            (_cell_name(names, cell), f"{cell.answer.value:,.1f}", f"{cell.answer.margin:,.1f}")
+            for names, cell in noisy[:_SHOWN_CELLS]
+        ]
+        caption = f"The {len(largest)} largest of {len(noisy):,} cells that are too noisy"
+        largest_table = table(caption, ("cell", "records", "± (95 %)"), largest, (1, 2))
+        return paragraph(_ADVICE) + shown + (folded(caption, largest_table) if noisy else "")
+
+    def _error_section(self) -> str:
+        """Returns the private section about the differences between answers and exact counts."""
+        rows, distances = [], dict[int, list[float]]()
+        every = itertools.chain.from_iterable(self._tables.values())
+        barred = [cell for cell in every if cell.answer.margin is not None]
+        held = sum(not cell.is_missed for cell in barred)
+        for axes, cells in self._tables.items():
+            errors = [abs(cell.answer.value - (cell.truth or 0)) for cell in cells]
+            wrong = sum(errors) / (2 * max(sum(cell.truth or 0 for cell in cells), 1))
+            distances.setdefault(len(axes), []).append(wrong)
+            own = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
+            sizes = f"{len(cells):,}", short(sum(errors) / len(errors)), short(max(errors))
+            inside = _percent(sum(own) / len(own)) if own else ""
+            rows.append((words_of(self._names(axes)), *sizes, _percent(wrong), inside))
+        means = " and ".join(
+            f"{_percent(float(np.mean(found)))} for {'single attributes' if ways == 1 else 'pairs'}"
+            for ways, found in distances.items()
+        )
+        words = (
+            f"Of {len(barred):,} cells with an error bar, the truth is inside it for {held:,}"
+            f" ({_percent(held / max(len(barred), 1))}). The mean share of records in the wrong"
+            f" cell is {means}."
+        )
+        header = ("marginal", "cells", "mean error", "largest error", "wrong cell", "in error bar")
+        caption = "Errors by marginal: absolute differences, in records"
+        errors_table = table(caption, header, rows, (1, 2, 3, 4, 5))
+        return paragraph(text(words, 500)) + folded(caption, errors_table)
 
 
-def _single(attribute: Attribute, cells: Sequence[Cell]) -> str:
-    told = f"Records by {attribute.name[:80]}: {_in_words(cells)}"
-    note = "" if len(cells) == attribute.size else f"{attribute.size:,} levels, grouped. "
-    return figure(attribute.name, note + bar_words(cells), bars(told, cells), cells)
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
-def figure(title: str, words: str, picture: str, cells: Sequence[Cell]) -> str:
-    """Returns a picture with its title, a line of words, and a folded table of its numbers."""
-    header = [*_columns(cells)]
+def headline(cells: Sequence[Cell]) -> str:
+    """Returns a sentence that says for which counts some cells are good enough to use."""
+    barred = [cell.answer.margin for cell in cells if cell.answer.margin is not None]
+    good = sum(cell.is_good for cell in cells)
+    if not barred:
+        return "No error bars: how good the counts are is not known"
+    if not good:
+        return f"Too noisy to use cell by cell: 0 of {len(cells):,} cells"
+    threshold = max(float(np.quantile(barred, _MOST_THRESHOLDS)) / NOISY_SHARE, 2.0)
+    about = short(float(f"{threshold:.2g}"))
+    which = f"all {good:,}" if good == len(cells) else f"{good:,} of {len(cells):,}"
+    return f"Good for counts above about {about} records: {which} cells"
+
+
+def tiles(cells: Sequence[Cell], num_columns: int, is_signed: bool, is_true: bool) -> list[Tile]:
+    """Returns the counts of a map or, if signed, their differences to independent attributes.
+
+    Without a difference, both attributes would be independent and have the same sums.
+    """
+    found = np.array([float(c.truth or 0) if is_true else c.answer.value for c in cells])
+    if not is_signed:
+        struck = [cell.is_noisy and not is_true for cell in cells]
+        return [Tile(*each) for each in zip(found.tolist(), map(told, cells), struck, strict=True)]
+    counts = np.maximum(found.reshape(-1, num_columns), 0.0)
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / (counts.sum() or 1.0)
+    differences = (found - expected.ravel()).tolist()
+    margins = [0.0 if is_true else cell.answer.margin for cell in cells]
+    return [
+        Tile(value, f"{cell.label}: {value:+,.1f} records", margin is None or abs(value) < margin)
+        for cell, value, margin in zip(cells, differences, margins, strict=True)
+    ]
+
+
+def pictures(figures: Iterable[str]) -> str:
+    """Returns figures next to each other, as many as fit; empty if there are none."""
+    inside = "".join(figures)
+    return f'<div class="pictures">{inside}</div>' if inside else ""
+
+
+def figure(
+    title: str, words: str, drawn: Sequence[str], cells: Sequence[Cell] = (), kind: str = ""
+) -> str:
+    """Returns pictures with a title, a line of words, and a folded table of their numbers."""
     rows = [_row(cell) for cell in cells]
-    numbers = folded("Numbers", table(f"{title[:80]}, in records", header, rows, (1, 2, 4, 5)))
+    header = "level", "records", "± (95 %)", "error bar", "truth", "difference"
+    what = f"{title[:80]}, in records"
+    numbers = table(what, header[: len(rows[0])], rows, (1, 2, 4, 5)) if rows else ""
     caption = (
         f"<figcaption><h3>{text(title)}</h3>{paragraph(text(words, 400), 'muted')}</figcaption>"
     )
-    return f"<figure>{caption}{picture}{numbers}</figure>"
-
-
-def _columns(cells: Sequence[Cell]) -> Iterator[str]:
-    yield from ("level", "records", "± (95 %)", "error bar")
-    if cells and cells[0].truth is not None:
-        yield from ("truth", "difference")
+    inside = f'<div class="maps">{"".join(drawn)}</div>{folded("Numbers", numbers)}'
+    return f'<figure class="{kind}">{caption}{inside}</figure>'
 
 
 def _row(cell: Cell) -> list[str]:
@@ -197,16 +316,18 @@ def _row(cell: Cell) -> list[str]:
     return row
 
 
-def bar_words(cells: Iterable[Cell]) -> str:
-    """Returns a sentence about the kinds of error bars of some cells."""
-    cells = list(cells)
-    kinds = dict.fromkeys(cell.answer.kind for cell in cells if cell.answer.margin is not None)
-    names = [str(kind).replace("_", "-") for kind in kinds]
-    without = [cell.answer.reason for cell in cells if cell.answer.margin is None]
-    told = f"Error bars: {' and '.join(names)}." if names else ""
+def bar_words(cells: Sequence[Cell]) -> str:
+    """Returns a sentence about the lengths and kinds of the error bars of some cells."""
+    margins = [each.answer.margin for each in cells if each.answer.margin is not None]
+    kinds = dict.fromkeys(str(each.answer.kind) for each in cells if each.answer.margin is not None)
+    without = [each.answer.reason for each in cells if each.answer.margin is None]
+    words = ""
+    if margins:
+        ends = dict.fromkeys(short(each) for each in (min(margins), max(margins)))
+        words = f"± {' to '.join(ends)} records, {' and '.join(kinds).replace('_', '-')}."
     if without:
-        told += f" No error bar for {len(without)} of {len(cells)} cells: {without[0]}."
-    return told.strip()
+        words += f" No error bar for {len(without)} of {len(cells)} cells: {without[0]}."
+    return words.strip()
 
 
 def cramers_v(values: np.ndarray) -> float:
@@ -221,84 +342,16 @@ def cramers_v(values: np.ndarray) -> float:
     return math.sqrt(squares / (min(shares.shape) - 1))
 
 
-def _noisy_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
-    rows, noisy = [], []
-    for names, cells in tables.items():
-        found = [cell for cell in cells if cell.is_noisy]
-        without = sum(cell.answer.margin is None for cell in cells)
-        if found or without:
-            share = len(found) / len(cells)
-            rows.append((share, words_of(names), len(cells), len(found), without))
-            noisy += [(cell, names) for cell in found]
-    rule = (
-        "A cell counts as too noisy where its error bar, for 95 % of cases, is longer than half of"
-        " its value: leave it out of conclusions, or sum it with its neighbours."
-    )
-    if not rows:
-        return section("Cells that are too noisy to use", paragraph(text(f"None. {rule}", 400)))
-    rows.sort(key=lambda row: -row[0])
-    shown = [
-        (names, f"{size:,}", f"{few:,}", f"{share:.0%}", f"{without:,}")
-        for share, names, size, few, without in rows
-    ]
-    noisy.sort(key=lambda each: -each[0].answer.value)
-    header = ("marginal", "cells", "too noisy", "share", "no error bar")
-    cells_shown = [
-        (_cell_name(names, cell), f"{cell.answer.value:,.1f}", f"{cell.answer.margin:,.1f}")
-        for cell, names in noisy[:_SHOWN_CELLS]
-    ]
-    caption = f"The {len(cells_shown)} largest of {len(noisy):,} cells that are too noisy"
-    return section(
-        "Cells that are too noisy to use",
-        paragraph(text(rule, 400)),
-        table(caption, ("cell", "records", "± (95 %)"), cells_shown, (1, 2)) if noisy else "",
-        folded("By marginal", table("Cells by marginal", header, shown, (1, 2, 3, 4))),
-    )
-
-
-def _error_section(tables: dict[tuple[str, ...], list[Cell]]) -> str:
-    """Returns the private section about the differences between answers and exact counts."""
-    rows = []
-    held = barred = 0
-    for names, cells in tables.items():
-        errors = [abs(cell.answer.value - (cell.truth or 0)) for cell in cells]
-        total = sum(cell.truth or 0 for cell in cells)
-        with_bar = [cell for cell in cells if cell.answer.margin is not None]
-        inside = sum(not cell.is_missed for cell in with_bar)
-        held, barred = held + inside, barred + len(with_bar)
-        rows.append(
-            (
-                words_of(names),
-                f"{len(cells):,}",
-                short(sum(errors) / len(errors)),
-                short(max(errors)),
-                f"{sum(errors) / (2 * total):.4f}" if total else "",
-                f"{inside / len(with_bar):.0%}" if with_bar else "",
-            )
-        )
-    header = ("marginal", "cells", "mean error", "largest error", "total variation", "in error bar")
-    words = (
-        f"Of {barred:,} cells with an error bar, the truth is inside it for {held:,}"
-        f" ({held / max(barred, 1):.1%}). Errors are absolute differences, in records."
-    )
-    return section(
-        "Compared with the truth",
-        paragraph(text(words, 500)),
-        table("Errors by marginal, in records", header, rows, (1, 2, 3, 4, 5)),
-    )
-
-
 def _cell_name(names: Sequence[str], cell: Cell) -> str:
     return ", ".join(
         f"{name[:60]} {label[:60]}" for name, label in zip(names, cell.labels, strict=True)
     )
 
 
-def _in_words(cells: Sequence[Cell]) -> str:
-    """Returns the largest cells in words, for readers who can't see the picture."""
-    largest = sorted(cells, key=lambda cell: -cell.answer.value)[:3]
-    told = [f"{', '.join(cell.labels)[:60]} {short(cell.answer.value)}" for cell in largest]
-    return f"most are {'; '.join(told)}"
+def words_of(values: Sequence[str], most: int = 3) -> str:
+    """Returns the first few strings, and how many more strings there are."""
+    shown = ", ".join(values[:most])
+    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:

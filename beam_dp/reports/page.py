@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import io
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.release import AnyRelease, Release, library_versions
-from beam_dp.reports.markup import facts, folded, paragraph, section, table, text
+from beam_dp.reports.markup import facts, folded, paragraph, part, table, text
 from beam_dp.reports.terminal import short, short_value
 
 if TYPE_CHECKING:
@@ -31,6 +29,7 @@ STYLE = pathlib.Path(__file__).with_name("style.css")
 _PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
 # The policy prevents loading and scripts even if a string is not escaped by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_DOOR = "For a privacy officer: guarantee, verification, budget and citation"
 _MAX_POWER = 20.0  # for larger epsilons, the value of e^epsilon is not shown
 _PAPERS = {
     "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
@@ -55,9 +54,12 @@ _BOOK = "C. Dwork, A. Roth. The algorithmic foundations of differential privacy.
 class Told(NamedTuple):
     """The part of a report that depends on the kind of the release."""
 
-    title: str
-    facts: Mapping[str, str]  # facts to show with the promise
-    sections: list[str]  # HTML sections; empty sections are left out
+    what: str  # what the release is, in a few words
+    headline: str  # how good it is
+    meaning: str  # what the headline means
+    facts: Mapping[str, str]
+    sections: Mapping[str, str]  # HTML by title; empty sections are left out
+    noise: str  # HTML about the noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,35 +77,52 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     """Returns the report as one HTML file under 2 MB, private if ``beside.truth`` is given."""
     told: Told = of_kind("report", release, beside.truth)
     is_private = beside.truth is not None
-    title = f"{told.title}: differentially private release {release.id[:8]}"
-    promise = _promise_section(release, told.facts, beside)
-    details = folded("What beam-dp describe prints", "".join(_parts(beside.details)))
-    parts = [
-        _truth_words(beside.truth),
-        promise,
-        *told.sections,
-        _ledger_section(release, beside.entry),
-        _citation_section(release, beside.verification),
-        section("Everything on the card", details),
-    ]
-    name, mechanism = text(release.id), text(release.mechanism)
-    lead = paragraph(f"Mechanism {mechanism}, {release.ID_OF} <code>{name}</code>", "muted")
-    kind = ' class="is-private"' if is_private else ""
+    details = folded("What beam-dp describe prints", _printed(beside.details))
+    sections = {
+        **told.sections,
+        "Guarantee and budget": _guarantee_section(release, beside),
+        "Noise and card": told.noise + details,
+    }
+    shown = {title: inside for title, inside in sections.items() if inside}
+    places = {title: title.lower().replace(" ", "-") for title in shown}
+    links = "".join(f'<a href="#{place}">{title}</a>' for title, place in places.items())
+    body = "\n".join(
+        f'<section id="{places[title]}"><h2>{title}</h2>{inside}</section>'
+        for title, inside in shown.items()
+    )
     mark = f'<div class="each-page" aria-hidden="true">{_PRIVATE}</div>' if is_private else ""
+    title = text(f"{told.what}: differentially private release {release.id[:8]}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{'PRIVATE: ' if is_private else ''}{text(title)}</title>\n"
+        f"<title>{'PRIVATE: ' if is_private else ''}{title}</title>\n"
         f"<style>\n{STYLE.read_text('utf-8')}</style>\n</head>\n"
-        f"<body{kind}>\n{mark}"
-        f"<header><h1>{text(told.title)}</h1>{lead}</header>\n<main>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</main>\n<footer><p>Made by <code>beam-dp report</code> from the release"
+        f"<body>\n{mark}<header>{_head(release, told, beside)}</header>\n"
+        f'<nav aria-label="Contents">{links}</nav>\n<main>\n{body}\n</main>\n'
+        "<footer><p>Made by <code>beam-dp report</code> from the release"
         + (" and its records" if is_private else " alone")
         + ". It loads nothing and runs nothing.</p></footer>\n</body>\n</html>\n"
     )
+
+
+def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
+    """Returns the headline: what the release is, how good it is, and whom it protects."""
+    promised, found = release.guarantee, beside.verification
+    holds = found is not None and found.holds
+    guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
+    entries = {"Guarantee": guarantee + (", verified from the card" if holds else ""), **told.facts}
+    parts = [
+        paragraph(text(f"{told.what}, differentially private"), "muted"),
+        f"<h1>{text(told.headline)}</h1>",
+        paragraph(text(told.meaning), "muted") if told.meaning else "",
+        paragraph(text(_words(promised)[0], 600), "promise"),
+        _truth_words(beside.truth),
+        *(_verified(beside.verdict, found) if beside.verdict and not holds else ()),
+        facts(entries),
+    ]
+    return "".join(parts)
 
 
 def _truth_words(truth: Counts | None) -> str:
@@ -118,18 +137,12 @@ def _truth_words(truth: Counts | None) -> str:
     return paragraph(text(f"{words}.", 400), "private")
 
 
-def _parts(shown: RenderableType) -> Iterator[str]:
-    """Yields ``rich`` tables and texts as HTML, in order."""
-    if isinstance(shown, Group):
-        for each in shown.renderables:
-            yield from _parts(each)
-    elif isinstance(shown, Table):
-        header = [str(column.header) for column in shown.columns]
-        cells = [map(str, column.cells) for column in shown.columns]
-        rows = list(itertools.zip_longest(*cells, fillvalue=""))
-        yield table(header[0], ["" if not each.strip() else each for each in header], rows)
-    elif isinstance(shown, Text) and shown.plain.strip():
-        yield paragraph(text(shown.plain, 1_000))
+def _printed(shown: RenderableType) -> str:
+    """Returns what ``rich`` prints, without colours."""
+    file = io.StringIO()
+    Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
+    lines = "\n".join(text(line) for line in file.getvalue().splitlines())
+    return f'<pre role="group" tabindex="0" aria-label="What is on the card">{lines}</pre>'
 
 
 def paid_by(release: AnyRelease) -> str | None:
@@ -140,23 +153,28 @@ def paid_by(release: AnyRelease) -> str | None:
     return str(found[0]) if found else None
 
 
-def _promise_section(release: AnyRelease, told: Mapping[str, str], beside: Beside) -> str:
-    """Returns the promise in plain words, and whether the noise on the card keeps the promise."""
+def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
+    """Returns the folded section for those who must approve, verify or cite the release."""
     promised = release.guarantee
-    unit = _unit(promised)
-    parts = [paragraph(text(words, 1_000), kind) for words, kind in _words(promised, unit)]
-    used = promised.max_records_per_unit
+    unit, used = _unit(promised), promised.max_records_per_unit
     entries = {
         "Epsilon": f"{promised.epsilon:g}",
         "Delta": f"{promised.delta:g}",
         "Protects": unit + (f", at most {used:,} records of each" if used > 1 else ""),
         "Neighbouring data": promised.neighboring.value.replace("_", " "),
-        **told,
+        "Mechanism": release.mechanism,
     }
-    parts.insert(1, facts(entries))
-    if beside.verdict:
-        parts += _verified(beside.verdict, beside.verification)
-    return section("The promise", *parts)
+    windows = release.card.get("promise", release.plan.get("promise"))
+    over_time = [f"Over time: {windows}."] if isinstance(windows, str) else []
+    verified = _verified(beside.verdict, beside.verification) if beside.verdict else ()
+    words = (text(each, 1_000) for each in (*_words(promised)[1:], *over_time))
+    inside = (
+        part("The guarantee", facts(entries), *map(paragraph, words))
+        + part("Verification", *verified)
+        + part("The ledger", _ledger(release, beside.entry))
+        + part("How to cite", _citation(release, beside.verification))
+    )
+    return folded(_DOOR, inside, "door")
 
 
 def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
@@ -174,49 +192,39 @@ def _unit(promised: Guarantee) -> str:
     return "one record" if promised.privacy_unit == RECORD else f"one {promised.privacy_unit}"
 
 
-def _words(promised: Guarantee, unit: str) -> Iterable[tuple[str, str]]:
-    """Yields paragraphs that explain the promise, each with a CSS class."""
-    is_replaced = promised.neighboring is Neighboring.REPLACE_ONE
-    other = "with other values" if is_replaced else "without it"
-    change = f"with {unit} in the data or {other}"
-    hidden = (
-        "The number of records is public; the values of the unit are not."
-        if is_replaced
-        else "Neither its values nor its presence show, and the exact number of records is private."
-    )
-    yield (
-        f"This release protects {unit}: whatever someone already knows, this release would have"
-        f" been almost as likely {change}. Epsilon and delta say how nearly. {hidden}",
-        "promise",
-    )
-    most = (
-        f"e^{promised.epsilon:g}"
-        if promised.epsilon > _MAX_POWER
-        else f"e^{promised.epsilon:g} = {math.exp(promised.epsilon):.3g}"
-    )
+def _words(promised: Guarantee) -> tuple[str, str]:
+    """Returns two paragraphs that explain the guarantee, the second one precisely."""
+    unit, change, hidden = _unit(promised), "without it", "Neither its values nor its presence show"
+    hidden += ", and the exact number of records is private."
+    if promised.neighboring is Neighboring.REPLACE_ONE:
+        change = "with other values"
+        hidden = "The number of records is public; the values of the unit are not."
+    change = f"with {unit} in the data or {change}"
+    most = f"e^{promised.epsilon:g}"
+    most += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"
     beside = f", plus at most {promised.delta:g}" if promised.delta else ""
-    yield (
+    return (
+        f"This release protects {unit}: whatever someone already knows, this release would have"
+        f" been almost as likely {change}. Epsilon and delta say how nearly.",
         "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
         f" releases {change} differ by a factor of at most {most}{beside}."
-        " Anything computed from the release alone reveals nothing more.",
-        "",
+        f" {hidden} Anything computed from the release alone reveals nothing more.",
     )
 
 
-def noise_section(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
-    """Returns a section with paragraphs ``words`` and a table of noise; empty if both are empty."""
+def noise_words(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
+    """Returns paragraphs ``words`` and a folded table of noise; empty if both are empty."""
     rows = [{**each} for each in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
     parts = [paragraph(text(each)) for each in words]
     if rows:
         header = [name.replace("_", " ") for name in names]
         shown = [[_value(row.get(name)) for name in names] for row in rows]
-        are_numbers = [
-            any(isinstance(row.get(name), int | float) for row in rows) for name in names
-        ]
+        are_numbers = (isinstance(rows[0].get(name), int | float) for name in names)
         numeric = [place for place, is_number in enumerate(are_numbers) if place and is_number]
-        parts.append(table("What was measured, with which noise", header, shown, numeric))
-    return section("The noise", *parts)
+        caption = "What was measured, with which noise"
+        parts.append(folded(caption, table(caption, header, shown, numeric)))
+    return "".join(parts)
 
 
 def _value(value: Any) -> str:
@@ -225,8 +233,8 @@ def _value(value: Any) -> str:
     return "" if value is None else short_value(value).replace("discrete_", "discrete ")
 
 
-def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
-    """Returns the section about the entry that the card names and the entry in a given ledger."""
+def _ledger(release: AnyRelease, entry: Entry | None) -> str:
+    """Returns the part about the entry that the card names and the entry in a given ledger."""
     named = paid_by(release)
     if entry is None and named is None:
         words = (
@@ -250,11 +258,11 @@ def _ledger_section(release: AnyRelease, entry: Entry | None) -> str:
             "To": origin.output if origin else None,
         }
         parts.append(facts({name: value for name, value in told.items() if value is not None}))
-    return section("The ledger", *parts)
+    return "".join(parts)
 
 
-def _citation_section(release: AnyRelease, verification: Verification | None) -> str:
-    """Returns the section with a citation, the versions of libraries, and the underlying papers."""
+def _citation(release: AnyRelease, verification: Verification | None) -> str:
+    """Returns a citation, the versions of libraries, and the underlying papers."""
     promised, mechanism = release.guarantee, release.mechanism
     versions, most = _versions(release), 2 * len(library_versions())
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
@@ -266,15 +274,15 @@ def _citation_section(release: AnyRelease, verification: Verification | None) ->
     )
     papers = [_PAPERS[mechanism]] if mechanism in _PAPERS else []
     steps = () if verification is None else (*verification.steps, verification.together)
-    theorems = [part for step in steps for part in step.theorem.split("; ")]
+    theorems = [each for step in steps for each in step.theorem.split("; ")]
     items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
     proofs = "; ".join(dict.fromkeys(each for each in theorems if each))
-    return section(
-        "How to cite",
-        paragraph(f"<code>{text(citation, 600)}</code>"),
-        facts({release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:most])}),
-        f"<ul>{items}</ul>",
-        paragraph(text(f"The promise follows by: {proofs}.", 1_000)) if proofs else "",
+    held = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:most])}
+    return (
+        paragraph(f"<code>{text(citation, 600)}</code>")
+        + facts(held)
+        + f"<ul>{items}</ul>"
+        + (paragraph(text(f"The guarantee follows by: {proofs}.", 1_000)) if proofs else "")
     )
 
 
@@ -291,9 +299,3 @@ def noisy_number_fact(release: Release) -> dict[str, str]:
         return {}
     value, error = found
     return {"Records": f"{value:,.0f}, standard error {short(error)}"}
-
-
-def words_of(values: Sequence[str], most: int = 3) -> str:
-    """Returns the first few strings, and how many more strings there are."""
-    shown = ", ".join(values[:most])
-    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"

@@ -107,3 +107,6 @@ def test_every_printed_page_with_the_truth_is_marked_private(tmp_path):
     each = text.split("\f")[:-1]
     assert len(each) > 2
     assert all(re.search("PRIVATE", page) for page in each)
+    # The part for a privacy officer is folded on a screen only.
+    assert "How to cite" in text and "What beam-dp describe prints" in text
+    assert "fails with" not in text

@@ -21,8 +21,9 @@ from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Cell, cells_of, groups_of
-from beam_dp.reports.marginals import cramers_v
+from beam_dp.reports.marginals import cramers_v, headline, tiles
 from beam_dp.reports.markup import MAX_ROWS, table, text
+from beam_dp.reports.pictures import short_labels
 from beam_dp.reports.terminal import short
 from beam_dp.reports.truth import Truth
 
@@ -49,8 +50,11 @@ def check_page(page: str) -> Parsed:
     tags = [tag for tag, _ in parsed.elements]
     assert not {"script", "link", "img", "iframe", "object", "form", "base"} & set(tags)
     for _, attributes in parsed.elements:
-        assert not {"src", "href", "srcset", "action", "style"} & set(attributes)
+        assert not {"src", "srcset", "action", "style"} & set(attributes)
         assert not [name for name in attributes if name.startswith("on")]
+    targets = {f"#{attributes['id']}" for _, attributes in parsed.elements if "id" in attributes}
+    links = [(tag, each["href"]) for tag, each in parsed.elements if "href" in each]
+    assert links and all(tag == "a" and link in targets for tag, link in links)
     assert not re.search(r"url\(|@import|http:|https:", page)
     assert parsed.elements[0] == ("html", {"lang": "en"})
     assert tags.count("title") >= 1 and tags.count("h1") == tags.count("main") == 1
@@ -69,9 +73,9 @@ def test_every_kind_of_release_has_a_valid_page(kind):
     release = read(GOLDEN / kind)
     page = page_of(release)
     parsed = check_page(page)
-    assert {"The promise", "The ledger", "How to cite", "Everything on the card"} <= {
-        *parsed.texts["h2"]
-    }
+    assert parsed.texts["h2"][-2:] == ["Guarantee and budget", "Noise and card"]
+    parts = ["The guarantee", "The ledger", "How to cite"]
+    assert [title for title in parsed.texts["h3"] if title in parts] == parts
     assert f"{release.guarantee.epsilon:g}" in parsed.texts["dd"]
     assert "PRIVATE" not in page
     assert page == page_of(read(GOLDEN / kind))
@@ -89,12 +93,13 @@ def test_escapes_the_queries_of_answers():
 
 def test_shows_attributes_and_pairs_with_error_bars(page):
     parsed = check_page(page)
-    assert parsed.texts["h3"] == ["age", "sex", "age and sex"]
+    assert parsed.texts["h3"][:3] == ["age", "sex", "age and sex"]
+    assert parsed.texts["h2"][:3] == ["Each attribute", "Pairs", "What is too noisy"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
-    assert len(pictures) == 3 and all(each["role"] == "img" for each in pictures)
+    assert len(pictures) == 4 and all(each["role"] == "img" for each in pictures)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
-    assert "Error bars: exact." in page
+    assert re.search(r"± [0-9.]+ records, exact\.", page)
 
 
 def test_lists_cells_that_are_too_noisy(page):
@@ -104,6 +109,75 @@ def test_lists_cells_that_are_too_noisy(page):
     # 300 records of each sex have an error bar of about 50.
     assert not re.search(r'<th scope="row">sex [fm]</th>', page)
     assert answer.values.min() > 100
+
+
+@pytest.mark.filterwarnings("ignore:epsilon .* protects little")
+def test_headline_counts_the_cells_of_a_release():
+    """With next to no noise, all cells are good that have records: 60 + 2 + 60 of 182."""
+    domain = Domain((IntegerAttribute("age", 0, 59), CategoricalAttribute("sex", ("f", "m"))))
+    table = pa.table({"age": np.arange(600) % 60, "sex": ["f", "m"] * 300})
+    guarantee = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
+    page = page_of(release_table(table, domain, marginals(domain, ways=2), guarantee))
+    (found,) = Parsed(page).texts["h1"]
+    assert found == "Good for counts above about 2 records: 122 of 182 cells"
+
+
+def test_headline_counts_good_cells_and_rounds_the_threshold():
+    def cells(*pairs: tuple[float, float | None]) -> list[Cell]:
+        return [Cell(("a",), Estimate(value, 1.0, margin, "exact")) for value, margin in pairs]
+
+    known = cells(*[(100.0, 41.2)] * 7, (82.4, 41.2), (82.3, 41.2), (0.0, 41.2))
+    assert headline(known) == "Good for counts above about 82 records: 8 of 10 cells"
+    assert headline(known[:8]) == "Good for counts above about 82 records: all 8 cells"
+    assert headline(known[8:]) == "Too noisy to use cell by cell: 0 of 2 cells"
+    known += cells(*[(1e6, None)] * 4)
+    assert headline(known) == "Good for counts above about 82 records: 8 of 14 cells"
+    assert headline(known[10:]) == "No error bars: how good the counts are is not known"
+    # One long error bar of twenty or more does not raise the threshold.
+    assert "about 20 records: 30 of 31" in headline(cells(*[(50.0, 10.0)] * 30, (50.0, 400.0)))
+
+
+def test_map_shows_differences_to_independent_attributes():
+    values = (30.0, 10.0, 20.0, 40.0)
+    cells = [
+        Cell(("a", "b"), Estimate(value, 1.0, margin, "exact"), 25)
+        for value, margin in zip(values, (9.0, 11.0, None, 10.0), strict=True)
+    ]
+    found = tiles(cells, 2, is_signed=True, is_true=False)
+    assert [each.value for each in found] == [10.0, -10.0, -10.0, 10.0]
+    assert [each.is_struck for each in found] == [False, True, True, False]
+    assert [each.value for each in tiles(cells, 2, is_signed=True, is_true=True)] == [0.0] * 4
+    counts = tiles(cells, 2, is_signed=False, is_true=False)
+    assert [each.value for each in counts] == list(values)
+    assert [each.is_struck for each in counts] == [False, True, False, False]
+
+
+def test_horizon_has_pictures_over_time(tmp_path):
+    parsed = check_page(page_of(read(GOLDEN / "horizon")))
+    assert parsed.texts["h2"][:2] == ["Over time", "Each attribute"]
+    assert "These pictures" in parsed.texts["dt"]
+    labels = [each.get("aria-label") or "" for tag, each in parsed.elements if tag == "svg"]
+    assert any(each.startswith("Records by window.") for each in labels)
+    assert any(" over time. Largest: " in each for each in labels)
+
+
+def test_intervals_have_a_picture_of_running_totals():
+    release = read(GOLDEN / "intervals")
+    parsed = check_page(page_of(release))
+    assert parsed.texts["h2"][:2] == ["The attribute", "Up to each value"]
+    (total,) = release.answer([0], [release.num_leaves - 1]).values
+    assert f"{total:,.1f}" in parsed.texts["td"]
+
+
+def test_long_labels_stay_different_and_short():
+    hours = [f"2026-11-23T{hour:02d}:00:00+00:00" for hour in (8, 9, 10)]
+    days = [f"[{first}, {last})" for first, last in itertools.pairwise(hours)]
+    assert short_labels(days, 16) == ["2026-11-23 08:00", "2026-11-23 09:00"]
+    assert short_labels(days, 12) == ["…08:00", "…09:00"]
+    names = ["x" * 30 + "1", "x" * 30 + "2", "y"]
+    found = short_labels(names, 10)
+    assert len(set(found)) == 3 and max(map(len, found)) == 10
+    assert short_labels(["z" * 40], 10) == ["z" * 9 + "…"]
 
 
 def test_escapes_names_and_labels():
@@ -209,6 +283,8 @@ def test_cell_is_noisy_if_its_error_bar_exceeds_half_its_value():
     def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
         return Cell(("a",), Estimate(value, 1.0, margin, "exact"), truth)
 
+    assert cell(10, 5.0).is_good and cell(0, 0.0).is_good
+    assert not cell(-10, 5.0).is_good and not cell(10, None).is_good
     assert cell(10, 5.1).is_noisy and cell(-10, 5.1).is_noisy and cell(0, 0.1).is_noisy
     assert not cell(10, 5.0).is_noisy and not cell(0, None).is_noisy
     assert cell(10, 5.0, 16).is_missed

@@ -118,6 +118,7 @@ def test_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     assert "Compared with the truth" in parsed.texts["h2"]
     assert "200 beyond the limit of their unit" in page
     assert any(each.get("class") == "truth" for _, each in parsed.elements)
+    assert {"Records", "Records in the truth"} <= {*parsed.texts["p"]}
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
 
 
@@ -219,6 +220,8 @@ def test_shows_notes_and_failures_of_verification(directory):
     assert "it holds: epsilon 1" in told[0] and "Note: The card states no strategy" in told[0]
     assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
     assert "it holds" not in told[1]
+    heads = [page.partition("<nav")[0] for page in told]
+    assert "verified" in heads[0] and "can&#x27;t recompute" in heads[1]
 
 
 def test_hides_the_password_of_an_unused_ledger(directory, capfd, monkeypatch):

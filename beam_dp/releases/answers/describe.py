@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
-from beam_dp.reports.markup import paragraph, section, table, text
-from beam_dp.reports.page import Told, noise_section
+from beam_dp.reports.markup import folded, table
+from beam_dp.reports.page import Told, noise_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -48,7 +48,6 @@ def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
     rows = [row for row in release.rows if row.get("error") is None]
     refused = len(release.rows) - len(rows)
     routes = collections.Counter(str(row.get("route")) for row in rows)
-    words = f"Queries answered: {len(rows):,}; refused: {refused:,}."
     shown = []
     for row in rows[:_SHOWN_ANSWERS]:
         values = [row.get(name) for name in ("value", "standard_error", "bound")]
@@ -56,16 +55,15 @@ def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
         shown.append((str(row.get("query", "")), *numbers))
     header = ("query", "records", "standard error", "within")
     caption = f"The first {len(shown):,} answers"
+    by_route = table("Answers by route", ("route", "answers"), routes.most_common(), (1,))
     return Told(
-        "Answers",
-        {"Answers": f"{len(rows):,}"},
-        [
-            section(
-                "Answers",
-                paragraph(text(words)),
-                table("Answers by route", ("route", "answers"), routes.most_common(), (1,)),
-                table(caption, header, shown, (1, 2, 3)) if shown else "",
-            ),
-            noise_section(release.noise),
-        ],
+        "Answers to queries",
+        f"Queries answered: {len(rows):,}; refused: {refused:,}",
+        "",
+        {},
+        {
+            "Answers": (table(caption, header, shown, (1, 2, 3)) if shown else "")
+            + folded("Answers by route", by_route)
+        },
+        noise_words(release.noise),
     )

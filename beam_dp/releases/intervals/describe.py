@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,10 +18,10 @@ from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Asked, Counts, Group, cells_of, groups_of
-from beam_dp.reports.marginals import Marginals, bar_words, figure
-from beam_dp.reports.markup import MAX_STANDING, legend, paragraph, section, standing, text
-from beam_dp.reports.page import Told, noise_section, noisy_number_fact
+from beam_dp.reports.cells import Asked, Cell, Counts, groups_of
+from beam_dp.reports.marginals import RULE, Marginals, bar_words, figure
+from beam_dp.reports.page import Told, noise_words, noisy_number_fact
+from beam_dp.reports.pictures import MAX_STANDING, standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,30 +52,35 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
 
 
 def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
-    """Returns the sections about the counts and about the noise."""
+    """Returns the sections about the counts, also up to each value, and the noise."""
     answers = IntervalAnswers(release)
+    marginals = Marginals(answers, [0], [], truth)
+    levels, *others = marginals.sections().items()
+    found = {
+        **noisy_number_fact(release),
+        "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records,"
+        " root of the mean square",
+    }
+    sections = dict([levels, ("Up to each value", _up_to(answers, truth)), *others])
+    what = f"Counts of all intervals of {release.attribute.name[:60]}"
+    return Told(what, marginals.headline(), RULE, found, sections, noise_words(release.noise))
+
+
+def _up_to(answers: IntervalAnswers, truth: Counts | None) -> str:
+    """Returns a picture of the numbers of records up to each value, and the quartiles."""
     groups = groups_of(answers, 0, MAX_STANDING)
-    (cells,) = cells_of(answers, [((0,), (groups,))], truth)
-    name = release.attribute.name
-    picture = standing(f"Records by {name[:80]}", cells)
-    note = "" if len(groups) == release.num_leaves else f"{release.num_leaves:,} levels, grouped. "
-    error = math.sqrt(release.mean_squared_error)
-    num_intervals = release.num_leaves * (release.num_leaves + 1) // 2
-    drawn = section(
-        "Counts",
-        legend(has_truth=truth is not None, is_map=False),
-        figure(name, note + bar_words(cells), picture, cells),
-        paragraph(
-            text(
-                f"All {num_intervals:,} intervals can be asked: the root of their mean squared"
-                f" error is {terminal.short(error)} records."
-            )
-        ),
-    )
-    noisy = Marginals(answers, [0], [], truth).sections()[2:]
-    return Told(
-        "Interval counts", noisy_number_fact(release), [drawn, *noisy, noise_section(release.noise)]
-    )
+    lasts = [int(each.codes[-1]) for each in groups]
+    true: Sequence[int | None] = [None] * len(groups)
+    if truth is not None:
+        true = list(itertools.accumulate(truth.of((0,), (groups,))))
+    labels = [(answers.release.attribute.label(last),) for last in lasts]
+    found = answers.between([0] * len(lasts), lasts)
+    cells = [Cell(*each) for each in zip(labels, found, true, strict=True)]
+    quartiles = answers.release.quantiles([0.25, 0.5, 0.75]).tolist()
+    low, middle, high = map(answers.release.attribute.label, quartiles)
+    words = f"Quartiles: {low}, {middle} (the median) and {high}. {bar_words(cells)}"
+    picture = standing("Records up to each value", cells, is_line=True)
+    return figure("Records up to each value", words, [picture], cells, "wide")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,19 +97,19 @@ class IntervalAnswers:
 
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """See ``Answers``."""
-        return [self._groups(group) for _, (group,) in tables]
+        ends = [
+            ([each.codes[0] for each in own], [each.codes[-1] for each in own])
+            for _, (own,) in tables
+        ]
+        return [self.between(*each) for each in ends]
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
         """See ``Answers``; interval counts have one attribute and, therefore, no pairs."""
         return []
 
-    def _groups(self, groups: Sequence[Group]) -> list[Estimate]:
-        ends = np.array([(each.codes[0], each.codes[-1]) for each in groups])
-        found = self.release.answer(ends[:, 0], ends[:, 1], failure_probability=FAILURE_PROBABILITY)
-        triples = zip(
-            found.values.tolist(),
-            found.standard_errors.tolist(),
-            found.bounds.tolist(),
-            strict=True,
-        )
-        return [Estimate(value, error, margin, "exact") for value, error, margin in triples]
+    def between(self, firsts: Sequence[int], lasts: Sequence[int]) -> list[Estimate]:
+        """Returns the numbers of records from first to last codes."""
+        found = self.release.answer(firsts, lasts, failure_probability=FAILURE_PROBABILITY)
+        columns = found.values, found.standard_errors, found.bounds
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [Estimate(value, error, margin, "exact") for value, error, margin in rows]

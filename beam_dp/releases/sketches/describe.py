@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
-from beam_dp.reports.markup import paragraph, section, text
-from beam_dp.reports.page import Told, noise_section
+from beam_dp.reports.markup import paragraph, text
+from beam_dp.reports.page import Told, noise_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,13 +62,21 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
-    words = (
-        f"It answers sums over up to {release.max_sparsity:,} keys of a huge universe, with values"
-        " from 0 to 1. Keys are hashed, so no one can list them from the release."
-    )
-    parts = [paragraph(text(words))]
+    bounds = release.bounds()
+    words = [
+        "It answers sums over keys of a huge universe, with values from 0 to 1. Keys are hashed, so"
+        " no one can list them from the release."
+    ]
+    if bounds is not None:
+        words.append(
+            f"The noise adds at most {bounds.noise:,.1f} to one answer, except with probability"
+            f" {bounds.failure_probability:g}. Hashing adds at most"
+            f" {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts."
+        )
     if release.histogram is not None:
-        held = f"{len(release.histogram.elements):,} keys have a count of their own."
-        parts.append(paragraph(text(held)))
-    sections = [section("What it answers", *parts), noise_section(release.noise)]
-    return Told("Sparse queries", {}, sections)
+        held = terminal.counted(len(release.histogram.elements), "key")
+        words.append(f"{held} with a count of their own.")
+    most = terminal.counted(release.max_sparsity, "key")
+    sections = {"What it answers": "".join(paragraph(text(each, 400)) for each in words)}
+    noise = noise_words(release.noise)
+    return Told("Sketch of keys", f"Answers sums over up to {most}", "", {}, sections, noise)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +20,8 @@ from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Counts, Groups, indicators, values_of
-from beam_dp.reports.marginals import MAX_PAIRS, Marginals, pairs_of
-from beam_dp.reports.markup import paragraph, section, table, text
-from beam_dp.reports.page import Told, noise_section, noisy_number_fact
+from beam_dp.reports.marginals import MAX_PAIRS, RULE, Marginals, pairs_of
+from beam_dp.reports.page import Told, noise_words, noisy_number_fact
 from beam_dp.reports.terminal import counted
 
 if TYPE_CHECKING:
@@ -165,51 +162,35 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
 
 
 def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) -> Told:
-    """Returns the sections about measurements, marginals and noise."""
+    """Returns the sections about marginals, and the noise."""
     domain = release.domain
     sets = [domain.axes(names) for names in release.workload]
     pairs = pairs_of(sets, domain.num_attributes, MAX_PAIRS)
     marginals = Marginals(RecordAnswers(release), range(domain.num_attributes), pairs, truth)
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
-    words = "Values within bins were drawn uniformly: only the bin carries information."
-    noise = noise_section(release.noise, *([words] if release.within_bins == "uniform" else []))
-    sections = [_measured(release), *marginals.sections(), noise]
-    return Told("Synthetic database", found, sections)
+    what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
+    noise = noise_words(release.noise, *_measured(release))
+    return Told(what, marginals.headline(), RULE, found, marginals.sections(), noise)
 
 
-def _measured(release: SyntheticDatabase) -> str:
-    """Returns the section about the measured tables, grouped by the number of attributes."""
+def _measured(release: SyntheticDatabase) -> Iterator[str]:
+    """Yields sentences about what was measured."""
     held = release.measurements
-    domain, workload = release.domain, release.workload
-    words = [
-        f"It was made to answer {len(workload):,} marginals of {domain.num_attributes:,}"
-        f" attributes, with {workload.num_cells():,} cells."
-    ]
+    yield f"It was made to answer a workload of {workload_text(release.workload)}."
     if release.queries:
-        words.append(f"It was made to answer {len(release.queries):,} linear queries.")
+        told = counted(len(release.queries), "linear query", "linear queries")
+        yield f"It was made to answer {told}."
+    if release.within_bins == "uniform":
+        yield "Values within bins were drawn uniformly: only the bin carries information."
     if held is None:
-        words.append("The release does not keep noisy tables, so few answers have error bars.")
-        return section("What was measured", *(paragraph(text(each)) for each in words))
-    fixed = (
-        "The measured tables were fixed before any record was read: error bars of sums of these"
-        " tables are exact."
-        if held.are_fixed
-        else "The measured tables were chosen with noise: error bars are approximate."
-    )
-    groups: dict[tuple[int, str], list[float]] = collections.defaultdict(list)
-    for each in held.described:
-        groups[len(each.names), each.kind].append(math.sqrt(each.variance))
-    rows = []
-    for (ways, kind), errors in sorted(groups.items()):
-        ends = " to ".join(dict.fromkeys(f"{each:.3g}" for each in (min(errors), max(errors))))
-        what = "the number of records" if not ways else f"{ways}-way {kind}s"
-        rows.append((what, f"{len(errors):,}", ends))
-    caption = "Noisy tables, and the standard deviation of their noise in records"
-    return section(
-        "What was measured",
-        *(paragraph(text(each)) for each in (*words, fixed)),
-        table(caption, ("measured", "tables", "noise of a cell"), rows, (1, 2)),
-    )
+        yield "The release does not keep noisy tables, so few answers have error bars."
+    elif held.are_fixed:
+        yield (
+            "The measured tables were fixed before any record was read: error bars of sums of these"
+            " tables are exact."
+        )
+    else:
+        yield "The measured tables were chosen with noise: error bars are approximate."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,10 +21,36 @@ from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.cells import Asked, Cell, Counts, Groups, indicators, values_of
-from beam_dp.reports.marginals import MAX_PAIRS, Marginals, bar_words, figure
-from beam_dp.reports.markup import legend, paragraph, section, standing, text
-from beam_dp.reports.page import Told, noise_section, noisy_number_fact
+from beam_dp.reports.cells import (
+    Answers,
+    Asked,
+    Cell,
+    Counts,
+    Groups,
+    cells_of,
+    groups_of,
+    indicators,
+    values_of,
+)
+from beam_dp.reports.marginals import (
+    MAX_PAIRS,
+    RULE,
+    Marginals,
+    bar_words,
+    figure,
+    headline,
+    pictures,
+)
+from beam_dp.reports.page import Told, noise_words, noisy_number_fact
+from beam_dp.reports.pictures import (
+    MAX_LYING,
+    MAX_STANDING,
+    Tile,
+    heat_map,
+    legend,
+    standing,
+    told,
+)
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,
@@ -133,56 +159,77 @@ def shown_runs(numbers: Iterable[int]) -> str:
 
 
 def report_window_tables(release: WindowTables, _: Counts | None) -> Told:
-    """Returns the sections about the marginals of a window and about the noise."""
-    span = f"{_moment(release.start)} to {_moment(release.end)}"
-    sections = _window_sections(release)
+    """Returns the sections about the marginals of a window, and the noise."""
+    marginals = _marginals(release.workload, release.estimate)
     facts = {
         **noisy_number_fact(release),
-        release.level.capitalize(): f"{release.number:,}, {span}",
-        **_promise(release.plan.get("promise")),
+        release.level.capitalize(): f"{release.number:,}, {_span(release.start, release.end)}",
     }
-    noise = noise_section(release.noise)
-    return Told(f"Tables of a {release.level}", facts, [*sections, noise])
+    noise = noise_words(release.noise)
+    what = f"Tables of one {release.level} of a stream"
+    return Told(what, marginals.headline(), RULE, facts, marginals.sections(), noise)
 
 
-def _window_sections(release: WindowTables) -> list[str]:
-    held = [release.domain.axes(names) for names in release.workload]
+def _marginals(workload: Workload, tables: NoisyTables) -> Marginals:
+    held = [workload.domain.axes(names) for names in workload]
     singles = sorted({axis for axes in held for axis in axes})
     pairs = dict.fromkeys(pair for axes in held for pair in itertools.combinations(axes, 2))
-    shown = list(pairs)[:MAX_PAIRS]
-    return Marginals(TableAnswers(release.estimate), singles, shown).sections()
+    return Marginals(TableAnswers(tables), singles, list(pairs)[:MAX_PAIRS])
+
+
+def _span(start: int, end: int) -> str:
+    return f"{_moment(start)} to {_moment(end)}"
 
 
 def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
-    """Returns the sections about the windows over time, and about the last one."""
+    """Returns the sections about the windows over time, and about many windows together."""
     numbers = release.released
-    step = -(-len(numbers) // _MAX_WINDOWS) or 1
+    step = -(-len(numbers) // MAX_STANDING) or 1
     shown = numbers[::step]
-    cells = [_window_cell(release, each) for each in shown]
-    what = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
-    told = {
-        "Windows": f"{what}, each of {release.horizon.window_text}",
-        **_promise(release.card.get("promise")),
+    found = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
+    facts = {
+        "Windows": f"{found}, each of {release.horizon.window_text}",
     }
-    if not cells:
-        return Told(
-            "Windows of a stream", told, [section("Over time", paragraph(text(f"{what}.")))]
-        )
+    what = "Windows of a stream"
+    if not shown:
+        return Told(what, "No window is released yet", "", facts, {}, "")
+    cells = [_window_cell(release, each) for each in shown]
     words = bar_words(cells) + (f" Every {step}th window is drawn." if step > 1 else "")
-    picture = standing("Records by window", cells, is_line=True)
-    drawn = section(
-        "Over time",
-        legend(has_truth=False, is_map=False),
-        figure("Records of each window", words, picture, cells),
-    )
-    sections, last = [drawn], release.windows[numbers[-1]]
-    if isinstance(last, WindowTables):
-        span = f"{_moment(last.start)} to {_moment(last.end)}"
-        sections.append(
-            section("The last window", paragraph(text(f"The rest of this page covers {span}.")))
-        )
-        sections += report_window_tables(last, None).sections
-    return Told("Windows of a stream", told, sections)
+    line = standing("Records by window", cells, is_line=True)
+    over_time = legend() + figure("Records of each window", words, [line], cells, "wide")
+    last = release.windows[numbers[-1]]
+    if not isinstance(last, WindowTables):
+        return Told(what, headline(cells), "", facts, {"Over time": over_time}, "")
+    together = runs(numbers)[-1][-_MAX_WINDOWS:]
+    tables = release.summed(slice(together.start, together.stop))
+    assert isinstance(tables, NoisyTables)
+    marginals = _marginals(release.workload, tables)
+    held = [release.windows[each] for each in shown]
+    each_window = [TableAnswers(one.estimate) for one in held if isinstance(one, WindowTables)]
+    times = [cell.labels[0] for cell in cells]
+    maps = [_over_time(marginals.answers, each_window, times, axis) for axis in marginals.singles]
+    span = _span(*release.horizon.times(together))
+    facts["These pictures"] = f"{counted(len(together), 'window')} together, {span}"
+    sections = {"Over time": over_time + pictures(maps), **marginals.sections()}
+    return Told(what, marginals.headline(), RULE, facts, sections, noise_words(last.noise))
+
+
+def _over_time(
+    together: Answers, windows: Sequence[Answers], times: Sequence[str], axis: int
+) -> str:
+    """Returns a map of an attribute's levels by window."""
+    name = together.domain.names[axis]
+    groups = groups_of(together, axis, MAX_LYING)
+    rows = [cells_of(each, [((axis,), (groups,))], None)[0] for each in windows]
+    cells = [
+        dataclasses.replace(cell, labels=(cell.labels[0], time))
+        for column in zip(*rows, strict=True)
+        for time, cell in zip(times, column, strict=True)
+    ]
+    tiles = [Tile(cell.answer.value, told(cell), cell.is_noisy) for cell in cells]
+    labels = [group.label for group in groups], times
+    drawn = heat_map(f"Records by {name[:80]} over time", (name, "time"), labels, tiles)
+    return figure(name, bar_words(cells), [drawn])
 
 
 def _window_cell(release: HorizonRelease, place: int) -> Cell:
@@ -238,7 +285,3 @@ class TableAnswers:
         return math.sqrt(variance), noise_bound(
             variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
         )
-
-
-def _promise(words: object) -> dict[str, str]:
-    return {"Promise of windows": f"{words}."} if isinstance(words, str) else {}

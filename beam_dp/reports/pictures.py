@@ -1,0 +1,337 @@
+"""Pictures of counts as inline SVG that is as wide as a phone.
+
+Colours are classes of the style sheet, which has a light and a dark theme.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from beam_dp.reports.cells import Cell
+from beam_dp.reports.markup import text
+from beam_dp.reports.terminal import short
+
+WIDTH = 360
+# Up to MAX_LYING bars are horizontal and labelled; more bars are vertical, with a few labels.
+MAX_LYING = 12
+MAX_STANDING = 48
+
+_NUMBER = 92  # the width of a number with its error
+_LETTER = 6.3  # in a font of 11 pixels, the mean width of a label's letters is rarely larger
+_ROW_LETTERS, _COLUMN_LETTERS, _AXIS_LETTERS = 22, 12, 16
+_MAX_TURNED = 16  # the number of columns of a map that all have labels
+_NARROW = 12  # the width of a tile that has a fainter colour instead of a stroke
+_SHADES = 9
+_BIN = re.compile(r"[\[(]([^,]+), .*[\])]")
+_SECONDS = re.compile(r"T(\d\d:\d\d)(:00)?(\+00:00)?$")
+
+
+class Tile(NamedTuple):
+    """A cell of a map of colours."""
+
+    value: float
+    told: str  # the cell in words
+    is_struck: bool = False
+
+
+def told(cell: Cell) -> str:
+    """Returns a cell in words."""
+    answer = cell.answer
+    words = f"{cell.label}: {answer.value:,.1f} records"
+    words += f", ± {answer.margin:,.1f}" if answer.margin is not None else ", no error bar"
+    return words if cell.truth is None else f"{words}; truth {cell.truth:,}"
+
+
+def bars(title: str, cells: Sequence[Cell]) -> str:
+    """Returns one bar per cell with an error bar, next to a bar of the exact count if known."""
+    return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
+
+
+def _lying(title: str, cells: Sequence[Cell]) -> str:
+    low, high = _ends(cells)
+    labels = short_labels([cell.labels[0] for cell in cells], _ROW_LETTERS)
+    label_width = max(map(len, labels)) * _LETTER + 8
+    left, right = label_width + 6, WIDTH - _NUMBER
+    tall = 16 if cells[0].truth is None else 11
+
+    def place(value: float) -> float:
+        return left + (right - left) * (value - low) / (high - low)
+
+    parts, top = [], 4.0
+    for label, cell in zip(labels, cells, strict=True):
+        value, margin, middle = cell.answer.value, cell.answer.margin, top + tall / 2
+        first, last = sorted((place(0), place(value)))
+        number = short(value) + ("" if margin is None else f" ± {short(margin)}")
+        parts += [
+            f"<g><title>{text(told(cell))}</title>",
+            f'<text class="label" x="{label_width:.1f}" y="{middle + 4}">{text(label)}</text>',
+            _rectangle("bar noisy" if cell.is_noisy else "bar", first, top, last - first, tall),
+        ]
+        if margin is not None:
+            ends = max(place(value - margin), left - 4), place(value + margin)
+            parts.append(_whisker(cell, ends, middle, is_lying=True))
+        parts.append(f'<text class="told" x="{WIDTH}" y="{middle + 4}">{text(number)}</text>')
+        if cell.truth is not None:
+            top += tall
+            parts.append(_rectangle("truth", place(0), top, place(cell.truth) - place(0), 8))
+        parts.append("</g>")
+        top += 22 if cell.truth is None else 15
+    parts.append(_line("axis", place(0), 0, place(0), top))
+    return _picture(title, top, parts, _values(cells))
+
+
+def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
+    """Returns cells from left to right, as bars or as points joined by a line."""
+    low, high = _ends(cells)
+    left, right, top, bottom = 46, WIDTH - 4, 8, 168
+    step = (right - left) / len(cells)
+    has_truth = cells[0].truth is not None
+
+    def height(value: float) -> float:
+        return bottom - (bottom - top) * (value - low) / (high - low)
+
+    def bar(kind: str, x: float, value: float, width: float) -> str:
+        first, last = sorted((height(0), height(value)))
+        return _rectangle(kind, x, first, max(width, 0.6), last - first)
+
+    parts = []
+    for tick in _ticks(low, high):
+        y = height(tick)
+        parts.append(_line("grid" if tick else "axis", left, y, right, y))
+        parts.append(f'<text class="label" x="{left - 4}" y="{y + 4:.1f}">{short(tick)}</text>')
+    points: dict[str, list[str]] = {"line": [], "line true": []}
+    for place, cell in enumerate(cells):
+        middle = left + (place + 0.5) * step
+        value, margin, truth = cell.answer.value, cell.answer.margin, cell.truth
+        width = step * (0.4 if has_truth else 0.76)
+        at = middle if is_line or truth is None else middle - width / 2
+        parts.append(f"<g><title>{text(told(cell))}</title>")
+        if is_line:
+            points["line"].append(f"{middle:.1f},{height(value):.1f}")
+            dot = f'cx="{middle:.1f}" cy="{height(value):.1f}" r="2"'
+            parts.append(f'<circle class="point" {dot}/>')
+        else:
+            kind = "bar noisy" if cell.is_noisy else "bar"
+            parts.append(bar(kind, at - width / 2, value, width))
+        if truth is not None and is_line:
+            points["line true"].append(f"{middle:.1f},{height(truth):.1f}")
+        elif truth is not None:
+            parts.append(bar("truth", middle, truth, width))
+        if margin is not None:
+            ends = height(value + margin), min(height(value - margin), bottom)
+            parts.append(_whisker(cell, ends, at, is_lying=False))
+        parts.append("</g>")
+    for kind, drawn in points.items():
+        parts += [f'<polyline class="{kind}" points="{" ".join(drawn)}"/>'] if drawn else []
+    parts += _few_labels([cell.labels[0] for cell in cells], left, step, bottom + 15)
+    return _picture(title, bottom + 20, parts, _values(cells))
+
+
+def heat_map(
+    title: str,
+    names: tuple[str, str],
+    labels: tuple[Sequence[str], Sequence[str]],
+    tiles: Sequence[Tile],
+    *,
+    is_signed: bool = False,
+    most: float | None = None,
+    unit: str = "records",
+) -> str:
+    """Returns a map of colours by row and column, with its scale.
+
+    A stronger colour means a larger value, up to ``most``. With ``is_signed``, negative values have
+    another colour.
+    """
+    rows = short_labels(labels[0], _ROW_LETTERS)
+    columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
+    if most is None:
+        most = max(abs(each.value) if is_signed else each.value for each in tiles)
+    label_width = max(max(map(len, rows)) * _LETTER + 8, _LETTER * 12)
+    left, longest = label_width + 4, max(map(len, columns))
+    size = min((WIDTH - label_width - 8) / num_columns, 90)
+    is_turned = longest * _LETTER > size - 2
+    is_turned &= num_columns <= _MAX_TURNED
+    if is_turned:
+        size = min(size, (WIDTH - label_width - 8 - longest * 4.2) / num_columns)
+    header = 26.0 + (longest * 4.6 if is_turned else 6)
+    tall = min(max(size, 20), 26)
+    row_name = text(names[0], int(label_width / 7) - 2)
+    parts = []
+    if row_name:
+        end = f'x="{label_width:.1f}" y="{header - 6:.1f}"'
+        parts += [
+            f'<text class="name" {end}>{row_name} ↓</text>',
+            f'<text class="name start" x="{left:.1f}" y="10">{text(names[1], 40)} →</text>',
+        ]
+    if num_columns > _MAX_TURNED:
+        parts += _few_labels(labels[1], left, size, header - 6)
+    for column, label in enumerate(columns if num_columns <= _MAX_TURNED else ()):
+        x, y = left + (column + 0.5) * size, header - 5
+        kind, end = "label middle", f'x="{x:.1f}" y="{y:.1f}"'
+        if is_turned:
+            kind, end = "label start", f'transform="translate({x:.1f} {y:.1f}) rotate(-42)"'
+        parts.append(f'<text class="{kind}" {end}>{text(label)}</text>')
+    for index, tile in enumerate(tiles):
+        row, column = divmod(index, num_columns)
+        x, y = left + column * size, header + row * tall
+        if not column:
+            end = f'x="{label_width:.1f}" y="{y + tall / 2 + 4:.1f}"'
+            parts.append(f'<text class="label" {end}>{text(rows[row])}</text>')
+        shade = _shade(0.0 if is_signed and tile.is_struck else tile.value, most, is_signed)
+        is_narrow = size < _NARROW
+        shade += " faint" if tile.is_struck and is_narrow else ""
+        parts.append(f'<g class="{shade}"><title>{text(tile.told)}</title>')
+        gap = min(1, size / 8)
+        parts.append(_rectangle("cell", x + gap / 2, y + 0.5, size - gap, tall - 1))
+        number = short(tile.value)
+        if tile.is_struck and not is_narrow:
+            parts.append(_line("strike", x + 1, y + tall - 2, x + size - 1, y + 2))
+        elif not is_narrow and len(number) * _LETTER <= size - 4 and math.isfinite(tile.value):
+            middle = f'x="{x + size / 2:.1f}" y="{y + tall / 2 + 4:.1f}"'
+            parts.append(f'<text class="inside" {middle}>{number}</text>')
+        parts.append("</g>")
+    below = header + tall * (len(tiles) // num_columns) + 8
+    parts += _scale(left, below, most, is_signed, unit)
+    return _picture(title, below + 14, parts, [each[:2] for each in tiles])
+
+
+def _scale(left: float, top: float, most: float, is_signed: bool, unit: str) -> Iterator[str]:
+    """Yields the colour scale of a map."""
+    shades = range(-_SHADES if is_signed else 0, _SHADES + 1)
+    for place, shade in enumerate(shades):
+        kind = f"shade{abs(shade)}{' fewer' if shade < 0 else ''}"
+        yield f'<g class="{kind}">{_rectangle("cell", left + 7 * place, top, 7, 9)}</g>'
+    low = f"-{short(most)}" if is_signed else "0"
+    yield f'<text class="label" x="{left - 4:.1f}" y="{top + 9:.1f}">{low}</text>'
+    end = f'x="{left + 7 * len(shades) + 4:.1f}" y="{top + 9:.1f}"'
+    yield f'<text class="label start" {end}>{short(most)} {unit}</text>'
+
+
+def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
+    """Returns the legend of the marks in pictures."""
+    struck = _rectangle("cell", 4, 0.5, 16, 11) + _line("strike", 5, 11, 19, 1)
+    ends = ((3, 6, 21), (3, 2, 3), (21, 2, 21))
+    whisker = "".join(_line("whisker", x, y, to_x, 12 - y) for x, y, to_x in ends)
+    marks = {
+        whisker: "the truth is inside in 95 % of cases",
+        _line("whisker predicted", 1, 6, 23, 6): "the same, by a prediction of the model",
+        _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: longer than half the value",
+    }
+    if is_map:
+        meaning = "a count that is too noisy, or a difference within the error bar"
+        marks = {f'<g class="shade1">{struck}</g>': meaning}
+    elif has_truth:
+        marks[_rectangle("truth", 1, 2, 22, 8)] = "the truth"
+    items = (
+        f'<li><svg class="key" viewBox="0 0 24 12" aria-hidden="true">{mark}</svg> {meaning}</li>'
+        for mark, meaning in marks.items()
+    )
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def short_labels(labels: Sequence[str], most: int) -> list[str]:
+    """Returns labels of at most ``most`` letters.
+
+    If a label is too long, bins are written as their lower edges, and labels lose the words that
+    begin all of them. They then lose their ends or, if two would be the same, their middle.
+
+    Example:
+        >>> short_labels(["[2026-01-01, 2026-02-01)", "other"], 12)
+        ['2026-01-01', 'other']
+        >>> short_labels(["a long label, no. 1", "a long label, no. 2"], 12)
+        ['…1', '…2']
+    """
+    if max(map(len, labels)) > most:
+        labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", each)) for each in labels]
+    if max(map(len, labels)) > most:
+        words = zip(*(each.split(" ")[:-1] for each in labels), strict=False)
+        same = itertools.takewhile(lambda each: len(set(each)) == 1, words)
+        start = sum(len(each[0]) + 1 for each in same)
+        labels = [f"…{each[start:]}" if start else each for each in labels]
+    cut = [each if len(each) <= most else f"{each[: most - 1]}…" for each in labels]
+    if len(set(cut)) == len(cut):
+        return cut
+    end = most - most // 2
+    return [
+        each if len(each) <= most else f"{each[: most - end - 1]}…{each[-end:]}" for each in labels
+    ]
+
+
+def _picture(
+    title: str, height: float, parts: Sequence[str], values: Sequence[tuple[float, str]]
+) -> str:
+    """Returns a picture, with its largest values in words for readers who can't see it."""
+    largest = sorted(values, key=lambda each: -each[0])[:3]
+    label = text(f"{title}. Largest: {'; '.join(words[:120] for _, words in largest)}", 600)
+    box = f'viewBox="0 0 {WIDTH} {math.ceil(height)}"'
+    return f'<svg class="picture" {box} role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _values(cells: Sequence[Cell]) -> list[tuple[float, str]]:
+    return [(cell.answer.value, told(cell)) for cell in cells]
+
+
+def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
+    """Returns the smallest and the largest number in a picture, which always includes 0."""
+    drawn = [0.0]
+    for cell in cells:
+        margin = cell.answer.margin or 0.0
+        drawn += [cell.answer.value - margin, cell.answer.value + margin]
+        drawn += [] if cell.truth is None else [float(cell.truth)]
+    # Below 0, a picture shows answers but no error bars.
+    low = min(0.0, *(cell.answer.value for cell in cells))
+    low = min(drawn) if low < 0 else max(min(drawn), -0.04 * max(drawn))
+    high = max(drawn)
+    return low, high if high > low else low + 1.0
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Returns a few round numbers between ``low`` and ``high``, including 0."""
+    size = 10.0 ** math.floor(math.log10(high - low))
+    step = next(size * each for each in (0.2, 0.5, 1, 2) if (high - low) / (size * each) <= 5)
+    return [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> Iterator[str]:
+    """Yields the first and the last label, and the middle label if it fits."""
+    last = len(labels) - 1
+    places = {0: "start", last: "end"}
+    shown = short_labels(labels, _AXIS_LETTERS)
+    if last >= 2 and 3.6 * max(map(len, shown)) * _LETTER < step * len(labels):
+        places[last // 2] = "middle"
+    for place, kind in places.items():
+        x = left + (place + {"start": 0, "middle": 0.5, "end": 1}[kind]) * step
+        label = text(shown[place])
+        yield f'<text class="label {kind}" x="{x:.1f}" y="{y:.1f}">{label}</text>'
+
+
+def _shade(value: float, most: float, is_signed: bool) -> str:
+    """Returns the class of a colour; a square root keeps small numbers visible."""
+    size = abs(value) if is_signed else value
+    if not (most > 0 and size > 0):
+        return "shade0"
+    strength = max(1, min(_SHADES, math.ceil(math.sqrt(size / most) * _SHADES)))
+    return f"shade{strength}{' fewer' if value < 0 else ''}"
+
+
+def _whisker(cell: Cell, ends: tuple[float, float], middle: float, *, is_lying: bool) -> str:
+    kind = "whisker predicted" if cell.answer.kind == "model_based" else "whisker"
+    first, last = ends
+    if not is_lying:
+        return _line(kind, middle, first, middle, last)
+    caps = [_line("whisker", x, middle - 4, x, middle + 4) for x in (first, last)]
+    return _line(kind, first, middle, last, middle) + "".join(caps)
+
+
+def _line(kind: str, x: float, y: float, to_x: float, to_y: float) -> str:
+    ends = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
+    return f'<line class="{kind}" {ends}/>'
+
+
+def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> str:
+    size = f'width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" {size}/>'
