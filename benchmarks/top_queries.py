@@ -116,7 +116,9 @@ def page(found: dict[tuple[str, str, int, float], tuple[float, float]], runs: in
     for delta in DELTAS:
         columns = [(shape, number) for shape in SHAPES for number in NUMBERS]
         lines += ["", f"## delta {delta:g}", ""]
-        lines.append("| | " + " | ".join(f"{shape}, c = {c}" for shape, c in columns) + " |")
+        lines.append(
+            "| mechanism | " + " | ".join(f"{shape}, c = {c}" for shape, c in columns) + " |"
+        )
         lines.append("| --- " * (len(columns) + 1) + "|")
         for way in WAYS:
             cells = (found[way, shape, number, delta] for shape, number in columns)

@@ -32,7 +32,7 @@ Without `--runner` a job runs on this machine, on Beam's FnApiRunner. A bad argu
 one line, with exit code 2, before any worker starts; an unknown flag with the nearest known one. A
 job that fails later exits with 1.
 """
-_TABLE = ["| flag | meaning | |", "| --- | --- | --- |"]
+_TABLE = ["| flag | meaning | needed |", "| --- | --- | --- |"]
 
 
 def page() -> str:
