@@ -32,9 +32,10 @@ class Coded(NamedTuple):
 
 
 class Levels(ABC):
-    """Encodes values as the regular levels of one attribute, and null values as null."""
+    """Encodes values as the regular levels of one attribute, and null values as null.
 
-    # The caller encodes actual nulls and ``other``. Methods take a column and never raise.
+    The caller encodes actual nulls and ``other``. Methods take a column and never raise.
+    """
 
     def __init__(self, attribute: Attribute) -> None:
         self.attribute = attribute

@@ -65,9 +65,10 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A block of partial supports, and its products with the next merged axis."""
+    """A block of partial supports, and its products with the next merged axis.
 
-    # A block has one row per basis vector of the consumed axes, and a column per remaining cell.
+    A block has one row per basis vector of the consumed axes, and a column per remaining cell.
+    """
 
     rows: int
     steps: tuple[_Step, ...]  # the products that later axes continue

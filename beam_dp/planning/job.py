@@ -206,9 +206,10 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class SparseOption(Option):
-    """The plan of one mechanism for sparse queries, without memory and time."""
+    """The plan of one mechanism for sparse queries, without memory and time.
 
-    # The expected error is for queries about m keys, drawn at random from all distinct keys.
+    The expected error is for queries about m keys, drawn at random from all distinct keys.
+    """
 
     error_of_one: float | None = None  # for queries of one key; None if it depends on the data
     size: int | None = None

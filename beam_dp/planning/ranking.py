@@ -23,10 +23,11 @@ from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """The options for a job, best first."""
+    """The options for a job, best first.
 
-    # ``error_of_nothing``: for sparse queries, the error of always answering 0; a mechanism with a
-    # larger expected error is not worth its budget.
+    ``error_of_nothing``: for sparse queries, the error of always answering 0; a mechanism with a
+    larger expected error is not worth its budget.
+    """
 
     job: PlanningJob | SparsePlanningJob
     options: tuple[Option, ...]  # one per mechanism and calibration, sorted by ``Option.rank``
@@ -117,10 +118,11 @@ def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], 
 
 @dataclasses.dataclass(frozen=True)
 class WindowsOption:
-    """One way to measure the windows of a horizon, with the resulting errors."""
+    """One way to measure the windows of a horizon, with the resulting errors.
 
-    # ``errors``: per question, the root mean squared error of a cell, in records, averaged over the
-    # workload and the horizon, if the question is asked as early as possible.
+    ``errors``: per question, the root mean squared error of a cell, in records, averaged over the
+    workload and the horizon, if the question is asked as early as possible.
+    """
 
     strategy: choices.Strategy
     distribution: Distribution

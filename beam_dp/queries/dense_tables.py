@@ -141,10 +141,11 @@ class Literals:
 
 @dataclass(frozen=True, eq=False)
 class QueryBatch:
-    """Queries of one kind, with the same literals on several sets of attributes."""
+    """Queries of one kind, with the same literals on several sets of attributes.
 
-    # All queries are sums of products over attributes (see ``Factors``), so a table can be summed
-    # along one attribute after the other.
+    All queries are sums of products over attributes (see ``Factors``), so a table can be summed
+    along one attribute after the other.
+    """
 
     axes: tuple[Axes, ...]
     positions: NDArray[np.int64]  # in the workload, shape (num_sets, num_queries)

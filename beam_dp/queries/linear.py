@@ -65,9 +65,10 @@ class LinearQuery(ABC):
 
 
 class Factors(NamedTuple):
-    """A query as (constant + sign P) / divisor; P is a product of one factor per attribute."""
+    """A query as (constant + sign P) / divisor; P is a product of one factor per attribute.
 
-    # The factor is ``inside`` if the attribute's literal is true, otherwise ``outside``.
+    The factor is ``inside`` if the attribute's literal is true, otherwise ``outside``.
+    """
 
     constant: int
     sign: int
@@ -77,9 +78,10 @@ class Factors(NamedTuple):
 
 
 class LiteralQuery(LinearQuery):
-    """A 0/1 query that depends on which literals are true, with at most one per attribute."""
+    """A 0/1 query that depends on which literals are true, with at most one per attribute.
 
-    # A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
+    A literal is a set of codes of an attribute, stored as ascending ranges that do not touch.
+    """
 
     factors: ClassVar[Factors]
     axes: tuple[int, ...]

@@ -32,9 +32,10 @@ _BUNDLE_RECORDS = 2**22  # assumed records per bundle; a runner counts more than
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Marginals:
-    """Exact tables for some sets of attributes. Secret: only a mechanism may read the tables."""
+    """Exact tables for some sets of attributes. Secret: only a mechanism may read the tables.
 
-    # ``tables``: the numbers of records, int64, one axis per attribute; names are in domain order.
+    ``tables``: the numbers of records, int64, one axis per attribute; names are in domain order.
+    """
 
     domain: Domain
     tables: Mapping[tuple[str, ...], NDArray[np.int64]]

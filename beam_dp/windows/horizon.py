@@ -259,9 +259,10 @@ class WindowUnit:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KeptWindows:
-    """The kept windows of each unit that can still affect later windows."""
+    """The kept windows of each unit that can still affect later windows.
 
-    # A unit has one entry per remembered window, or a single entry with the number of its windows.
+    A unit has one entry per remembered window, or a single entry with the number of its windows.
+    """
 
     units: NDArray[np.uint64]  # fingerprints in ascending order, shape (2, m)
     windows: NDArray[np.int32]  # the window of each entry, or the unit's last

@@ -76,9 +76,10 @@ def plan_candidates(
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """A hypothesis that was fitted to noisy tables, and the records made from the hypothesis."""
+    """A hypothesis that was fitted to noisy tables, and the records made from the hypothesis.
 
-    # ``potentials``: its log-weights; empty if the records represent it.
+    ``potentials``: its log-weights; empty if the records represent it.
+    """
 
     found: maximum_entropy.Fit
     expected: NDArray[np.float64]  # its coefficients, in records

@@ -63,9 +63,10 @@ def pay(plan: OnlinePlan, token: Token | None) -> Payment | None:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRun:
-    """The state of a run of ``PrivateMW``, from which exactly one object can continue the run."""
+    """The state of a run of ``PrivateMW``, from which exactly one object can continue the run.
 
-    # Everything is public except the noisy threshold in ``sparse``, which can be used once.
+    Everything is public except the noisy threshold in ``sparse``, which can be used once.
+    """
 
     settings: Mapping[str, Any]  # the settings of the run, as JSON values
     total: int

@@ -65,10 +65,11 @@ _LEAST_GRID_SCALE = 64.0
 
 @dataclasses.dataclass(frozen=True)
 class SketchNoise(Sketch):
-    """A planned sketch."""
+    """A planned sketch.
 
-    # ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
-    # records of the unit are left out (``summaries.projection``). None if there is no limit.
+    ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
+    records of the unit are left out (``summaries.projection``). None if there is no limit.
+    """
 
     max_squared_norm: int | None = None
 

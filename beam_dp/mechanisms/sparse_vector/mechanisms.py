@@ -270,9 +270,10 @@ class AboveThreshold(Sparse):
 
 
 class _Supply:
-    """Noise that is drawn in advance: drawing a vector is faster than drawing single values."""
+    """Noise that is drawn in advance: drawing a vector is faster than drawing single values.
 
-    # Each value is used once. The vector size depends only on the public number of questions.
+    Each value is used once. The vector size depends only on the public number of questions.
+    """
 
     def __init__(self, draw: Draw, scale: float) -> None:
         self._draw = draw

@@ -76,9 +76,10 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
 
 
 class AnswerRows(Sequence[Row]):
-    """Rows that are decoded on access: a decoded row takes far more memory than its bytes."""
+    """Rows that are decoded on access: a decoded row takes far more memory than its bytes.
 
-    # ``places``: two numbers per row: the index of its block, and its offset in the block.
+    ``places``: two numbers per row: the index of its block, and its offset in the block.
+    """
 
     def __init__(self, blocks: Sequence[bytes], places: array[int]) -> None:
         self._blocks = blocks

@@ -387,9 +387,10 @@ class CountWindows(beam.PTransform):
 
 
 class SumTables(beam.PTransform):
-    """Adds up the shards in each Beam window."""
+    """Adds up the shards in each Beam window.
 
-    # Input: shards, at least one per window. Output: as for ``CountWindows``.
+    Input: shards, at least one per window. Output: as for ``CountWindows``.
+    """
 
     def __init__(self, windows: BeamWindows, num_cells: int) -> None:
         super().__init__()
@@ -409,10 +410,11 @@ def _empty_shards(_: int) -> list[tuple[int, bytes]]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _CountBundle(beam.DoFn):
-    """Counts the records of a bundle in one table of all windows; outputs counts per window."""
+    """Counts the records of a bundle in one table of all windows; outputs counts per window.
 
-    # Sorting records by window is unnecessary: the records of a bundle are close in time, so their
-    # cells are close in memory.
+    Sorting records by window is unnecessary: the records of a bundle are close in time, so their
+    cells are close in memory.
+    """
 
     domain: Domain
     horizon: Horizon

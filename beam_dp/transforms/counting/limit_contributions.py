@@ -108,9 +108,10 @@ def limited(
 
 @dataclasses.dataclass(eq=False, repr=False)
 class PartitionUnits(beam.DoFn):
-    """Sends records with their units to the partition of the unit, in long columns."""
+    """Sends records with their units to the partition of the unit, in long columns.
 
-    # If a bundle has many identical records, they are sent as one record per unit with a count.
+    If a bundle has many identical records, they are sent as one record per unit with a count.
+    """
 
     words: Words
     num_partitions: int

@@ -314,9 +314,10 @@ def limited_records(
 
 @dataclasses.dataclass(eq=False, repr=False)
 class CountCells(beam.PTransform):
-    """Encodes records, limits the contributions of units, and counts the cells of a domain."""
+    """Encodes records, limits the contributions of units, and counts the cells of a domain.
 
-    # Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
+    Output: shards for ``HistogramAccumulator.from_shards``, as secret as the records.
+    """
 
     domain: Domain
     guarantee: Guarantee
@@ -338,9 +339,10 @@ _PARTITIONS = 256
 
 
 class CountElements(beam.PTransform):
-    """Adds up the weights per element of ``KeyBatch``: first per bundle, then per partition."""
+    """Adds up the weights per element of ``KeyBatch``: first per bundle, then per partition.
 
-    # Output: shards for ``counts_of_shards``, as secret as the records. An element is in one shard.
+    Output: shards for ``counts_of_shards``, as secret as the records. An element is in one shard.
+    """
 
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
         """Adds up weights per bundle, shuffles once, and adds up weights per partition."""

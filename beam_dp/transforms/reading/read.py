@@ -362,10 +362,11 @@ class _LateReading:
 
 
 class _SplitFile(beam.DoFn):
-    """Splits a file into ranges that workers read independently."""
+    """Splits a file into ranges that workers read independently.
 
-    # The constructor of ``ReadRecords`` opens only some of many files, so column types are checked
-    # again for every file. The declared columns of a file are public.
+    The constructor of ``ReadRecords`` opens only some of many files, so column types are checked
+    again for every file. The declared columns of a file are public.
+    """
 
     def __init__(self, file_format: str) -> None:
         self.reading: Any = Reading()

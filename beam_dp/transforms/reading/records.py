@@ -245,9 +245,10 @@ def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool
 
 
 class _Takers(PipelineVisitor):
-    """Finds the steps that use a collection as a main or side input."""
+    """Finds the steps that use a collection as a main or side input.
 
-    # A step belongs to a release if its composite has a ``RecordBatches`` of the collection, too.
+    A step belongs to a release if its composite has a ``RecordBatches`` of the collection, too.
+    """
 
     def __init__(self, collection: beam.PCollection[Any]) -> None:
         self.collection = collection
