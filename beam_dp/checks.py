@@ -111,13 +111,6 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
     """Refuses a value that is not an object of one of ``kinds``, for example the class itself.
 
     ``methods``: an object with all of these methods is accepted, too.
-
-    Example:
-        >>> from beam_dp.domain.universe import Domain
-        >>> check_is("domain", "visits.json", Domain)
-        Traceback (most recent call last):
-        beam_dp.errors.InputError: domain: 'visits.json' is not valid: must be a Domain, such as \
-dp.read_domain(FILE)
     """
     is_class = isinstance(value, type)  # a class has the methods of its objects
     if isinstance(value, kinds) and not is_class:

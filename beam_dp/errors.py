@@ -125,12 +125,6 @@ def public_fault(error: BaseException) -> str | None:
 
     Reads only fields that cannot contain data: the name of a module, if it looks like a module
     name, and the system's message for an error number. Never reads the error's message.
-
-    Example:
-        >>> public_fault(ModuleNotFoundError("whatever", name="boto3"))
-        "the module 'boto3' is not installed"
-        >>> public_fault(ValueError("whatever")) is None
-        True
     """
     if isinstance(error, ImportError):
         name = error.name or ""

@@ -38,10 +38,6 @@ def runner_name(text: str) -> str:
 
     Beam accepts the names of its own runners in upper or lower case, and without "Runner"; other
     runners need their full names.
-
-    Example:
-        >>> runner_name("flink"), runner_name("a.module.OwnRunner")
-        ('FlinkRunner', 'OwnRunner')
     """
     known = {name.lower(): name for name in beam_options.StandardOptions.KNOWN_RUNNER_NAMES}
     short = text.lower()

@@ -13,25 +13,45 @@ import sqlalchemy as sa
 
 from beam_dp import checks, errors
 from beam_dp.domain import files, ordered, texts
+from beam_dp.domain.attributes import nearest_known
+from beam_dp.domain.universe import Domain
+from beam_dp.encoding.canonical import canonical_bytes
+from beam_dp.encoding.records import encode_column
 from beam_dp.flags import command_line, flag
 from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.sketches.mechanisms import textbook_noise
+from beam_dp.mechanisms.small_db.size import small_db_error_fraction, small_db_size_for_intervals
 from beam_dp.mechanisms.windows.choices import Question, block_sizes
 from beam_dp.models import elimination
+from beam_dp.models.basis import contrast_matrix
 from beam_dp.models.maximum_entropy import _announced
+from beam_dp.models.potentials import marginal_weights
+from beam_dp.models.rounding import round_systematically
+from beam_dp.models.weights import DenseWeights, SparseWeights
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.privacy.ledger.entries import holds_secrets, shown_url
 from beam_dp.privacy.rounding import down_to_digits
-from beam_dp.queries.vc_dimension import is_shattered
+from beam_dp.queries.disjunction import negation
+from beam_dp.queries.linear import Product
+from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.vc_dimension import is_shattered, sauer_bound
+from beam_dp.queries.where import read_condition
 from beam_dp.releases.files import avro
+from beam_dp.releases.windows.answer import windows_of
 from beam_dp.releases.windows.describe import runs, shown_runs
 from beam_dp.schemas.arrow import arrow_columns, frame_columns
+from beam_dp.schemas.json_forms import sizes_columns
+from beam_dp.storage.store import store_for
 from beam_dp.transforms.reading.read import plain_pattern
 from beam_dp.transforms.reading.read_kafka import decode_json
+from beam_dp.transforms.reading.synthetic_rows import field_names
 from beam_dp.verification.steps import more_than
 from beam_dp.windows.horizon import span_text
 from pipelines.flags import typed
 from pipelines.program import difference
+from pipelines.runners import runner_name
 from pipelines.yaml_transforms import texts_of, without_dashes
 
 URL = "postgresql://bob:a@localhost/db?password=b&port=1"
@@ -41,6 +61,12 @@ EDGES_FROM = {"ledger_release": "visits/3", "draw_id": "0f" * 16}
 FRAME = pandas.DataFrame({"age": [3], "child": [True]})
 SCHEMA = pa.schema([pa.field("age", pa.int8(), nullable=False)])
 PROMISE = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+MISSING = ModuleNotFoundError("a message", name="boto3")
+AGES = ordered.IntegerAttribute("age", 17, 90)
+DOMAIN = files.read_domain('{"age": 4, "sex": 2}')
+BOTH = Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))
+DISCRETE = {"age": {"type": "discrete", "domain": 85}}
+ODD_NAMES = ["age", "class", "in/out", "2nd", "in_out"]
 ALL_PATTERNS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
 
 
@@ -112,6 +138,43 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
         (lambda: [holds_secrets(URL), holds_secrets("budgets.sqlite")], [True, False]),
         (lambda: [down_to_digits(0.33335, 4), down_to_digits(0.3, 4)], [0.3333, 0.3]),
         (lambda: down_to_digits(1.99999e-9, 4), 1.999e-09),
+        (lambda: nearest_known("agee", ["sex", "age"]), "the nearest known is 'age'"),
+        (lambda: nearest_known("zzz", ["sex", "age"]), "known are 'sex', 'age'"),
+        (lambda: texts.time_of(b"1970-01-02"), (86_400_000_000_000, False)),
+        (lambda: texts.time_of(b"1970-01-01T01:00:00.5+01:00"), (500_000_000, True)),
+        (lambda: texts.time_of(b"1970-13-01"), None),
+        (lambda: {canonical_bytes(value) for value in (7, 7.0, "7", "7.0")}, {b"7"}),
+        (
+            lambda: [canonical_bytes(value) for value in ("007", None, object())],
+            [b"007", None, None],
+        ),
+        (lambda: encode_column(AGES, pa.array(["17", "90", "x", None])).tolist(), [0, 73, -1, -1]),
+        (lambda: encode_column(AGES, pa.array(["17"])).dtype, np.int8),
+        (lambda: errors.public_fault(MISSING), "the module 'boto3' is not installed"),
+        (lambda: errors.public_fault(ValueError("a message")), None),
+        (lambda: round(small_db_error_fraction(16, small_db_size_for_intervals), 6), 0.0625),
+        (lambda: contrast_matrix(2).round(4).tolist(), [[0.7071, -0.7071]]),
+        (lambda: round_systematically(np.array([0.5, 0.2, 0.3]), 4).tolist(), [2, 1, 1]),
+        (lambda: negation(BOTH).values().tolist(), [1.0, 1.0, 1.0, 0.0]),
+        (
+            lambda: read_line(LinearQueries(DOMAIN), '{"conjunction": {"agee": 3}}').error,
+            "query: 'agee' is not an attribute; the nearest known is 'age'",
+        ),
+        (
+            lambda: read_condition(DOMAIN, "1 <= age < 3")[0].tolist(),
+            [False, True, True, False],
+        ),
+        (lambda: [*read_condition(DOMAIN, "1 <= age < 3")], [0]),
+        (lambda: [windows_of("-24:", 168), windows_of("7", 168)], [slice(144, 168), slice(7, 8)]),
+        (lambda: sizes_columns(DISCRETE, "d.json")[0].high, 84),
+        (lambda: type(store_for("gs://releases/visits", "output")).__name__, "BucketStore"),
+        (
+            lambda: field_names(ODD_NAMES),
+            ["age", "class_", "in_out_2", "column_2nd", "in_out"],
+        ),
+        (lambda: runner_name("flink"), "FlinkRunner"),
+        (lambda: runner_name("a.module.OwnRunner"), "OwnRunner"),
+        (lambda: [sauer_bound(10, 2), sauer_bound(3, 5)], [56, 8]),
         (lambda: is_shattered(ALL_PATTERNS, [0, 1]), True),
         (lambda: is_shattered(ALL_PATTERNS[:3], [0, 1]), False),
         (lambda: avro.encode_longs(np.array([-1, 64])), b"\x01\x80\x01"),
@@ -150,9 +213,30 @@ def test_returns_the_result_of_the_example(call: Callable[[], object], expected:
     assert call() == expected
 
 
+def test_marginals_follow_from_potentials():
+    potentials = [((0,), np.log([1.0, 3.0]))]
+    first, both = marginal_weights((2, 2), potentials, [(0,), (0, 1)])
+    np.testing.assert_allclose(first, [0.25, 0.75])
+    np.testing.assert_allclose(both, [[0.125, 0.125], [0.375, 0.375]])
+
+
+def test_an_update_lowers_the_weights_that_a_query_covers():
+    dense, sparse = DenseWeights(np.zeros(4)), SparseWeights(4)
+    dense.update(Product((4,), (0,), (((0, 2),),)), -0.25)
+    query = SparseQuery({"a": 1, "b": 1})
+    sparse.update(query, -0.25)
+    np.testing.assert_allclose(dense.weights, [0.218912, 0.218912, 0.281088, 0.281088], atol=1e-6)
+    np.testing.assert_allclose(sparse.mean(query), 0.437823, atol=1e-6)
+    np.testing.assert_allclose(sparse.common_weight, 0.281088, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (
+            lambda: checks.check_is("domain", "visits.json", Domain),
+            "domain: 'visits.json' is not valid: must be a Domain, such as dp.read_domain(FILE)",
+        ),
         (
             lambda: checks.check_choice("noise", "uniform", ("laplace", "gaussian")),
             "noise: 'uniform' is not valid: must be 'laplace' or 'gaussian'",

@@ -32,10 +32,6 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
 
     ``list_all``: whether to list the first known names, instead of returning an empty string, if no
     known name is similar.
-
-    Example:
-        >>> nearest_known("agee", ["sex", "age"]), nearest_known("zzz", ["sex", "age"])
-        ("the nearest known is 'age'", "known are 'sex', 'age'")
     """
     names = list(known)
     # A comparison takes time proportional to the product of the lengths; files may have long names.

@@ -68,10 +68,6 @@ def time_of(text: bytes) -> tuple[int, bool] | None:
     A string is a date ``YYYY-MM-DD``, which means midnight, or a date, ``T`` or a space, and a
     time ``hh:mm``. Seconds ``:ss`` may follow, then a point with up to nine digits, then a zone:
     ``Z``, ``+hh``, ``+hhmm`` or ``+hh:mm``. Blanks at both ends are ignored.
-
-    Example:
-        >>> time_of(b"1970-01-02"), time_of(b"1970-01-01T01:00:00.5+01:00"), time_of(b"1970-13-01")
-        ((86400000000000, False), (500000000, True), None)
     """
     match = _TIME.fullmatch(text)
     if match is None:

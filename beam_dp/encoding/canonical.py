@@ -61,10 +61,6 @@ def canonical_bytes(value: object) -> bytes | None:
     strings, bytes, dates, times, durations (including numpy's and Beam's types), UUIDs, enumeration
     members, and lists, tuples and dictionaries of supported values. Other objects are unsupported,
     because ``str`` may return a memory address.
-
-    Example:
-        >>> [canonical_bytes(value) for value in (7, 7.0, "7", "7.0", "007", None, object())]
-        [b'7', b'7', b'7', b'7', b'007', None, None]
     """
     try:
         return _text(value)

@@ -295,9 +295,7 @@ def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
         is_near = np.abs(floats) < _LARGEST
         return np.where(is_near, floats, 0).astype(np.int64), has_time & is_near
     if (texts := as_bytes(values)) is not None:
-        seconds = by_distinct(
-            texts, lambda each: np.array(list(map(_seconds_of_text, each)), np.int64)
-        )
+        seconds = by_distinct(texts, _seconds_of_texts)
         return seconds, has_time & (seconds != NO_TIME)
     return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
 

@@ -112,12 +112,6 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
     """Returns the code of each value in a column, -1 for values outside the domain.
 
     The dtype is the smallest sufficient signed integer type for the attribute's codes.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> from beam_dp.domain.ordered import IntegerAttribute
-        >>> encode_column(IntegerAttribute("age", 17, 90), pa.array(["17", "90", "x", None]))
-        array([ 0, 73, -1, -1], dtype=int8)
     """
     levels = levels_of(attribute)
     chunks = getattr(column, "chunks", [column])

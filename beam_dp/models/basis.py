@@ -35,10 +35,6 @@ def contrast_matrix(size: int) -> NDArray[np.float64]:
 
     Returns:
         shape (size - 1, size) or, above 64 codes, (size, size); float64; every row sums to 0.
-
-    Example:
-        >>> contrast_matrix(2).round(4).tolist()
-        [[0.7071, -0.7071]]
     """
     if size > DENSE_AXIS_SIZE:
         return np.eye(size) - 1.0 / size

@@ -36,13 +36,7 @@ def marginal_weights(
     wanted: Sequence[Axes],  # one tuple of ascending axes per marginal
     impossible: Sequence[Impossible] = (),
 ) -> list[Table]:
-    """Returns marginals of exp(sum of potentials), one table each, which sums to 1.
-
-    Example:
-        >>> tables = marginal_weights((2, 2), [((0,), np.log([1.0, 3.0]))], [(0,), (0, 1)])
-        >>> [table.round(3).tolist() for table in tables]
-        [[0.25, 0.75], [[0.125, 0.125], [0.375, 0.375]]]
-    """
+    """Returns marginals of exp(sum of potentials), one table each, which sums to 1."""
     for axes in wanted:
         num_cells = math.prod(shape[axis] for axis in axes)
         if num_cells > MAX_CELLS:

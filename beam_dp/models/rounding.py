@@ -29,10 +29,6 @@ def round_systematically(weights: NDArray[np.float64], num_records: int) -> NDAr
     """Returns counts that stay within one record of the weights on every prefix of the cells.
 
     ``weights``: shape (num_cells,), >= 0, not all 0; the counts sum to ``num_records``.
-
-    Example:
-        >>> round_systematically(np.array([0.5, 0.2, 0.3]), 4).tolist()
-        [2, 1, 1]
     """
     cumulative = np.cumsum(weights)
     cumulative *= num_records / cumulative[-1]

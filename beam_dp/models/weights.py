@@ -15,14 +15,6 @@ class DenseWeights:
     """A public distribution, kept as logarithms.
 
     ``log_weights``: logarithms up to a constant, shape (num_cells,), float64, finite; not copied.
-
-    Example:
-        >>> from beam_dp.queries.linear import Product
-        >>> hypothesis = DenseWeights(np.zeros(4))
-        >>> half = Product((4,), (0,), (((0, 2),),))
-        >>> hypothesis.update(half, -0.25)
-        >>> hypothesis.weights.round(6).tolist()
-        [0.218912, 0.218912, 0.281088, 0.281088]
     """
 
     def __init__(self, log_weights: NDArray[np.float64]) -> None:
@@ -65,13 +57,6 @@ class SparseWeights:
     slots are added.
 
     Reference: Blum and Roth (2011), Algorithm 1, with one slot that always stays free.
-
-    Example:
-        >>> hypothesis = SparseWeights(4)
-        >>> query = SparseQuery({"a": 1, "b": 1})
-        >>> hypothesis.update(query, -0.25)
-        >>> round(hypothesis.mean(query), 6), round(hypothesis.common_weight, 6)
-        (0.437823, 0.281088)
     """
 
     def __init__(self, num_slots: int) -> None:

@@ -46,11 +46,11 @@ def down_to_digits(value: float, digits: int) -> float:
     return float(f"{rounded - unit:.{digits}g}")
 
 
-def rounded_up(value: Fraction, bits: int = 160) -> Fraction:
-    """Rounds a number up to ``bits`` binary digits, so that sums of many numbers stay short."""
+def rounded_up(value: Fraction) -> Fraction:
+    """Rounds a number up to 160 binary digits, so that sums of many numbers stay short."""
     if value == 0:
         return value
-    shift = bits - value.numerator.bit_length() + value.denominator.bit_length()
+    shift = 160 - value.numerator.bit_length() + value.denominator.bit_length()
     unit = Fraction(2) ** -shift
     return math.ceil(value / unit) * unit
 

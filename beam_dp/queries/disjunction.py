@@ -80,10 +80,6 @@ def negation(query: linear.LinearQuery) -> linear.LinearQuery:
 
     A conjunction becomes a disjunction of the negated literals, and vice versa. In a parity, one
     literal is negated.
-
-    Example:
-        >>> negation(linear.Product((2, 2), (0, 1), (((1, 2),), ((1, 2),)))).values().tolist()
-        [1.0, 1.0, 1.0, 0.0]
     """
     if isinstance(query, linear.Explicit):
         return linear.Explicit(

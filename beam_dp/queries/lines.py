@@ -39,12 +39,6 @@ def read_line(queries: QueryReader, line: Any) -> QueryLine:
 
     ``line``: a line of JSON or the parsed object, which is an argument of
     ``LinearQueries.from_json`` with an optional ``id`` (a string or an integer).
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> queries = LinearQueries(read_domain('{"age": 5}'))
-        >>> read_line(queries, '{"conjunction": {"agee": 3}}').error
-        "query: 'agee' is not an attribute; the nearest known is 'age'"
     """
     identity, text = None, _text(str(line))
     try:

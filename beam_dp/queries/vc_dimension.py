@@ -175,10 +175,6 @@ def sauer_bound(num_points: int, dimension: int) -> int:
     The restrictions with both extensions have a dimension that is smaller by one.
 
     Reference: Sauer (1972); Vapnik and Chervonenkis (1971).
-
-    Example:
-        >>> sauer_bound(10, 2), sauer_bound(3, 5)
-        (56, 8)
     """
     checked_integer("num_points", num_points, 0)
     checked_integer("dimension", dimension, 0)

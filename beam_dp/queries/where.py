@@ -65,12 +65,6 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
     blanks or signs are in backquotes. ``null`` and ``'other'`` are levels if the domain declares
     them: ``!=`` is true for ``null`` and ``'other'``, and comparisons of order are always false for
     both levels.
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> domain = read_domain('{"age": 4, "sex": 2}')
-        >>> {axis: mask.tolist() for axis, mask in read_condition(domain, "1 <= age < 3").items()}
-        {0: [False, True, True, False]}
     """
     if not isinstance(text, str) or not text.strip():
         raise InputError("where", text, _FORMS)

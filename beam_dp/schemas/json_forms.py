@@ -166,10 +166,6 @@ def sizes_columns(schema: Any, source: str) -> list[Column]:
     The file is ``{"age": 85, "sex": 2}`` or, as in PrivMRF, has an object per attribute: ``{"age":
     {"type": "discrete", "domain": 85}}``. Instead of a size, an attribute may have ``values``, or
     ``min`` and ``max``.
-
-    Example:
-        >>> sizes_columns({"age": {"type": "discrete", "domain": 85}}, "d.json")[0].high
-        84
     """
     if not isinstance(schema, dict) or not schema:
         raise InputError("schema", source, "must be an object of sizes by name")

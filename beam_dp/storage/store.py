@@ -296,10 +296,6 @@ def store_for(directory: str | os.PathLike[str], name: str) -> Store:
     """Returns the store for a directory, without accessing the directory.
 
     ``directory``: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
-
-    Example:
-        >>> type(store_for("gs://releases/visits", "output")).__name__
-        'BucketStore'
     """
     if not isinstance(directory, str | os.PathLike):
         raise InputError(name, directory, "must be a directory, as a path or a URL")

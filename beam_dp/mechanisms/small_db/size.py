@@ -128,10 +128,6 @@ def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> floa
     """Returns the least error fraction a for which ``size`` is enough, up to 1e-9; at most 1.
 
     ``size_for``: the size for an error fraction in (0, 1]; a decreasing function.
-
-    Example:
-        >>> round(small_db_error_fraction(16, small_db_size_for_intervals), 6)
-        0.0625
     """
     low, high = 0.0, 1.0  # ``size`` is enough for the fraction ``high``, or ``high`` is 1
     while high - low > 1e-9:

@@ -230,6 +230,7 @@ def _textbook(
     if delta == 0:
         comparing, answering = (8 * epsilon / 9, epsilon / 9) if answers else (epsilon, 0.0)
         step, answer_step = comparing / max_above, answering / max_above
+        loss = Loss.pure(guarantee.epsilon)
     else:
         share = delta / 2 if answers else delta
         parts = math.sqrt(512) + 1
@@ -242,9 +243,6 @@ def _textbook(
             and (not answers or _composed(answer_step, max_above, share) <= answering)
         ):
             return None
-    if delta == 0:
-        loss = Loss.pure(guarantee.epsilon)
-    else:
         loss = Loss.zcdp(raised(max_above * (step**2 + answer_step**2) / 2, _OPERATIONS))
     return SparseVectorNoise(
         method="textbook",

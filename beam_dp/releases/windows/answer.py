@@ -53,10 +53,6 @@ def windows_of(text: str, num_windows: int) -> slice:
     """Returns the windows for a string such as ``7``, ``10:34``, ``:24`` or ``-24:``, as in Python.
 
     Unlike in Python, slices that are empty or extend beyond the horizon raise a FlagError.
-
-    Example:
-        >>> windows_of("-24:", 168), windows_of("7", 168)
-        (slice(144, 168, None), slice(7, 8, None))
     """
     found = re.fullmatch(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?", text)
     if found is None:

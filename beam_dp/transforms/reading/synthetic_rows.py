@@ -104,10 +104,6 @@ def field_names(names: Sequence[str]) -> list[str]:
     """Returns distinct field names that ``beam.Row`` allows; allowed names stay unchanged.
 
     Beam converts rows to named tuples, so field names must be valid for named tuples.
-
-    Example:
-        >>> field_names(["age", "class", "in/out", "2nd", "in_out"])
-        ['age', 'class_', 'in_out_2', 'column_2nd', 'in_out']
     """
     found: list[str] = []
     for name in avro_names(tuple(names)):
