@@ -150,19 +150,20 @@ def heat_map(
     columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
     if most is None:
         most = max(abs(each.value) if is_signed else each.value for each in tiles)
-    label_width = max(max(map(len, rows)) * _LETTER + 8, _LETTER * 12)
+    label_width = max(max(map(len, rows)) * _LETTER, min(len(names[0]), 14) * 7 + 12, 68) + 8
     left, longest = label_width + 4, max(map(len, columns))
     size = min((WIDTH - label_width - 8) / num_columns, 90)
     is_turned = longest * _LETTER > size - 2
     is_turned &= num_columns <= _MAX_TURNED
     if is_turned:
-        size = min(size, (WIDTH - label_width - 8 - longest * 4.2) / num_columns)
-    header = 26.0 + (longest * 4.6 if is_turned else 6)
+        size = min(size, (WIDTH - label_width - 8 - longest * 3.2) / num_columns)
+    header = 26.0 + (longest * 5.5 if is_turned else 6)
     tall = min(max(size, 20), 26)
+    numbers = [short(each.value) if math.isfinite(each.value) else "" for each in tiles]
+    is_told = max(map(len, numbers)) * _LETTER <= size - 4
     row_name = text(names[0], int(label_width / 7) - 2)
-    parts = []
+    parts, end = [], f'x="{label_width:.1f}" y="{header - 6:.1f}"'
     if row_name:
-        end = f'x="{label_width:.1f}" y="{header - 6:.1f}"'
         parts += [
             f'<text class="name" {end}>{row_name} ↓</text>',
             f'<text class="name start" x="{left:.1f}" y="10">{text(names[1], 40)} →</text>',
@@ -173,7 +174,7 @@ def heat_map(
         x, y = left + (column + 0.5) * size, header - 5
         kind, end = "label middle", f'x="{x:.1f}" y="{y:.1f}"'
         if is_turned:
-            kind, end = "label start", f'transform="translate({x:.1f} {y:.1f}) rotate(-42)"'
+            kind, end = "label start", f'transform="translate({x:.1f} {y:.1f}) rotate(-60)"'
         parts.append(f'<text class="{kind}" {end}>{text(label)}</text>')
     for index, tile in enumerate(tiles):
         row, column = divmod(index, num_columns)
@@ -182,17 +183,15 @@ def heat_map(
             end = f'x="{label_width:.1f}" y="{y + tall / 2 + 4:.1f}"'
             parts.append(f'<text class="label" {end}>{text(rows[row])}</text>')
         shade = _shade(0.0 if is_signed and tile.is_struck else tile.value, most, is_signed)
-        is_narrow = size < _NARROW
-        shade += " faint" if tile.is_struck and is_narrow else ""
+        shade += " faint" if tile.is_struck and size < _NARROW else ""
         parts.append(f'<g class="{shade}"><title>{text(tile.told)}</title>')
         gap = min(1, size / 8)
         parts.append(_rectangle("cell", x + gap / 2, y + 0.5, size - gap, tall - 1))
-        number = short(tile.value)
-        if tile.is_struck and not is_narrow:
+        if tile.is_struck and size >= _NARROW:
             parts.append(_line("strike", x + 1, y + tall - 2, x + size - 1, y + 2))
-        elif not is_narrow and len(number) * _LETTER <= size - 4 and math.isfinite(tile.value):
+        elif is_told:
             middle = f'x="{x + size / 2:.1f}" y="{y + tall / 2 + 4:.1f}"'
-            parts.append(f'<text class="inside" {middle}>{number}</text>')
+            parts.append(f'<text class="inside" {middle}>{numbers[index]}</text>')
         parts.append("</g>")
     below = header + tall * (len(tiles) // num_columns) + 8
     parts += _scale(left, below, most, is_signed, unit)
