@@ -90,8 +90,8 @@ def test_answer_prints_values_standard_error_and_bound(directory, capfd, monkeyp
     out = capfd.readouterr().out
     assert len(re.findall(r"^[Tt]rue .* 20\.0$", out, re.M)) == 3
     assert len(re.findall(r"^[Ff]alse .* 0\.0$", out, re.M)) == 3
-    assert "standard error of a cell 7.0 records" in out
-    assert "within 30.5 records of the truth, except with probability 0.05" in out
+    assert "standard error of a count is 7.0 records; with probability 95 %, all counts" in out
+    assert "within 30.5 of the truth." in out
 
 
 def test_answer_says_that_a_marginal_was_not_measured(directory, capfd):

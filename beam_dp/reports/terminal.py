@@ -47,7 +47,7 @@ def plain_table(
 
 
 def print_table(
-    title: str,
+    title: str | None,
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     numbers: Container[int] | None = None,
@@ -57,6 +57,33 @@ def print_table(
 
     on_the_right = (len(header) - 1,) if numbers is None else numbers
     Console().print(plain_table(header, rows, on_the_right, title))
+
+
+def print_shown(number: int, total: int, noun: str) -> None:
+    """Prints a line if a table does not show everything."""
+    if number < total:
+        print_wrapped(f"{number:,} of {total:,} {noun}; --limit shows more")
+
+
+def print_wrapped(text: str) -> None:
+    """Prints a sentence below a table, in lines of the width of the terminal."""
+    from rich.console import Console
+
+    if text:
+        Console(highlight=False).print(plain_text(text))
+
+
+def surely(failure_probability: float) -> str:
+    """Returns the probability that a bound is kept, in words that start a sentence or follow it."""
+    if failure_probability < 1e-4:  # not to be rounded to 100 %
+        return f"except with probability {failure_probability:g}"
+    return f"with probability {100 * (1 - failure_probability):.6g} %"
+
+
+def together_text(failure_probability: float) -> str:
+    """Returns the sentence about bounds that all answers keep at once."""
+    start = surely(failure_probability)
+    return f"{start[0].upper()}{start[1:]}, all answers are within their ± (proved) of the truth."
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

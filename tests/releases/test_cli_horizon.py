@@ -82,7 +82,7 @@ def test_sum_of_windows_is_answered_with_its_standard_error(week, capfd):
     assert found["standard_error"] == expected.standard_error
     text = said(capfd, "answer", week, "--windows", ":3", *MARGINAL)
     assert text.startswith("windows 0 to 2: 2026-11-23T00:00:00Z to 2026-11-23T03:00:00Z a1 ")
-    assert f"standard error of a cell {expected.standard_error:,.1f} records" in text
+    assert f"standard error of a count is {expected.standard_error:,.1f} records" in text
 
 
 def test_one_window_is_answered_by_its_number(week, capfd):

@@ -22,11 +22,11 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.differences import CellDifference, not_comparable
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
-from beam_dp.reports.terminal import print_table
+from beam_dp.reports.terminal import print_shown, print_table, print_wrapped, together_text
 
 Cells = tuple[int, int]
 
-COLUMNS = ("interval", "standard error", "within (records)", "records")
+_ERRORS = ("count", "standard error", "± (proved)")
 _FLAGS = ("marginal", "interval", "queries", "quantile")
 
 
@@ -70,22 +70,21 @@ def _print_intervals(
 ) -> None:
     answers = release.answer(*np.array(cells, np.int64).T)
     beta = answers.failure_probability
-    columns = (answers.standard_errors, answers.bounds, answers.values)
+    columns = (answers.values, answers.standard_errors, answers.bounds)
     numbers = list(zip(*(column.tolist() for column in columns), strict=True))
     if options.json:
         found = [
             {"interval": name, "value": value, "standard_error": error, "bound": bound}
             | {"failure_probability": beta}
-            for name, (error, bound, value) in zip(names, numbers, strict=True)
+            for name, (value, error, bound) in zip(names, numbers, strict=True)
         ]
         print(json.dumps(found))
         return
     shown = list(zip(names, numbers, strict=True))[: options.limit]
     rows = [(name, *(f"{value:,.1f}" for value in each)) for name, each in shown]
-    print_table(release.attribute.name, COLUMNS, rows)
-    if len(names) > len(rows):
-        print(f"{len(rows)} of {len(names):,} intervals; --limit shows more")
-    print(f"each error is within its bound, except with probability {beta:g}")
+    print_table(None, (release.attribute.name, *_ERRORS), rows, range(1, 4))
+    print_shown(len(rows), len(names), "intervals")
+    print_wrapped(together_text(beta))
 
 
 def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> None:
@@ -95,8 +94,9 @@ def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> N
     if options.json:
         print(json.dumps([{"share": share, "level": level} for share, level in pairs]))
         return
-    rows = [(level, f"{share:g}") for share, level in pairs]
-    print_table(release.attribute.name, ("reached in", "share of records"), rows)
+    rows = [(f"{share:g}", level) for share, level in pairs]
+    print_table(None, ("share of records", f"quantile_{release.attribute.name}"), rows)
+    print_wrapped("No error bar: ask for the intervals on both sides, which have one.")
 
 
 def _range(query: LinearQuery, num_leaves: int) -> Cells:

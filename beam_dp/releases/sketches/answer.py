@@ -12,6 +12,7 @@ from beam_dp.flags.questions import refuse_others
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import of_type, read_sparse_query
 from beam_dp.releases.sketches.release import SparseRelease, key_type_of
+from beam_dp.reports.terminal import counted, print_wrapped, surely
 
 
 def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -> None:
@@ -32,11 +33,10 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
         print(json.dumps({"num_elements": query.sparsity, **dataclasses.asdict(answer)}))
         return
     unit = "records" if release.max_weight == 1 else "in weight"
-    print(
-        f"{answer.value:,.1f} {unit}, of {query.sparsity:,} keys\n"
-        f"standard error {answer.standard_error:,.1f}\n"
-        f"within {answer.bound:,.1f} of the truth,"
-        f" except with probability {answer.failure_probability:g}"
+    print(f"{answer.value:,.1f} {unit}, of {counted(query.sparsity, 'key')}")
+    print_wrapped(
+        f"The standard error is {answer.standard_error:,.1f};"
+        f" {surely(answer.failure_probability)}, the error is at most {answer.bound:,.1f}."
     )
 
 

@@ -17,7 +17,6 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError, number, refused
 from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
-from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -25,7 +24,13 @@ from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database import questions
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.terminal import print_table
+from beam_dp.reports.terminal import (
+    print_shown,
+    print_table,
+    print_wrapped,
+    surely,
+    together_text,
+)
 
 compare_synthetic_database = marginal_differences
 
@@ -76,7 +81,7 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
     if isinstance(release, SyntheticDatabase) and not options.json and _has_bars(release, workload):
         for names in workload:
             table = release.query().group_by(*names).count()
-            print_answers(table, " x ".join(names), options.limit)
+            print_answers(table, options.limit)
         return
     answers = release.answer(workload)
     if options.json:
@@ -92,18 +97,17 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
                 min(options.limit, answer.values.size),
             )
         ]
-        print_table(" x ".join(answer.attributes), (*answer.attributes, "records"), rows)
-        if answer.standard_error is not None:
-            print(f"standard error of a cell {answer.standard_error:,.1f} records")
+        print_table(None, (*answer.attributes, "count"), rows)
+        print_shown(len(rows), answer.values.size, "cells")
+        if answer.standard_error is None:
+            told = "No error bar: the release did not measure this whole marginal."
         else:
-            print("no error is stated: the release did not measure this whole marginal")
-        if answer.bound is not None:
-            print(
-                f"every cell is within {answer.bound:,.1f} records of the truth,"
-                f" except with probability {answer.failure_probability:g}"
-            )
-        if len(rows) < answer.values.size:
-            print(f"{len(rows)} of {answer.values.size:,} cells; --limit shows more")
+            told = f"The standard error of a count is {answer.standard_error:,.1f} records"
+            if answer.bound is not None and answer.failure_probability is not None:
+                told += f"; {surely(answer.failure_probability)}, all counts are within"
+                told += f" {answer.bound:,.1f} of the truth"
+            told += "."
+        print_wrapped(told)
 
 
 def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
@@ -131,21 +135,17 @@ def _answer_queries(
     texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
     shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
     has_errors = any(each.standard_error is not None for each in answers)
-    columns = ("query", *(("standard error",) if has_errors else ()), "within (records)", "records")
+    columns = ("query", "count", *(("standard error",) if has_errors else ()), _BARS["bound"])
     rows = []
     for text, each in shown_answers:
         stated = [*([each.standard_error] if has_errors else []), each.bound]
         errors = ["not stated" if value is None else f"{value:,.1f}" for value in stated]
-        rows.append((text, *errors, f"{each.value:,.1f}"))
-    print_table("linear queries", columns, rows)
-    if len(answers) > len(shown_answers):
-        print(f"{len(shown_answers)} of {len(answers):,} queries; --limit shows more")
-    bounded = [each for each in answers if each.bound is not None]
-    if bounded:
-        print(
-            "all stated bounds hold together, except with probability"
-            f" {bounded[0].failure_probability:g}"
-        )
+        rows.append((text, f"{each.value:,.1f}", *errors))
+    print_table(None, columns, rows, range(1, len(columns)))
+    print_shown(len(rows), len(answers), "queries")
+    failing = [each.failure_probability for each in answers if each.bound is not None]
+    if failing and failing[0] is not None:
+        print_wrapped(together_text(failing[0]))
 
 
 def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
@@ -160,6 +160,13 @@ def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
 
 
 _KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "model-based"}
+_BARS = {
+    "margin": "± (95 %)",
+    "low": "from (95 %)",
+    "high": "to",
+    "bound": "± (proved)",
+    "within_bins": "± in bins",
+}
 # The names of arguments, and the flags that set the arguments.
 _FLAGS = {"column": ("mean", "sum")}
 
@@ -187,7 +194,7 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         if options.json:
             print(json.dumps([*map(_finite, table.rows())], ensure_ascii=False))
         else:
-            print_answers(table, "records in groups" if asked.groups else "records", options.limit)
+            print_answers(table, options.limit)
 
 
 def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
@@ -203,56 +210,47 @@ def _answers(options: argparse.Namespace, asked: questions.Question) -> list[que
     return [asked.count()]
 
 
-def print_answers(table: questions.AnswerTable, title: str, limit: int) -> None:
-    """Prints answers with error bars, and explains the error bars."""
+def print_answers(table: questions.AnswerTable, limit: int) -> None:
+    """Prints answers with error bars, and a sentence about how to read them."""
     names = [name for name in table.columns if name not in questions.BESIDE_ANSWERS]
-    has_ends = "low" in table.columns
-    more = [name for name in ("bound", "within_bins") if name in table.columns]
-    bars = [*(("low", "high") if has_ends else ("margin",)), *more]
-    shown = {
-        "margin": "± (95 %)",
-        "bound": "± (proved)",
-        "low": "from (95 %)",
-        "high": "to",
-        "within_bins": "± in bins",
-    }
+    bars = [name for name in _BARS if name in table.columns]
     rows: list[tuple[str, ...]] = []
     kinds, reasons = set(), set()
     for row in table.rows():
         kinds.add(row["error"])
         reasons.add(row["reason"])
         if len(rows) < limit:
-            told = _KINDS.get(row["error"], "no error bar")
             groups = [questions.group_text(row[name]) for name in names[: table.num_groups]]
             answers = [
                 questions.answer_text(row[name]) for name in (*names[table.num_groups :], *bars)
             ]
-            rows.append((*groups, *answers, told))
-    columns = (*names, *(shown[bar] for bar in bars), "error")
-    print_table(title, columns, rows, range(len(names) - 1, len(columns) - 1))
-    if len(table) > len(rows):
-        print(f"{len(rows)} of {len(table):,} rows; --limit shows more")
-    for line in _explained(kinds, reasons, bars):
-        print(line)
-    if any(each is not None for each in table.columns.get("bound", ())):
-        print(
-            f"± (proved): with probability {1 - FAILURE_PROBABILITY:.0%}, every answer here is"
-            " within this distance of the truth"
-        )
+            rows.append((*groups, *answers, _KINDS.get(row["error"], "no error bar")))
+    columns = (*names, *(_BARS[bar] for bar in bars), "error")
+    print_table(None, columns, rows, range(len(names) - 1, len(columns) - 1))
+    print_shown(len(rows), len(table), "rows")
+    has_proof = any(each is not None for each in table.columns.get("bound", ()))
+    print_wrapped(_how_to_read(kinds - {None}, reasons - {""}, bars, has_proof=has_proof))
 
 
-def _explained(kinds: set[Any], reasons: set[str], bars: Sequence[str]) -> list[str]:
-    """Returns explanations of the printed error bars."""
-    lines = {
-        "exact": "exact: the error follows from the noise alone, for any data",
-        "approximate": "approximate: predicted, for a fit to noisy tables or for a ratio",
-        "model_based": "model-based: predicted; these columns were not measured together",
-    }
-    found = [text for kind, text in lines.items() if kind in kinds]
-    found += [f"no error bar: {reason}" for reason in sorted(reasons - {""})]
-    if "within_bins" in bars:
-        found.append("± in bins: extra uncertainty, because positions within bins are not known")
-    return found
+def _how_to_read(
+    kinds: set[str], reasons: set[str], bars: Sequence[str], *, has_proof: bool
+) -> str:
+    """Returns a sentence about the printed error bars; empty if there are none and no reasons."""
+    parts = []
+    if kinds:
+        about = "" if kinds == {"exact"} else "of about "
+        beyond = f" plus {_BARS['within_bins']}" if "within_bins" in bars else ""
+        bar = f"within {_BARS['margin']}{beyond} of an answer"
+        bar = "between these two values" if "low" in bars else bar
+        parts = [f"With probability {about}95 %, the truth is {bar}"]
+        if has_proof:
+            sure = "" if not about else "with probability 95 % "
+            parts[0] += f", and {sure}within {_BARS['bound']}{beyond} of all of them at once"
+        if "model_based" in kinds:
+            parts.append("model-based bars rest on an assumption about the data")
+    if reasons:
+        parts.append(f"no error bar: {'; '.join(sorted(reasons))}")
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def _names(release: SyntheticDatabase, text: str) -> list[str]:
