@@ -249,7 +249,8 @@ def test_declares_spends_from_and_prints_a_ledger(ledger_url, capfd, monkeypatch
         "[bold]visits[/] protects person, add or remove one budget epsilon 1, delta 1e-09" in told
     )
     assert (
-        "left epsilon 1 for a release that needs no delta, as with Laplace noise epsilon 1" in told
+        "left epsilon 1 for a release without delta, such as one with Laplace noise epsilon 1"
+        in told
     )
     guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
     origin = Origin("Zoë", "the monthly report, " * 10, "/data/[red]out")
@@ -260,8 +261,10 @@ def test_declares_spends_from_and_prints_a_ledger(ledger_url, capfd, monkeypatch
     assert max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
     assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a release that" in told
-    assert "adds up pure_first: epsilons, then a filter once a release needs delta" in told
-    assert "as with Laplace noise epsilon 0.75 for one with Gaussian noise" in told
+    assert (
+        "adds up pure_first: sums epsilons, or uses a filter if a release needs delta" in told
+    )
+    assert "one with Laplace noise epsilon 0.75 for a release with Gaussian noise" in told
     (entry,) = ledger.entries("[bold]visits[/]")
     when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")
     paid = "[bold]visits[/]/1 laplace, epsilon 0.25, delta 0, spent"

@@ -59,7 +59,7 @@ def test_doctor_does_not_use_the_network(capfd, monkeypatch):
     assert "missing PrismRunner --prism_location is required" in out
     assert "https://example.org/a.jar, which is fetched before a job, and was not tried" in out
     assert "missing DataflowRunner" in out and "pip install 'apache-beam[gcp]'" in out
-    assert out.endswith("Releases can be made here.")
+    assert out.endswith("You can make and read releases here.")
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -41,6 +42,7 @@ from beam_dp.queries.where import read_condition
 from beam_dp.releases.files import avro
 from beam_dp.releases.windows.answer import windows_of
 from beam_dp.releases.windows.describe import runs, shown_runs
+from beam_dp.reports import terminal
 from beam_dp.schemas.arrow import arrow_columns, frame_columns
 from beam_dp.schemas.json_forms import sizes_columns
 from beam_dp.storage.store import store_for
@@ -108,6 +110,18 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
         (lambda: command_line._may_match(__file__ + ".no*.such?"), False),
         (lambda: command_line._may_match("no/such/[a-z]"), True),
         (lambda: command_line.command_of("release_intervals"), "beam-dp release-intervals"),
+        (
+            lambda: [terminal.counted(number, "cell") for number in (1, 2000)],
+            ["1 cell", "2,000 cells"],
+        ),
+        (lambda: terminal.counted(2, "query", "queries"), "2 queries"),
+        (
+            lambda: [*map(terminal.short, (1094.06, -3.261, 2_345_678, -0.0, math.inf))],
+            ["1,094", "-3.26", "2.35 M", "0", "none"],
+        ),
+        (lambda: terminal.noise_text("discrete_laplace"), "discrete Laplace"),
+        (lambda: terminal.surely(0.05), "with probability 95 %"),
+        (lambda: terminal.surely(1e-9), "except with probability 1e-09"),
         (
             lambda: str(flag.refused("epsilon", "x", "must be a number")),
             "--epsilon: 'x' is not valid: must be a number",

@@ -58,11 +58,11 @@ def _run(options: argparse.Namespace) -> int:
         _print("ledger", [_ledger(options.ledger)])
     broken = {finding.what for finding in core if finding.state != "works"}
     if not broken:
-        print("Releases can be made here.")
+        print("You can make and read releases here.")
         return 0
     if not broken & {"Python", *READING}:
-        print("Releases can be read here.")
-    print("Making a release needs the broken parts above.")
+        print("You can read releases here.")
+    print("To make releases, fix the broken parts above.")
     return EXIT_BROKEN
 
 
@@ -98,8 +98,8 @@ def _kernel() -> Finding:
         return Finding("broken", "hashing kernel", str(error))
     if backend != "numpy":
         return Finding("works", "hashing kernel", f"compiled, {backend}")
-    told = "numpy: the same results, about 100 times slower; with a C compiler here, install"
-    return Finding("works", "hashing kernel", f"{told} beam_dp once more")
+    told = "numpy: the same results, but about 100 times slower; install a C compiler, then beam_dp"
+    return Finding("works", "hashing kernel", f"{told} again")
 
 
 def _runners() -> list[Finding]:
@@ -158,7 +158,5 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
     print()
 
 
-_LEDGER = Flag(
-    "ledger", "also whether this ledger answers: a sqlite file, or postgresql://...", "URL"
-)
+_LEDGER = Flag("ledger", "also check this ledger: a SQLite file, or postgresql://...", "URL")
 COMMANDS = {"doctor": Command((_LEDGER,), _run)}

@@ -94,7 +94,7 @@ def _print(draft: DomainDraft, output: str) -> None:
     console.print(f"{output}: {len(draft.attributes):,} attributes, {num_points}", markup=False)
     for header, rows in (
         (("column", "open", "what to do"), open_rows),
-        (("column", "left out, because"), draft.left_out),
+        (("column", "reason why it is left out"), draft.left_out),
     ):
         if rows:
             console.print()
@@ -107,14 +107,14 @@ def _print(draft: DomainDraft, output: str) -> None:
                 f"The schema allows null in {names}; each of these columns gets an extra level."
             )
         )
-        print('Each level costs accuracy: remove "nullable" where null cannot occur, or use')
-        print("--null none where it occurs nowhere.")
+        print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
+        print("--null none if it occurs nowhere.")
         print()
     if points:
-        print("Fill open points in from public knowledge, never from the records, or remove the")
-        print("attribute: no release takes the file before. Then try it on made-up rows:")
+        print("Fill in the open points from public knowledge, never from the records, or remove")
+        print("these attributes. Then test the file on made-up rows:")
     else:
-        print("Remove what is not to be released. Then try it on made-up rows:")
+        print("Remove attributes that should not be released. Then test the file on made-up rows:")
     print(f"  beam-dp check-domain --domain {shlex.quote(output)} --sample made_up.csv")
 
 

@@ -26,10 +26,8 @@ _DECLARATION = tuple(
     dataclasses.replace(flag, help=f"with --declare: {flag.help}")
     for flag in (
         Flag("epsilon", "total epsilon, > 0", "E"),
-        Flag(
-            "delta", "total delta, 0 <= delta <= 1e-5; 0 admits purely private releases only", "X"
-        ),
-        Flag("privacy_unit", "the unit of every release: a column, or the word record", "U"),
+        Flag("delta", "total delta, from 0 to 1e-5; 0 allows only releases without delta", "X"),
+        Flag("privacy_unit", "the unit of every release: a column name, or record", "U"),
         Flag("neighboring", "the relation of every release: add_or_remove_one or replace_one", "R"),
         Flag(
             "composition",
@@ -40,24 +38,24 @@ _DECLARATION = tuple(
     )
 )
 _FLAGS = (
-    Flag("url", "sqlite file, or postgresql://USER@HOST/DATABASE", "URL", is_positional=True),
-    Flag("declare", "declare the total budget of a dataset id", "NAME"),
+    Flag("url", "a SQLite file, or postgresql://USER@HOST/DATABASE", "URL", is_positional=True),
+    Flag("declare", "declare the total budget of a dataset", "NAME"),
     *_DECLARATION,
     JSON,
 )
 # Descriptions of the kinds of privacy loss, for the remaining budget.
 _KINDS = (
-    ("pure", "a release that needs no delta, as with Laplace noise"),
-    ("gaussian", "one with Gaussian noise"),
-    ("zcdp", "any other, such as mwem in rounds"),
+    ("pure", "a release without delta, such as one with Laplace noise"),
+    ("gaussian", "a release with Gaussian noise"),
+    ("zcdp", "any other release, such as mwem in rounds"),
 )
 # Descriptions of the rules that add up the losses of releases.
 _COMPOSITIONS = {
-    "pure_first": "epsilons, then a filter once a release needs delta",
-    "auto": "by a filter that the first release chooses, or epsilons alone",
-    "zcdp": "by rho, or epsilons alone",
-    "gaussian": "by mu^2, or epsilons alone",
-    "with_slack": "as auto, with half of delta kept for histograms of keys",
+    "pure_first": "sums epsilons, or uses a filter if a release needs delta",
+    "auto": "sums epsilons, or uses the filter that suits the first release",
+    "zcdp": "sums epsilons, or rho",
+    "gaussian": "sums epsilons, or mu^2",
+    "with_slack": "like auto, but keeps half of delta for histograms of keys",
 }
 
 

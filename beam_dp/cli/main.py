@@ -17,23 +17,17 @@ EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in command_line.PROGRAMS}
 # The commands that do not run on Beam: module (each has COMMANDS) and purpose.
 _MODULES = {
-    "init": ("init", "a domain file from a declared schema, never records"),
-    "plan": ("plan", "every mechanism for a job, before any data is read"),
-    "describe": ("releases", "what was promised, and how wrong the answers can be"),
-    "answer": ("releases", "answer queries"),
-    "report": ("releases", "one HTML page: promise, pictures, error bars"),
-    "verify": (
-        "releases",
-        "recompute what a release reveals; exit code 1 where its promise fails",
-    ),
-    "diff": ("releases", "cells of two releases, with z-scores"),
-    "doctor": ("doctor", "check the installation, and show how to get missing parts"),
-    "finish": (
-        "releases",
-        "after a job has ended: complete its committed release, remove its drafts",
-    ),
-    "ledger": ("ledger", "the spent and the remaining budget of each dataset"),
-    "completion": ("main", "a completion script for bash, zsh or fish"),
+    "init": ("init", "draft a domain file from a declared schema"),
+    "plan": ("plan", "compare mechanisms for a job before any data is read"),
+    "describe": ("releases", "show what a release contains and how accurate it is"),
+    "answer": ("releases", "answer questions from a release, with error bars"),
+    "report": ("releases", "write an HTML page about a release"),
+    "verify": ("releases", "recompute the privacy loss of a release from its card"),
+    "diff": ("releases", "compare the counts of two releases"),
+    "doctor": ("doctor", "check the installation"),
+    "finish": ("releases", "clean up after a job that was killed"),
+    "ledger": ("ledger", "declare privacy budgets, and show what was spent"),
+    "completion": ("main", "print a completion script for bash, zsh or fish"),
 }
 _SHELLS = ("bash", "zsh", "fish")
 _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of flags whose values may be files
@@ -103,7 +97,8 @@ def command_parsers(
     helps = {name: text for name, (_, text) in _MODULES.items()}
     helps |= {name: command_line.PROGRAMS[program] for name, program in PIPELINES.items()}
     for name, text in helps.items():
-        added = commands.add_parser(name, help=text, add_help=name in names)
+        about = f"{text[0].upper()}{text[1:]}."
+        added = commands.add_parser(name, help=text, description=about, add_help=name in names)
         if name in names:
             added.add_flags(flags_of_command(name))
             added.epilog = None if name in PIPELINES else command(name).epilog

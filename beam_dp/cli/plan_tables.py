@@ -29,7 +29,7 @@ from beam_dp.planning.ranking import (
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.reports.terminal import counted, guarantee_text, plain_table, short
+from beam_dp.reports.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
 from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
 from beam_dp.windows.horizon import stated_promise, whole_promise
 
@@ -71,21 +71,23 @@ def _mechanisms(texts: Texts) -> _Plan:
     if isinstance(job, PlanningJob):
         ranking = rank_mechanisms(job)
         columns = {"error": _expected_or_measured, "bound": bound_text}
-        legend = [
-            _legend_of_errors(job),
-            "unknown: depends on the data; (in brackets): only of what is measured on the way",
-        ]
+        legend = _legend_of_errors(job)
+        errors = [_expected_or_measured(option) for option in ranking.options if not option.refusal]
+        if "unknown" in errors:
+            legend.append("unknown: the error depends on the data")
+        if any(error.startswith("(") for error in errors):
+            legend.append("(in brackets): the error of measured answers only")
         if job.max_error_fraction is not None:
             columns["records"] = lambda option: _or_dash(option.records_needed, short)
             share = f"{job.max_error_fraction:.3g} of them"
-            legend.append(f"records: how many there must be for a bound of at most {share}")
+            legend.append(f"records: the number needed for a bound of at most {share}")
         columns |= _COST
         best = ranking.best
         if best is not None and best.noisy_cells is not None:
             legend.append(
                 f"too noisy to use with {_name(best)}: {best.noisy_cells:,} of"
-                f" {job.num_queries:,} cells, if the records are spread evenly; their error bar is"
-                " longer than half of the count"
+                f" {job.num_queries:,} cells, if the records are spread evenly (their error bar is"
+                " longer than half of the count)"
             )
         legend += _time_of_job(job, best)
     else:
@@ -97,9 +99,9 @@ def _mechanisms(texts: Texts) -> _Plan:
             "numbers": _numbers,
         }
         legend = [
-            _legend_of_errors(job),
-            f"bound: of all answers, except with probability {job.failure_probability:g}; where"
-            " there is none here each answer comes with its own",
+            *_legend_of_errors(job),
+            f"bound: {surely(job.failure_probability)}, no answer is off by more; '-': each answer"
+            " comes with its own bound",
             f"Answering 0 to every query would err by {short(ranking.error_of_nothing or 0)}.",
         ]
     rows = [
@@ -110,7 +112,13 @@ def _mechanisms(texts: Texts) -> _Plan:
     for entry, option in zip(found["options"], ranking.options, strict=True):
         entry["command"] = plan_jobs.command_line(job, option, texts)
     return _Plan(
-        options_table(_title(job), [*columns], rows, legend, show_refused=texts["all"] is not None),
+        options_table(
+            f"{_best_text(ranking.best)}\n{_title(job)}",
+            [*columns],
+            rows,
+            legend,
+            show_refused=texts["all"] is not None,
+        ),
         found,
         None if ranking.best is None else plan_jobs.command_line(job, ranking.best, texts),
     )
@@ -125,10 +133,10 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
         columns = {"error": _expected, "bound": bound_text, **_COST}
     else:
         columns = {"error": bound_text if target.of_bound else _expected, "numbers": _numbers}
-    legend = [_legend_of_errors(job)]
+    legend = _legend_of_errors(job)
     if target.of_bound and not isinstance(job, PlanningJob):
-        beta = f"{job.failure_probability:g}"
-        legend = [f"error: bound of all answers, except with probability {beta}, in records"]
+        sure = surely(job.failure_probability)
+        legend = [f"error: {sure}, no answer is off by more records than this"]
     rows, commands = [], []
     for least in ranking.found:
         assert least.epsilon is not None
@@ -138,7 +146,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
         commands.append(plan_jobs.command_line(job, least.option, given))
     rows += [Row(_name(option), option, ()) for option in ranking.refused]
     legend += [
-        f"not reached: {_name(least.option)} gives at best {short(least.error)} records"
+        f"not reached: the smallest error of {_name(least.option)} is {short(least.error)} records"
         for least in ranking.beyond
     ]
     legend += _large_epsilon_lines(ranking.best.epsilon or 0)
@@ -147,7 +155,8 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
         entry["command"] = command
     return _Plan(
         options_table(
-            _target_title(target, job.guarantee),
+            f"{_best_text(ranking.best.option, epsilon=ranking.best.epsilon)}\n"
+            f"{_target_title(target, job.guarantee)}",
             ["epsilon", *columns],
             rows,
             legend,
@@ -163,13 +172,13 @@ def _queries(texts: Texts) -> _Plan:
     job = plan_jobs.query_count_job(texts)
     counts = count_queries(job)
     title = (
-        f"how many queries may be asked so that no answer is wrong by more than"
-        f" {job.target_error:,.6g} records, except with probability {job.failure_probability:g};"
+        "The number of queries for which no answer is off by more than"
+        f" {job.target_error:,.6g} records, {surely(job.failure_probability)};"
         f" {_records(job.num_records, job.num_records_is_public)}, {guarantee_text(job.guarantee)}"
     )
-    legend = ["queries: the most for which a theorem keeps the error; fewer may be asked, too"]
+    legend = ["queries: the largest number for which a theorem guarantees this error"]
     if any(not each.num_queries for each in counts if each.refusal is None):
-        legend.append("none: no query is known to be answerable with this accuracy")
+        legend.append("none: this theorem guarantees the error for no query")
     most = max(each.num_queries for each in counts)
     if job.num_cells is not None and most.bit_length() > job.num_cells:
         legend.append(f"There are 2^{job.num_cells:,} different queries of values 0 and 1.")
@@ -229,16 +238,17 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
     promise = whole_promise(horizon, unit, epsilon, delta, is_large)
     stated = stated_promise(horizon, unit, promise)
     below = [
-        "error: expected of a cell of a sum of windows, root mean squared, in records; as soon as"
-        " it can be asked, and after the whole horizon where that differs"
+        "error: expected error (root mean square, in records) of a cell in a sum of windows, when"
+        " the sum can first be asked; 'in the end': after the last window"
     ]
     if len(options) > len(shown):
         more = len(options) - len(shown)
-        below.append(f"and {more:,} more, with other blocks: --json shows all")
+        below.append(f"{more:,} more options have other blocks; --json shows all")
     below.append(stated["promise"])
-    above = []
+    best_text = f"Best: {options[0].strategy}, {noise_text(options[0].distribution)} noise."
+    above = [Text(best_text), Text()]
     if target is not None:
-        above = [Text(_target_title(target, promise)), Text()]
+        above.insert(1, Text(_target_title(target, promise)))
         below += _large_epsilon_lines(epsilon)
     return _Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
@@ -314,6 +324,16 @@ def options_table(
     return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 
 
+def _best_text(best: Option | None, epsilon: float | None = None) -> str:
+    """Returns the answer of a plan in one line: the best mechanism and its error."""
+    if best is None:
+        return "No mechanism can do this job; --all explains why."
+    spent = "" if epsilon is None else f", with epsilon {epsilon:g}"
+    if best.expected_error is None:
+        return f"Best: {_name(best)}{spent}. Its error depends on the data."
+    return f"Best: {_name(best)}{spent}. Expect an error of {short(best.expected_error)} records."
+
+
 def _name(option: Option) -> str:
     """Returns the name of an option in the table."""
     if not isinstance(option, SparseOption):
@@ -381,16 +401,16 @@ _WRITES_RECORDS = "release_synthetic_database"
 _SHORT_SECONDS, _LONG_SECONDS = 30, 600
 
 
-def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> str:
-    """Returns a text with the meaning and unit of the errors in a table."""
+def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> list[str]:
+    """Returns lines with the meaning and unit of the errors in a table."""
     if not isinstance(job, PlanningJob):
-        keys = f"{job.max_sparsity:,} keys"
-        return f"error: expected of a query of {keys}, root mean squared, in records"
-    of = "a cell" if isinstance(job.workload, Workload) else "an answer"
-    return (
-        f"error: expected of {of}, root mean squared; bound: with probability"
-        f" {1 - job.failure_probability:.6g}, no error is larger; both in records"
-    )
+        of = f"a query of {job.max_sparsity:,} keys"
+        return [f"error: expected error (root mean square, in records) of {of}"]
+    of = "cell" if isinstance(job.workload, Workload) else "answer"
+    return [
+        f"error: expected error (root mean square, in records) of one {of}",
+        f"bound: {surely(job.failure_probability)}, no {of} is off by more",
+    ]
 
 
 def _title(job: PlanningJob | SparsePlanningJob) -> str:
@@ -415,7 +435,7 @@ def _target_title(target: Target, guarantee: Guarantee) -> str:
     what = "bound" if target.of_bound else "expected error"
     relation = guarantee.neighboring.value.replace("_", " ")
     return (
-        f"least epsilon with which the {what} is at most {target.error:,.6g} records;"
+        f"The smallest epsilon with which the {what} is at most {target.error:,.6g} records;"
         f" delta {guarantee.delta:g}, {relation}"
     )
 
@@ -431,8 +451,8 @@ def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
     found = release_resources(option.resources, job.num_records, distinct, attributes, binned)
     if found.seconds < _SHORT_SECONDS:
         return []
-    line = f"the whole job with {_name(option)}: about {duration_text(found.seconds)} of processor"
-    line += f" time and {bytes_text(found.memory_bytes)} of memory in one process"
+    line = f"the whole job with {_name(option)} takes about {duration_text(found.seconds)} of"
+    line += f" processor time and {bytes_text(found.memory_bytes)} of memory in one process"
     return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line]
 
 

@@ -28,14 +28,14 @@ EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
 _WORDS = {
-    "sensitivity": "how far one unit can move what is measured: L1, the sum of all changes;"
-    " L2, the root of the sum of their squares",
-    "scale": "of the noise, in the unit of the sensitivity",
-    "rho": "loss in zero-concentrated differential privacy",
-    "mu^2": "square of the loss in Gaussian differential privacy; Phi is the standard normal"
+    "sensitivity": "how much one unit can change the measured values: L1 is the sum of all"
+    " changes, L2 the root of the sum of their squares",
+    "scale": "the scale of the noise, in the unit of the sensitivity",
+    "rho": "the loss in zero-concentrated differential privacy",
+    "mu^2": "the squared loss in Gaussian differential privacy; Phi is the standard normal"
     " distribution function",
-    "k ": "records of one unit that are used, at most",
-    "P(key": "that a key which only one unit has is released, at most",
+    "k ": "the largest number of records of one unit that are used",
+    "P(key": "the largest probability that the key of a single unit is released",
 }
 _FAR = 3.0  # in standard errors
 NO_ERROR_BAR = "no error bar"
@@ -123,16 +123,16 @@ def verdict(found: Verification) -> str:
     from beam_dp.verification.steps import above, more_than
 
     if found.epsilon == float("inf"):
-        return "does not hold: no epsilon follows at the delta of the promise"
+        return "does not hold: at the promised delta, no epsilon is large enough"
     promised = f"{found.promise.epsilon:.6g} was promised"
     if found.epsilon > found.promise.epsilon:
         true = more_than(found.epsilon, found.promise.epsilon)
         return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"
     told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
     if found.holds:
-        figures = f"{found.num_figures:,} figures of the card were recomputed, and agree"
+        figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
         return f"holds: {told}, where {promised}; {figures}"
-    return f"does not hold: {told}, where {promised}, but figures of the card do not follow"
+    return f"does not hold: {told}, where {promised}, but some figures of the card are wrong"
 
 
 def _diff(options: argparse.Namespace) -> None:
@@ -143,12 +143,12 @@ def _diff(options: argparse.Namespace) -> None:
     questions.read_limit(options)
     for name, directory in (("A", options.first), ("B", options.second)):
         if holds_horizon(directory):
-            condition = "contains many windows: give two of them, such as DIR/windows/000000"
+            condition = "contains many windows: compare two of them, such as DIR/windows/000000"
             raise InputError(name, directory, condition)
     first, second = read_release(options.first), read_release(options.second)
     if first.draw_id == second.draw_id:
         raise InputError(
-            "B", options.second, "must be a different release from A: both are one draw"
+            "B", options.second, "must be a different release from A: both are the same draw"
         )
     workload = None if options.marginal is None else _workload(first, options.marginal)
     found = _compared(first, second, workload)
@@ -222,7 +222,7 @@ def _finish(options: argparse.Namespace) -> None:
     directory = options.directory
     try:
         if not store_for(directory, "output").exists():
-            condition = "must be a directory that exists: is the name right?"
+            condition = "must be a directory that exists; check the name"
             raise InputError("output", directory, condition)
         stores = {place: store_for(place, "output") for place in release_directories(directory)}
         num_drafts = sum(len(store.drafts()) for store in stores.values())
@@ -272,7 +272,7 @@ def _report(options: argparse.Namespace) -> None:
     flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
     output = report(options.directory, **flags)
     is_private = options.against is not None
-    whose = "PRIVATE: holds exact counts of records" if is_private else "public, as the release is"
+    whose = "PRIVATE: contains exact counts" if is_private else "as public as the release"
     print(f"{output} ({whose})")
 
 
@@ -368,35 +368,41 @@ def _entry(url: str, release: AnyRelease) -> Entry:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))
         if entry.release_id == named or own in ids:
             return entry
-    condition = "must be the ledger that paid; it has no entry of this release"
+    condition = "must be the ledger that paid; this one has no entry for this release"
     raise InputError("ledger", ledger.name, condition)
 
 
 _REPORT_FLAGS = (
     DIRECTORY,
-    Flag("output", "the page, which must not exist yet (default: DIR.html)", "FILE"),
-    Flag("ledger", "the ledger that paid: shows its entry", "URL"),
+    Flag("output", "the file to write, which must not exist yet (default: DIR.html)", "FILE"),
+    Flag("ledger", "the ledger that paid; the page shows its entry", "URL"),
     Flag(
         "against",
-        "for the owner of the records: compares with these Parquet, CSV or Avro files; the page is"
-        " then private",
+        "compare with the private records in these Parquet, CSV or Avro files; the page is then"
+        " private, too",
         "GLOB",
     ),
 )
 _DIFF_FLAGS = (
-    Flag("first", "directory that holds a release", "A", is_positional=True),
-    Flag("second", "directory of another one, of the same domain", "B", is_positional=True),
+    Flag("first", "directory with a release", "A", is_positional=True),
+    Flag("second", "directory with another release of the same domain", "B", is_positional=True),
     questions.MARGINAL,
     JSON,
-    dataclasses.replace(questions.LIMIT, help="cells shown (default: 20)", default="20"),
+    dataclasses.replace(
+        questions.LIMIT, help="number of cells to show (default: 20)", default="20"
+    ),
 )
 COMMANDS = {
     "describe": Command((DIRECTORY, JSON), _describe),
     "answer": Command(questions.FLAGS, _answer),
-    "verify": Command((DIRECTORY, JSON), _verify),
+    "verify": Command(
+        (DIRECTORY, JSON), _verify, "The exit code is 1 if the guarantee does not hold."
+    ),
     "report": Command(_REPORT_FLAGS, _report),
     "diff": Command(_DIFF_FLAGS, _diff),
     "finish": Command(
-        (dataclasses.replace(DIRECTORY, help="output of a job that has ended"),), _finish
+        (dataclasses.replace(DIRECTORY, help="the output directory of a job that has ended"),),
+        _finish,
+        "It completes the release if the job had committed one, and removes the drafts.",
     ),
 }

@@ -32,12 +32,12 @@ BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
 
 # The purpose of each program.
 PROGRAMS = {
-    "answer_queries": "answer linear queries one after the other, or a file of them at once",
-    "check_domain": "how the domain maps each value in a public or made-up sample",
-    "release_intervals": "release counts of every interval of one ordered column",
-    "release_projection": "release one artifact for sparse queries over a huge universe of keys",
-    "release_windows": "release the windows of a stream, each once it closes",
-    "release_synthetic_database": "release synthetic records that answer a workload",
+    "answer_queries": "answer linear queries one by one, or from a file",
+    "check_domain": "test a domain on public or made-up rows",
+    "release_intervals": "release counts of all intervals of an ordered column",
+    "release_projection": "release one sketch for queries about a huge set of keys",
+    "release_windows": "release each window of a stream when it closes",
+    "release_synthetic_database": "release synthetic records",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
 # A name that is at least this similar to one of our flags is a misspelling. A test checks that

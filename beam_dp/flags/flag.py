@@ -84,8 +84,8 @@ class Flag:
     is_positional: bool = False  # whether the value is given without the name
 
 
-JSON = Flag("json", "JSON for machines", is_switch=True)
-DIRECTORY = Flag("directory", "directory that holds a release", "DIR", is_positional=True)
+JSON = Flag("json", "print JSON", is_switch=True)
+DIRECTORY = Flag("directory", "directory with a release", "DIR", is_positional=True)
 
 # Beginnings of argparse's messages, and our messages, in which {} is the rest of the message.
 _REQUIRED = "the following arguments are required"

@@ -87,22 +87,12 @@ def together_text(failure_probability: float) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Returns a number followed by a noun in the singular or plural.
-
-    Example:
-        >>> counted(1, "marginal"), counted(2000, "marginal"), counted(2, "query", "queries")
-        ('1 marginal', '2,000 marginals', '2 queries')
-    """
+    """Returns a number followed by a noun in the singular or plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def short(number: float) -> str:
-    """Returns a number with three digits or, from 100 to below a million, as an integer.
-
-    Example:
-        >>> short(1094.06), short(-3.261), short(2_345_678), short(-0.0), short(math.inf)
-        ('1,094', '-3.26', '2.35 M', '0', 'none')
-    """
+    """Returns a number with three digits or, from 100 to below a million, as an integer."""
     if not math.isfinite(number):
         return "none"
     size = abs(number)
@@ -150,18 +140,18 @@ def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
     """Returns facts about the count of records outside the domain and the budget of the count."""
     if left_out is None:
         return {}
-    parts = {"release": "the release", "left_out": "the count of what was left out"}
+    parts = {"release": "the release", "left_out": "the count of records outside the domain"}
     shares = [
         f"epsilon {left_out.budget[name]['epsilon']:.4g}, delta {left_out.budget[name]['delta']:g}"
         f" for {what}"
         for name, what in parts.items()
     ]
-    beta = short_value(left_out.failure_probability)
+    sure = surely(left_out.failure_probability)
     return {
         "budget": "; ".join(shares),
-        "left out": f"{left_out.total:,} records outside the domain (a noisy count, standard error"
-        f" {left_out.sum_standard_error:,.1f}; except with probability {beta} within"
-        f" {left_out.sum_bound:,.0f} of the truth)",
+        "left out": f"{left_out.total:,} records outside the domain (a noisy count with standard"
+        f" error {left_out.sum_standard_error:,.1f}; {sure} within {left_out.sum_bound:,.0f} of"
+        " the truth)",
     }
 
 
@@ -171,12 +161,11 @@ def left_out_table(left_out: LeftOut) -> RenderableType:
     rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
     if left_out.impossible is not None:
         rows.append(("an impossible combination", left_out.impossible))
-    errors = (left_out.standard_error, left_out.bound, left_out.failure_probability)
+    errors = (left_out.standard_error, left_out.bound)
     shown = [(place, f"{value:,}", *map(short_value, errors)) for place, value in rows]
     if len(counts) > _SHOWN_NOISE:
-        shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", "", ""))
-    header = ("left out at", "records", "standard error", "bound", "fails with")
-    return plain_table(header, shown)
+        shown.append((f"and {len(counts) - _SHOWN_NOISE:,} more: see card.json", "", "", ""))
+    return plain_table(("left out at", "records", "standard error", "bound"), shown, (1, 2, 3))
 
 
 def facts_tables(facts: Mapping[str, Mapping[str, Any]]) -> list[RenderableType]:
@@ -207,12 +196,12 @@ def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
     rows = [_noise_row(entry) for entry in entries[:_SHOWN_NOISE]]
     if len(entries) > _SHOWN_NOISE:
         rows.append((f"and {len(entries) - _SHOWN_NOISE:,} more: see card.json", "", "", ""))
-    header = ("noise", "of a cell", "scale", "standard deviation")
-    parts: list[RenderableType] = [plain_table(header, rows)]
+    header = ("measured", "noise of a cell", "scale", "standard deviation")
+    parts: list[RenderableType] = [plain_table(header, rows, (2, 3))]
     if any("standard_deviation" in entry for entry in entries):
-        parts.append(Text("scale and standard deviation of one cell's noise, in records"))
+        parts.append(Text("Scale and standard deviation are in records."))
     if any(_is_residual(entry) for entry in entries):
-        parts.append(Text("(beyond): what a table tells beyond those of fewer of its attributes"))
+        parts.append(Text("(beyond): what a table adds to the tables of fewer of its attributes."))
     return Group(*parts)
 
 
@@ -227,17 +216,12 @@ def _noise_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
         scale /= grid  # grid units to records
     deviation = entry.get("standard_deviation")
-    told = "" if deviation is None else short_value(deviation)
-    return measured, noise_text(entry.get("distribution")), short_value(scale), told
+    stated = "" if deviation is None else short_value(deviation)
+    return measured, noise_text(entry.get("distribution")), short_value(scale), stated
 
 
 def noise_text(distribution: Any) -> str:
-    """Returns the name of a distribution as people write it.
-
-    Example:
-        >>> noise_text("discrete_laplace")
-        'discrete Laplace'
-    """
+    """Returns the name of a distribution as people write it, such as ``discrete Laplace``."""
     words = short_value(distribution).replace("_", " ")
     return words.replace("laplace", "Laplace").replace("gaussian", "Gaussian")
 

@@ -23,7 +23,8 @@ NOISY_WORDS = (
     re.compile(r"(?P<value>[\d,]+) \(a noisy count, standard error (?P<error>[\d.]+)\)"),
     re.compile(r"(?P<value>[\d,.]+) ± (?P<margin>[\d.]+)"),
     re.compile(r"(?P<value>[\d,.]+) records, of"),
-    re.compile(r"^standard error (?P<value>[\d,.]+)$"),  # of a sketch, estimated
+    re.compile(r"standard error is (?P<value>[\d,.]+); "),  # of a sketch, estimated
+    re.compile(r"the error is at most (?P<value>[\d,]+\.\d)"),
     re.compile(r"(?P<value>\d+) of \d+ (?:cells differ|answers|groups)"),
     re.compile(r"(?P<value>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"),
 )

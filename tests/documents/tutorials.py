@@ -28,7 +28,7 @@ Female: 8,823 ± 59, in truth 8,889
 Male: 7,322 ± 59, in truth 7,299
 ...
 holds: epsilon 1 at delta 1e-09, where 1 was promised; 105 figures of the card
-were recomputed, and agree
+were recomputed and agree
 """,
     "officer": """\
 epsilon 1    at most 73%
@@ -43,7 +43,7 @@ the release of Q1 was paid for by entry [1]
 the forged one by none
 ...
 budget     epsilon 2, delta 1e-09
-adds up    pure_first: epsilons, then a filter once a release needs delta
+adds up    pure_first: sums epsilons, or uses a filter if a release needs delta
 spent      epsilon 2 at this delta
 left       nothing
 """,

@@ -84,8 +84,8 @@ def test_table_states_number_of_too_noisy_cells(capsys):
     ("num_records", "told"),
     [
         (100_000, ""),
-        (10**9, "the whole job with mwem, tight: about 2 min of processor time"),
-        (10**10, "warning: the whole job with mwem, tight: about 18 min of processor time"),
+        (10**9, "the whole job with mwem, tight takes about 2 min of processor time"),
+        (10**10, "warning: the whole job with mwem, tight takes about 18 min of processor time"),
     ],
 )
 def test_plan_tells_how_long_a_large_job_takes(capsys, num_records, told):

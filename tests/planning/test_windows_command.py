@@ -31,7 +31,7 @@ def test_windows_table_shows_best_options_and_promise(capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(words()) == 0
     out = capfd.readouterr().out
-    (_, *strategies), (_, *noises), *_ = (line.split() for line in out.splitlines())
+    _, _, (_, *strategies), (_, *noises), *_ = (line.split() for line in out.splitlines())
     assert len(noises) == 4 and set(zip(strategies, noises, strict=True)) == {
         (strategy, noise)
         for strategy in ("independent", "levels")

@@ -49,7 +49,7 @@ def test_describe_shows_promise_content_and_errors(week, capfd, monkeypatch):
     for part in (
         "at most 2 of any 6 consecutive windows of 1h, at most 1 in each",
         "protects one person_id in any 6 consecutive windows of 1h",
-        "released 4 of 6 windows",
+        "4 of 6 windows are released.",
         "6 of 1h, 2026-11-23T00:00:00Z to 2026-11-23T06:00:00Z; each waits 30m",
         "0 to 2 2026-11-23T00:00:00Z 2026-11-23T03:00:00Z",
         "4 2026-11-23T04:00:00Z 2026-11-23T05:00:00Z",
@@ -65,7 +65,7 @@ def test_describe_shows_promise_content_and_errors(week, capfd, monkeypatch):
 def test_describe_works_before_any_window_is_released(tmp_path, capfd):
     begin_horizon(tmp_path, card_of(plan_of(168, person(7, 24), WORKLOAD)), FIRST)
     text = said(capfd, "describe", str(tmp_path))
-    assert "released 0 of 168 windows" in text
+    assert "0 of 168 windows are released." in text
     assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
 
 
@@ -143,7 +143,7 @@ def test_synthetic_databases_of_windows_are_answered_one_window_at_a_time(tmp_pa
     for number in (0, 1):
         commit_window(plan, str(tmp_path), number, FIRST)
     directory = str(tmp_path)
-    assert "released 2 of 6 windows" in said(capfd, "describe", directory)
+    assert "2 of 6 windows are released." in said(capfd, "describe", directory)
     assert "a1" in said(capfd, "answer", directory, "--windows", "1", *MARGINAL)
     line = refusal(capfd, "answer", directory, "--windows", ":2", *MARGINAL)
     assert line.startswith("error: --windows: ':2' is not valid: must be one window")

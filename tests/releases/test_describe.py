@@ -27,7 +27,7 @@ def test_shows_the_promise():
     for part in (
         "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
         "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
-        "standard error of a cell", "2.5",
+        "A count in a marginal has a standard error of 2.5 records.",
         "11", "discrete Gaussian", "calibration", "num_rounds", "residual", "numpy",
     ):  # fmt: skip
         assert part in text, part
@@ -49,11 +49,11 @@ def test_description_counts_marginals_without_a_stated_error():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
-    assert "and 25 more, with no larger errors" in text and "no error is stated" not in text
+    assert "and 25 more, with no larger errors" in text and "no stated error" not in text
     stated = dict(list(release.errors.items())[:30])
     text = text_of(release_of(domain, errors=stated))
     assert "and 10 more, with no larger errors" in text
-    assert "and 15 more that were not measured whole: no error is stated" in text
+    assert "and 15 more, which were not measured as a whole and have no stated error" in text
 
 
 def test_shows_impossible_combinations():
@@ -86,7 +86,7 @@ def test_tables_of_a_release_fit_80_columns():
     )
     release = release_of(domain)
     wide, narrow = (text_of(release, width).splitlines() for width in (200, 80))
-    starts = ("attribute ", "marginal ", "age", "education", "hours", "sex", "standard error of")
+    starts = ("attribute ", "marginal ", "age", "education", "hours", "sex", "Errors are in")
     for start in starts:
         rows, same = (
             [" ".join(line.split()) for line in lines if line.startswith(start)]
@@ -108,13 +108,13 @@ def test_shows_noise_in_words_and_records():
     ]
     told = [" ".join(each.split()) for each in text_of(release_of(noise=noise)).splitlines()]
     for row in (
-        "noise of a cell scale standard deviation",
+        "measured noise of a cell scale standard deviation",
         "age, sex discrete Laplace 3 4.223",
         "age (beyond) discrete Gaussian 1.5 1.5",
         "number of records discrete Gaussian 1.5 1.5",
         "choice of the records exponential 7",
-        "scale and standard deviation of one cell's noise, in records",
-        "(beyond): what a table tells beyond those of fewer of its attributes",
+        "Scale and standard deviation are in records.",
+        "(beyond): what a table adds to the tables of fewer of its attributes.",
     ):
         assert row in told, row
     many = text_of(release_of(noise=noise * 3))
@@ -145,7 +145,7 @@ def test_shows_the_proved_bounds_of_a_projection():
     release = release_sparse(plan, empty, NoiseSource())
     text, bounds = text_of(release, told=describe_sparse_release), release.bounds()
     for part in (
-        "one query, except with probability 0.05",
+        "one query, with probability 95 %",
         f"at most {bounds.noise:,.1f}",
         f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts",
     ):

@@ -74,7 +74,7 @@ def write(path: pathlib.Path) -> str:
 
 def test_page_is_written_next_to_the_release_and_never_overwritten(directory, capfd):
     assert main(["report", f"{directory}/"]) == 0
-    assert "public, as the release is" in capfd.readouterr().out
+    assert "as public as the release" in capfd.readouterr().out
     page = pathlib.Path(f"{directory}.html").read_bytes()
     assert Parsed(page.decode()).faults == [] and b"PRIVATE" not in page
     assert "must not exist: nothing is overwritten" in refusal(capfd, directory)

@@ -29,6 +29,8 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )
+    refused = routes["refused"]
+    headline = f"Answers to {len(release.rows) - refused:,} queries; {refused:,} were refused."
     rows = [(str(route), f"{number:,}") for route, number in routes.most_common()]
     facts = {"mechanism": release.mechanism, **terminal.promise_facts(release.guarantee)}
     facts["draw"] = release.draw_id
@@ -39,7 +41,11 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
             # The first table states the guarantee.
             tables[title] = {name: value for name, value in held.items() if name != "guarantee"}
     return terminal.below_each_other(
-        [*terminal.facts_tables(tables), terminal.plain_table(("route", "answers"), rows)]
+        [
+            terminal.plain_text(headline),
+            *terminal.facts_tables(tables),
+            terminal.plain_table(("route", "answers"), rows, (1,)),
+        ]
     )
 
 

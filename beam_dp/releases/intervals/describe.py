@@ -31,13 +31,14 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     """Returns tables of the guarantee, the attribute, the error and the noise."""
     attribute = release.attribute
     num_leaves = release.num_leaves
+    headline = (
+        f"Counts of all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}, with"
+        f" an error of {math.sqrt(release.mean_squared_error):,.1f} records (root mean square)."
+    )
     facts = {
-        "counts": f"all {num_leaves * (num_leaves + 1) // 2:,} intervals of {attribute.name}",
         "strategy": release.choice[0],
         **terminal.promise_facts(release.guarantee),
         "levels": f"{num_leaves:,}, from {attribute.label(0)} to {attribute.label(num_leaves - 1)}",
-        "error": f"{math.sqrt(release.mean_squared_error):,.1f} records,"
-        " the root of the mean squared error over all intervals",
         "noise": f"{terminal.noise_text(release.choice[1])},"
         f" scale {release.scale / release.grid:.4g}",
         **terminal.left_out_facts(release.left_out),
@@ -48,7 +49,9 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     if left_out:
         facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
     tables = {"release": facts, "parameter": release.plan, "made with": release.versions}
-    return terminal.below_each_other(terminal.facts_tables(tables))
+    return terminal.below_each_other(
+        [terminal.plain_text(headline), *terminal.facts_tables(tables)]
+    )
 
 
 def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:

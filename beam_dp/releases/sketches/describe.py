@@ -18,13 +18,16 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
     """Returns tables of the guarantee, the sketch, the histogram and the parameters."""
     columns = release.plan.get("key") or {}
     weight = columns.get("weight")
+    most = terminal.counted(release.max_sparsity, "key")
+    headline = (
+        f"Sums over up to {most} of {columns.get('key', 'a column')}, with values from 0 to 1."
+    )
     facts = {
         "mechanism": release.mechanism,
         **terminal.promise_facts(release.guarantee),
-        "keys": f"{columns.get('key', 'not stated')}, {columns.get('key_type', 'of any type')}",
+        "type of keys": columns.get("key_type", "any"),
         "weight": "1 a record" if weight is None else f"{weight}, from 0 to {release.max_weight:,}",
-        "queries": f"at most {terminal.counted(release.max_sparsity, 'key')}, values from 0 to 1",
-        "hash": f"{release.hash_key.independence}-wise independent, its key is public",
+        "hash": f"{release.hash_key.independence}-wise independent; its key is public",
         "draw": release.draw_id,
     }
     tables: dict[str, dict[str, Any]] = {"release": facts}
@@ -40,7 +43,7 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
     bounds = release.bounds()
     if bounds is not None:
         tables["bound"] = {
-            "of": f"one query, except with probability {bounds.failure_probability:g}",
+            "of": f"one query, {terminal.surely(bounds.failure_probability)}",
             "noise adds": f"at most {bounds.noise:,.1f}",
             "hashing adds": f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of"
             " all squared counts",
@@ -57,7 +60,9 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         for name, value in release.plan.items()
         if name not in ("sketch", "histogram", "key", "bound")
     }
-    return terminal.below_each_other(terminal.facts_tables(tables))
+    return terminal.below_each_other(
+        [terminal.plain_text(headline), *terminal.facts_tables(tables)]
+    )
 
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:

@@ -53,8 +53,9 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     }
     attributes = map(_attribute_row, release.domain)
     parts: list[RenderableType] = [
+        terminal.plain_text(_headline(release)),
         *terminal.facts_tables({"release": facts}),
-        terminal.plain_table(("attribute", "type", "codes", "levels"), attributes),
+        terminal.plain_table(("attribute", "type", "codes", "levels"), attributes, (2,)),
     ]
     if release.domain.impossible:
         parts.append(terminal.first_lines("impossible", release.domain.to_json()["impossible"]))
@@ -65,6 +66,18 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
         parts.append(terminal.noise_table(release.noise))
     rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
+
+
+def _headline(release: SyntheticDatabase) -> str:
+    """Returns what the release contains and how accurate it is."""
+    what = counted(release.num_records, "synthetic record")
+    what += f" with {counted(release.domain.num_attributes, 'attribute')}"
+    found = [release.errors.get(names, {}).get("standard_error") for names in release.workload]
+    stated = [each for each in found if each is not None]
+    if not stated:
+        return f"{what}. The release states no errors of marginals."
+    ends = " to ".join(dict.fromkeys(map(terminal.short, (min(stated), max(stated)))))
+    return f"{what}. A count in a marginal has a standard error of {ends} records."
 
 
 def workload_text(workload: Workload) -> str:
@@ -95,8 +108,9 @@ def _queries_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = counted(len(release.queries), "linear query", "linear queries")
         bound = release.query_error.get("bound")
         if bound is not None:
-            beta = terminal.short_value(release.query_error.get("failure_probability"))
-            told += f", all within {bound:,.1f} records, except with probability {beta}"
+            beta = release.query_error.get("failure_probability")
+            told += f", all within {bound:,.1f} records of the truth"
+            told += "" if beta is None else f" {terminal.surely(beta)}"
         facts["answers"] = told
     return facts
 
@@ -105,8 +119,8 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns a fact about the released values within bins, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
-    drawn = "values are drawn uniformly; only the bin carries information"
-    return {"in bins": drawn if release.drawn else "a value is the middle of its bin"}
+    drawn = "drawn uniformly within their bins; only the bin carries information"
+    return {"values": drawn if release.drawn else "the middles of their bins"}
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
@@ -125,9 +139,10 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
         error = release.errors.get(names, {})
         stated = (terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS)
         rows.append((", ".join(names), *stated))
-    words = "standard error of a cell and bound of all, in records; how often the bound fails"
+    columns = ("marginal", *_ERROR_COLUMNS.values())
+    words = "Errors are in records; 'bound' is for all counts of a marginal at once."
     parts: list[RenderableType] = [
-        terminal.plain_table(("marginal", *_ERROR_COLUMNS.values()), rows),
+        terminal.plain_table(columns, rows, range(1, len(columns))),
         Text(words),
     ]
     smaller = num_stated - _SHOWN_MARGINALS
@@ -135,7 +150,9 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
         parts.append(Text(f"and {smaller:,} more, with no larger errors"))
     not_shown = len(ordered) - max(num_stated, _SHOWN_MARGINALS)
     if not_shown > 0:
-        words = f"and {not_shown:,} more that were not measured whole: no error is stated"
+        words = (
+            f"and {not_shown:,} more, which were not measured as a whole and have no stated error"
+        )
         parts.append(Text(words))
     return Group(*parts)
 
@@ -143,7 +160,7 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
 _ERROR_COLUMNS = {
     "standard_error": "standard error",
     "bound": "bound",
-    "failure_probability": "fails with",
+    "failure_probability": "fails with probability",
 }
 
 

@@ -58,6 +58,7 @@ from beam_dp.reports.terminal import (
     moment,
     noise_table,
     plain_table,
+    plain_text,
     promise_facts,
     short_value,
 )
@@ -101,14 +102,15 @@ def errors_table(release: WindowTables) -> RenderableType:
     ]
     if len(release.workload) > len(errors):
         errors.append((f"and {len(release.workload) - len(errors):,} more", ""))
-    return plain_table(("marginal", "standard error of a cell (records)"), errors)
+    return plain_table(("marginal", "standard error of a count (records)"), errors, (1,))
 
 
 def describe_horizon(release: HorizonRelease) -> RenderableType:
     """Returns tables with a horizon's guarantee, released windows, and errors of one window."""
     horizon, stated = release.horizon, release.card
     found = runs(release.released)
-    parts = facts_tables({"horizon": _facts(release)})
+    headline = f"{len(release.windows):,} of {horizon.num_windows:,} windows are released."
+    parts = [plain_text(headline), *facts_tables({"horizon": _facts(release)})]
     if found:
         rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in found[:_SHOWN_RUNS]]
         if len(found) > _SHOWN_RUNS:
@@ -128,7 +130,6 @@ def _facts(release: HorizonRelease) -> dict[str, str]:
         "promise": stated["promise"],
         "windows": f"{horizon.num_windows:,} of {horizon.window_text}, {ends}; each waits"
         f" {span_text(horizon.grace)} for late records",
-        "released": f"{len(release.windows):,} of {horizon.num_windows:,} windows",
         "workload": workload_text(release.workload),
         "source": "can be read again" if stated["replayable"] else "can't be read again",
         "horizon": release.horizon_id,
