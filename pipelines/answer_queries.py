@@ -47,8 +47,8 @@ PRIVATE_MW, SPARSE_MW, TOP_QUERIES = "private_mw", "sparse_mw", "top_queries"
 KEY = dataclasses.replace(shared.KEY, required=False, help="sparse_mw: the column of keys")
 QUERIES = Flag(
     "queries",
-    "file of JSON lines, one linear query or marginal per line; or conjunctions:2, intervals:age,"
-    " ...; for sparse_mw also row_conjunctions:12,10",
+    "a file of JSON lines with one linear query or marginal per line; or conjunctions:2,"
+    " intervals:age, ...; for sparse_mw also row_conjunctions:12,10",
     "SPEC",
     True,
     form="file",
@@ -65,11 +65,11 @@ MECHANISM = Flag(
 DOMAIN = dataclasses.replace(shared.DOMAIN, required=False)
 STATE = Flag(
     "state",
-    "folder to save the run to, so that more queries can be answered later; contains a secret",
+    "save the run in this folder, to answer more queries later; the folder contains a secret",
     "DIR",
 )
 RESUME = Flag(
-    "resume", "folder of a saved run to resume, once; needs the same flags of the plan", "DIR"
+    "resume", "resume the run in this folder, once; needs the same flags for the plan", "DIR"
 )
 FLAGS = (
     QUERIES,

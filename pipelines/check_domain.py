@@ -30,19 +30,19 @@ from .running import run_main
 EXIT_LEFT_OUT = 1
 SAMPLE = Flag(
     "sample",
-    "files of rows that are public or made up, never private ones: their values are printed",
+    "files of public or made-up rows, never private ones, because their values are printed",
     "GLOB",
     True,
     form="files",
 )
 LIMIT = Flag(
     "limit",
-    "values shown per attribute: first the values that are left out, then the most frequent",
+    "the number of values to show per attribute: left-out values first, then the most frequent",
     "N",
     default="20",
     form="integer",
 )
-JSON = Flag("json", "JSON for machines, with the values of the sample", is_switch=True)
+JSON = Flag("json", "print JSON, with the values of the sample", is_switch=True)
 FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
 
 

@@ -30,13 +30,11 @@ from beam_dp.transforms.reading.read import plain_path
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
-START_RELEASE = Flag(
-    "start_from", "directory of a synthetic database of the same domain to start from", "DIR"
-)
+START_RELEASE = Flag("start_from", "start from this synthetic database of the same domain", "DIR")
 START_RECORDS = Flag(
     "start_from",
-    "a start for the fit, used if it seems to help: the directory of an earlier release of the same"
-    " domain, or files of public records",
+    "an earlier release of the same domain, or files of public records, to start the fit from"
+    " if that seems to help",
     "PATH",
 )
 

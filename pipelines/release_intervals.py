@@ -28,7 +28,7 @@ from . import program
 from .flags import read_domain
 
 ATTRIBUTE = Flag(
-    "attribute", "ordered attribute of the domain, of 2 to 2^20 levels", "COLUMN", True
+    "attribute", "an ordered attribute of the domain, with 2 to 2^20 levels", "COLUMN", True
 )
 STRATEGY = Flag(
     "strategy",

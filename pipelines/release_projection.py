@@ -47,8 +47,8 @@ from . import program
 AUTO = "auto"
 MECHANISM = Flag(
     "mechanism",
-    "auto uses the mechanism that is predicted to be best for --num_records, --num_keys and"
-    " --largest_count; see docs/sparse_queries.md for the other mechanisms",
+    "auto chooses the best predicted mechanism for --num_records, --num_keys and"
+    " --largest_count; docs/sparse_queries.md explains the others",
     default=CountSketch.name,
     choices=(AUTO, *SKETCHES),
 )
@@ -60,10 +60,11 @@ MECHANISM_FLAGS = (
     MECHANISM,
     *dict.fromkeys(flag for flags in _OPTIONS.values() for flag in flags),
 )
-WEIGHT = Flag("weight", "column of whole weights; by default each record weighs 1", "COLUMN")
+WEIGHT = Flag("weight", "a column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = Flag(
     "max_weight",
-    "the largest weight, with --weight; clips larger weights to it, and negative weights to 0",
+    "with --weight: the largest weight; larger weights are clipped to it, and negative weights"
+    " to 0",
     "W",
     form="integer",
 )

@@ -65,34 +65,33 @@ from .running import mark_released, run_pipeline
 TABLES = "tables"
 MECHANISM = Flag(
     "mechanism",
-    "tables of noisy counts, which can be summed over windows; or a synthetic database of each"
-    " window, by this mechanism",
+    "tables: noisy counts, which can be summed over windows; mwem, laplace or gaussian: a"
+    " synthetic database of each window",
     default=TABLES,
     choices=(TABLES, *(name for name in SYNTHETIC if name != "small_db")),
 )
 POLL = Flag("poll", "how often to look for new files, such as 30s", "LENGTH", default="30s")
 SETTLE = Flag(
     "settle",
-    "how long after its modification time a file may appear, such as 2m; a file that appears later"
-    " does not count",
+    "how long after its modification time a file may appear, such as 2m; later files are ignored",
     "LENGTH",
     default="2m",
 )
 PRIVATE_FOLDER = Flag(
     "private_folder",
-    "folder for the path, size and time of each file that was read, so that a resumed job reads the"
-    " same files: a local folder that only you can read and every worker sees, not in --output;"
-    " required if --output is in a bucket (default: --output and .private)",
+    "a folder outside --output for a list of the files that were read, so that a resumed job"
+    " reads the same ones. It must be local, readable by you alone and visible to every worker."
+    " Required if --output is in a bucket (default: the name of --output with .private)",
     "DIR",
 )
 REPLAY = Flag(
     "replay",
-    "read the present files, and end: gives the same exact tables as a stream, on any runner",
+    "read the files that exist now, then end, on any runner; counts the same records as a stream",
     is_switch=True,
 )
 CHECKPOINTING_INTERVAL = Flag(
     "checkpointing_interval",
-    "for Flink: milliseconds between checkpoints, from which a job resumes after losing a worker",
+    "Flink: milliseconds between the checkpoints from which a job resumes when it loses a worker",
     "MS",
     form="integer",
 )

@@ -34,7 +34,7 @@ from .running import run_main, run_pipeline
 
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
-    Flag("jinja_variables", "a JSON object of the variables of a file that is a template", "JSON"),
+    Flag("jinja_variables", "a JSON object with the variables of a template", "JSON"),
 )
 # Libraries that read records, even while transforms are built: their messages may quote records.
 _READ_RECORDS = (

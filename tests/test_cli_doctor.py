@@ -82,7 +82,7 @@ def test_missing_extra_is_not_an_error(capfd, monkeypatch):
 def test_doctor_exits_with_1_if_a_requirement_is_broken(capfd, monkeypatch, core, condition):
     monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
-    assert condition in out and out.endswith("Making a release needs the broken parts above.")
+    assert condition in out and out.endswith("To make releases, fix the broken parts above.")
     assert "Releases can be read here" not in out
 
 
@@ -90,7 +90,7 @@ def test_doctor_exits_with_1_if_a_requirement_is_broken(capfd, monkeypatch, core
 def test_doctor_exits_with_1_if_only_reading_is_installed(capfd, monkeypatch):
     monkeypatch.setattr(doctor, "MAKING", {"absent-package": "absent"})
     out = told(capfd, code=1)
-    assert out.endswith("Releases can be read here. Making a release needs the broken parts above.")
+    assert out.endswith("You can read releases here. To make releases, fix the broken parts above.")
 
 
 @pytest.mark.usefixtures("quick")

@@ -13,6 +13,8 @@ import pytest
 import sqlalchemy as sa
 
 from beam_dp import checks, errors
+from beam_dp.cli import plan_tables
+from beam_dp.cli.ledger import _left_lines
 from beam_dp.domain import files, ordered, texts
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.universe import Domain
@@ -115,6 +117,15 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
             ["1 cell", "2,000 cells"],
         ),
         (lambda: terminal.counted(2, "query", "queries"), "2 queries"),
+        (
+            lambda: [*map(plan_tables.counted_queries, (0, 7396, 10**123))],
+            ["none", "7,396", "about 10^123"],
+        ),
+        (
+            lambda: _left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0),
+            ["epsilon 0.4 for a release with Gaussian noise", "nothing for others"],
+        ),
+        (lambda: _left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 1e-9), ["nothing"]),
         (
             lambda: [*map(terminal.short, (1094.06, -3.261, 2_345_678, -0.0, math.inf))],
             ["1,094", "-3.26", "2.35 M", "0", "none"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from beam_dp.schemas.draft import DomainDraft
 
 _FLAGS = (
-    Flag("output", "the domain file to write; must not exist", "FILE", True),
+    Flag("output", "the domain file to write, which must not exist yet", "FILE", True),
     Flag(
         "from",
         "how to read SOURCE, if neither its name nor its JSON shows it: arrow, avro, bigquery, csv,"
@@ -23,7 +23,7 @@ _FLAGS = (
     ),
     Flag(
         "null",
-        "declared (default): a column gets a level for null if its schema allows null; none: no"
+        "declared (default): each column that may be null gets a level for null; none: no"
         " column gets one, for files whose schema allows null everywhere",
         "declared|none",
     ),
@@ -31,8 +31,8 @@ _FLAGS = (
     Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
     Flag(
         "edges_from",
-        "a release of interval counts that a ledger paid for: its attribute gets edges from the"
-        " released counts; needs --bins",
+        "take the edges of bins from this release of interval counts, which a ledger must have"
+        " paid for; needs --bins",
         "DIR",
     ),
     Flag(
@@ -41,9 +41,9 @@ _FLAGS = (
 )
 _SOURCE = Flag(
     "source",
-    "the declared schema: a Parquet, Arrow or Avro file, an .avsc, a CREATE TABLE, JSON from"
-    " BigQuery, a JSON schema, sizes by name, a domain file, or module:Class of pydantic; or a CSV"
-    " file, whose header alone is read",
+    "a file that declares the columns: Parquet, Arrow, Avro, .avsc, CREATE TABLE, JSON of"
+    " BigQuery, JSON schema, sizes by name or a domain file; or module:Class of pydantic. Of a"
+    " CSV file, only the header is read",
     "SOURCE",
     is_positional=True,
 )

@@ -139,12 +139,6 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
 
     Numbers are rounded down, so that a release with a printed number fits. ``slack``: the delta for
     a release that may fail with some probability, such as a histogram of keys.
-
-    Example:
-        >>> _left_lines({"pure": 0.0, "gaussian": 0.4, "zcdp": 0.0}, 0.0)
-        ['epsilon 0.4 for one with Gaussian noise', 'nothing for others']
-        >>> _left_lines({"pure": 0.0, "gaussian": 0.0, "zcdp": 0.0}, 1e-9)
-        ['nothing']
     """
     left = {kind: down_to_digits(epsilon, 4) for kind, epsilon in epsilons.items()}
     told = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]

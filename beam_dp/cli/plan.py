@@ -16,9 +16,7 @@ from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
-WINDOWS = Flag(
-    "windows", "plan releases of the windows of a stream, for sums of them", is_switch=True
-)
+WINDOWS = Flag("windows", "plan releases of the windows of a stream", is_switch=True)
 
 
 def _with_windows(flag: Flag, help: str | None = None) -> Flag:
@@ -36,32 +34,32 @@ _OF_WINDOWS = (
 _OF_SPARSE = (
     Flag(
         "max_sparsity",
-        "plan queries that name at most M keys each, of a column of keys, instead of a workload",
+        "instead of a workload: plan queries about a column of keys, with at most M keys each",
         "M",
         form="integer",
     ),
     Flag(
         "num_keys",
-        "with --max_sparsity: about how many distinct keys; a public guess",
+        "with --max_sparsity: a public guess of the number of distinct keys",
         "N",
         form="integer",
     ),
     Flag(
         "largest_count",
-        "with --max_sparsity: about how many records the most frequent key has; a public guess",
+        "with --max_sparsity: a public guess of the number of records of the most frequent key",
         "N",
         form="integer",
     ),
     Flag(
         "size",
-        "with --max_sparsity: limit on the numbers in the artifact (default: 2^20)",
+        "with --max_sparsity: the largest number of values in the release (default: 2^20)",
         "N",
         form="integer",
     ),
     Flag(
         "num_questions",
-        "with --max_sparsity: the number of queries that a bound covers; also plan mechanisms that"
-        " answer one query at a time",
+        "with --max_sparsity: the number of queries that share a bound; also plans mechanisms"
+        " that answer one query at a time",
         "K",
         form="integer",
     ),
@@ -71,23 +69,22 @@ _NOT_OF_SPARSE = ("domain", "workload", "max_error")
 # Flags that ask for the smallest epsilon; --epsilon must not be given with these flags.
 TARGET_ERROR = Flag(
     "target_error",
-    "instead of --epsilon: find the smallest epsilon for which the expected error of an answer"
-    " (root mean square over the workload) is at most A records. With --epsilon, instead of"
-    " --workload: find how many queries may be asked so that no answer is wrong by more than A"
-    " records",
+    "instead of --epsilon: find the smallest epsilon for which the expected error (root mean"
+    " square) is at most A records. With --epsilon, instead of --workload: find the number of"
+    " queries for which no answer is off by more than A records",
     "A",
     form="number",
 )
 TARGET_BOUND = Flag(
     "target_bound",
-    "instead of --epsilon: find the smallest epsilon for which no answer is wrong by more than A"
-    " records, except with probability --failure_probability",
+    "instead of --epsilon: find the smallest epsilon for which no answer is off by more than A"
+    " records, except with --failure_probability",
     "A",
     form="number",
 )
 _NUM_CELLS = Flag(
     "num_cells",
-    "with --target_error, instead of --workload and --domain: how many cells the universe has",
+    "with --target_error, instead of --workload and --domain: the number of cells of the domain",
     "U",
     form="integer",
 )
@@ -130,7 +127,7 @@ FLAGS = (
     ),
     Flag(
         "num_records",
-        "the number of records, or a guess if the number is private",
+        "the number of records; a guess if the number is private",
         "N",
         True,
         form="integer",
@@ -142,13 +139,13 @@ FLAGS = (
     shared.MAX_RECORDS_PER_UNIT,
     Flag(
         "failure_probability",
-        "the failure probability of all bounds, > 0 and < 1 (default: 0.05)",
+        "the probability that a bound fails, > 0 and < 1 (default: 0.05)",
         "B",
         form="number",
     ),
     Flag(
         "max_error",
-        "also show how many records keep every error within this share of the records",
+        "also show the number of records that keeps all errors below this share of the records",
         "A",
         form="number",
     ),
@@ -160,10 +157,10 @@ FLAGS = (
     *_OF_WINDOWS,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
-    Flag("all", "also explain why each other mechanism cannot do the job", is_switch=True),
+    Flag("all", "also explain why the other mechanisms cannot do the job", is_switch=True),
     Flag(
         "num_records_is_public",
-        "the number of records is public (always true under replace_one)",
+        "the number of records is public, as it always is under replace_one",
         is_switch=True,
     ),
     shared.ALLOW_LARGE_DELTA,

@@ -135,12 +135,7 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags for the budget that paid for released edges and must pay for this job, too.
-
-    Example:
-        >>> paying_flags(Domain(()))
-        {}
-    """
+    """Returns the flags for the budget that paid for released edges and must pay here, too."""
     ids = [origin.dataset_id for _, origin in released_edges(domain)]
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 

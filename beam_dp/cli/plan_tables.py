@@ -193,12 +193,7 @@ def _queries(texts: Texts) -> _Plan:
 
 
 def counted_queries(count: int) -> str:
-    """Returns a number of queries as a short text.
-
-    Example:
-        >>> counted_queries(0), counted_queries(7396), counted_queries(10**123)
-        ('none', '7,396', 'about 10^123')
-    """
+    """Returns a number of queries as a short text."""
     if count == 0:
         return "none"
     if count < MAX_EXACT:
@@ -246,7 +241,7 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
         below.append(f"{more:,} more options have other blocks; --json shows all")
     below.append(stated["promise"])
     best_text = f"Best: {options[0].strategy}, {noise_text(options[0].distribution)} noise."
-    above = [Text(best_text), Text()]
+    above = [Text(best_text, style="bold"), Text()]
     if target is not None:
         above.insert(1, Text(_target_title(target, promise)))
         below += _large_epsilon_lines(epsilon)
@@ -321,7 +316,9 @@ def options_table(
         more = counted(len(refusals), "other mechanism")
         refusals = [f"{more} cannot do this job; --all explains why"]
     table = plain_table(("mechanism", *columns), shown, range(1, len(columns) + 1))
-    return Group(Text(title), Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
+    head = Text(title)
+    head.stylize("bold", 0, len(title.partition("\n")[0]))
+    return Group(head, Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 
 
 def _best_text(best: Option | None, epsilon: float | None = None) -> str:

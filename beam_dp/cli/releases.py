@@ -38,7 +38,6 @@ _WORDS = {
     "P(key": "the largest probability that the key of a single unit is released",
 }
 _FAR = 3.0  # in standard errors
-NO_ERROR_BAR = "no error bar"
 
 
 def _describe(options: argparse.Namespace) -> None:
@@ -108,7 +107,7 @@ def told(found: Verification) -> RenderableType:
         parts.append(plain_table(("wrong",), lines))
     if found.notes:
         parts.append(plain_table(("note",), [(note,) for note in found.notes]))
-    return below_each_other([*parts, plain_text(verdict(found))])
+    return below_each_other([*parts, plain_text(verdict(found), "green" if found.holds else "red")])
 
 
 def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
@@ -158,7 +157,7 @@ def _diff(options: argparse.Namespace) -> None:
     columns = ("cell", "A", "B", "difference", "standard error", "z")
     rows = [_cell_row(each) for each in found[: options.limit]]
     print(f"A  {options.first}\nB  {options.second}\n")
-    print_table("counts in records", columns, rows, range(1, len(columns)))
+    print_table(columns, rows, range(1, len(columns)))
     if len(found) > options.limit:
         print(f"{options.limit:,} of {len(found):,} cells are shown; --limit shows more")
     print(f"\n{_z_scores_text(found)}")
@@ -180,7 +179,7 @@ def _cell_row(each: CellDifference) -> tuple[str, ...]:
     cell = ", ".join(f"{name} {label}" for name, label in each.cell)
     numbers = (f"{each.first:,.1f}", f"{each.second:,.1f}", f"{each.difference:+,.1f}")
     if each.standard_error is None or each.z_score is None:
-        return cell, *numbers, NO_ERROR_BAR, ""
+        return cell, *numbers, "no error bar", ""
     return cell, *numbers, f"{each.standard_error:,.1f}", f"{each.z_score:+.2f}"
 
 

@@ -19,54 +19,66 @@ _ASKED_OF = {
     "quantile": "interval counts and synthetic records",
     "windows": "the windows of a stream, by the directory that holds all of them",
 }
-LIMIT = Flag("limit", "rows shown of a table (default: 50)", "N", default="50", form="integer")
-MARGINAL = Flag("marginal", "one marginal; may be repeated", "a,b", repeats=True)
+LIMIT = Flag("limit", "the number of rows to show (default: 50)", "N", default="50", form="integer")
+MARGINAL = Flag(
+    "marginal",
+    "the counts of all combinations of these columns; may be repeated",
+    "a,b",
+    repeats=True,
+)
 FLAGS = (
     DIRECTORY,
     JSON,
     MARGINAL,
     Flag(
         "queries",
-        'JSON lines: either only {"marginal": ["a", "b"]}, or any linear queries, such as'
-        ' {"interval": {"attribute": "a", "low": 1, "high": 3}}',
+        'a file of JSON lines: only marginals, {"marginal": ["a", "b"]}, or any linear'
+        ' queries, such as {"interval": {"attribute": "a", "low": 1, "high": 3}}',
         "FILE",
     ),
     Flag(
         "sparse",
-        "one key per line, with an optional tab and value from 0 to 1 (default: 1)",
+        "a file with one key per line, optionally followed by a tab and a value from 0 to 1"
+        " (default: 1)",
         "FILE",
     ),
     Flag(
         "interval",
-        "interval counts: integers, both included, or edges of bins; may be repeated",
+        "interval counts: the count from LOW to HIGH, both included, or between two edges of"
+        " bins; may be repeated",
         "LOW HIGH",
         repeats=True,
     ),
     Flag(
         "quantile",
-        "the quantile at this share of the records: of interval counts, or of the column --of"
-        " in synthetic records; may be repeated",
+        "the quantile at this share of the records, such as 0.5 for the median; in synthetic"
+        " records, of the column --of; may be repeated",
         "SHARE",
         repeats=True,
     ),
-    Flag("count", "the number of records, which is the default question", is_switch=True),
+    Flag("count", "the number of records (the default question)", is_switch=True),
     Flag(
         "where",
-        "synthetic records: a condition on the records, such as \"sex == 'F' and age < 40\"",
+        "synthetic records: only records that satisfy this condition, such as \"sex == 'F' and"
+        ' age < 40"',
         "CONDITION",
     ),
-    Flag("group_by", "synthetic records: one answer for each combination of these columns", "a,b"),
+    Flag(
+        "group_by",
+        "synthetic records: one answer for each combination of values of these columns",
+        "a,b",
+    ),
     Flag("mean", "synthetic records: the mean of an integer or numeric column", "COLUMN"),
     Flag("sum", "synthetic records: the sum of an integer or numeric column", "COLUMN"),
     Flag(
         "share",
-        "synthetic records: the share of records for which a condition on one column is true",
+        "synthetic records: the share of records that satisfy this condition on one column",
         "CONDITION",
     ),
     Flag("of", "synthetic records: the column for --quantile", "COLUMN"),
     Flag(
         "windows",
-        "windows of a stream: the windows to sum, such as 10:34 or -24:, or a single window",
+        "windows of a stream: the sum of these windows, such as 10:34 or -24:, or a single window",
         "A:B",
     ),
     LIMIT,

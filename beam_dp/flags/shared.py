@@ -9,7 +9,11 @@ from beam_dp.flags.flag import Flag, FlagError, integer, number
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 
 INPUT = Flag(
-    "input", "files to read: a glob on any filesystem that Beam knows", "GLOB", True, form="files"
+    "input",
+    "the files to read: a glob on any filesystem that Beam supports",
+    "GLOB",
+    True,
+    form="files",
 )
 INPUT_FORMAT = Flag(
     "input_format",
@@ -18,7 +22,7 @@ INPUT_FORMAT = Flag(
 )
 DOMAIN = Flag(
     "domain",
-    "JSON file that declares the attributes and their values, or the JSON itself",
+    "the domain: a JSON file that declares the attributes and their values, or the JSON itself",
     "FILE",
     True,
     form="file",
@@ -30,30 +34,43 @@ WORKLOAD = Flag(
     True,
     form="file",
 )
-EPSILON = Flag("epsilon", "privacy parameter, from 1e-300 to 1,000,000", "E", True, form="number")
-DELTA = Flag("delta", "privacy parameter, from 0 (pure privacy) to 1e-5", "D", True, form="number")
+EPSILON = Flag(
+    "epsilon",
+    "the privacy loss, from 1e-300 to 1,000,000; smaller protects more",
+    "E",
+    True,
+    form="number",
+)
+DELTA = Flag(
+    "delta",
+    "the small allowance beyond epsilon, from 0 (none) to 1e-5",
+    "D",
+    True,
+    form="number",
+)
 ALLOW_LARGE_DELTA = Flag("allow_large_delta", "allow a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
     "neighboring",
-    "the change of the data that is hidden",
+    "what a guarantee compares: data with and without one unit, or with one unit replaced",
     required=True,
     choices=("add_or_remove_one", "replace_one"),
 )
 PRIVACY_UNIT = Flag(
     "privacy_unit",
-    "the protected unit: the column that identifies units (a person, a plane), or the word record",
+    "who is protected: the column that identifies a person (or another unit), or the word record",
     "COLUMN|record",
     True,
 )
 MAX_RECORDS_PER_UNIT = Flag(
     "max_records_per_unit",
-    "limit on the records of each unit, from 1 to 2^40; required unless the unit is the record",
+    "the largest number of records of a unit that are used, from 1 to 2^40; required unless"
+    " the unit is the record",
     "K",
     form="integer",
 )
 NUM_RECORDS = Flag(
     "num_records",
-    "the number of records if it is public, or noisy: a noisy count paid from the budget",
+    "the number of records if it is public; or noisy, which pays for a noisy count",
     "N|noisy",
     True,
     form="integer",
@@ -61,15 +78,15 @@ NUM_RECORDS = Flag(
 )
 CALIBRATION = Flag(
     "calibration",
-    "tight uses the best proved analysis, textbook the mechanism as published",
+    "tight uses the best proved analysis; textbook is the mechanism as published",
     default="tight",
     choices=("tight", "textbook"),
 )
 KEY = Flag("key", "the column of keys", "COLUMN", True)
 KEY_TYPE = Flag(
     "key_type",
-    "the type of keys: text and bytes read a number as its digits, integer reads a string of digits"
-    " as a number; records with other keys are left out",
+    "the type of keys: text and bytes treat a number as its digits; integer treats a string of"
+    " digits as a number. Records with other keys are left out",
     default="text",
     choices=("text", "bytes", "integer"),
 )
@@ -78,25 +95,23 @@ MAX_SPARSITY = Flag(
 )
 VALIDATE_ONLY = Flag(
     "validate_only",
-    "check everything, print what would be released, read no record, write nothing",
+    "check everything and print what would be released; reads no record and writes nothing",
     is_switch=True,
 )
 JSON = Flag(
     "json",
-    "with --validate_only: print the whole public part of the card, for machines",
+    "with --validate_only: print the public part of the card as JSON",
     is_switch=True,
 )
 LEDGER = Flag(
     "ledger",
-    "the ledger of budgets: a sqlite file, or postgresql://...; needs --dataset_id",
+    "the ledger that keeps budgets: a SQLite file, or postgresql://...; needs --dataset_id",
     "URL",
 )
-DATASET_ID = Flag(
-    "dataset_id", "the dataset whose budget in the ledger pays for this release", "NAME"
-)
+DATASET_ID = Flag("dataset_id", "the dataset whose budget pays for this release", "NAME")
 PURPOSE = Flag(
     "purpose",
-    "the purpose of the release, for readers of the ledger: 1 to 500 characters; needs --ledger",
+    "the purpose of the release, 1 to 500 characters, for readers of the ledger; needs --ledger",
     "TEXT",
 )
 WHO = Flag(
@@ -107,14 +122,14 @@ WHO = Flag(
 )
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
-    "also release noisy counts of the records outside the domain, by the first attribute that does"
-    " not fit; costs a twentieth of epsilon",
+    "also release noisy counts of the records outside the domain, by the first attribute that"
+    " does not fit; takes a twentieth of epsilon",
     is_switch=True,
 )
 WITHIN_BINS = Flag(
     "within_bins",
-    "the value that is released for a bin: uniform draws a value within the bin, at no cost of"
-    " budget; midpoint uses the middle of the bin",
+    "the released values of binned columns: uniform draws a value within the bin, which costs"
+    " no budget; midpoint uses its middle",
     default="uniform",
     choices=("uniform", "midpoint"),
 )
@@ -133,14 +148,14 @@ NUM_SYNTHETIC_RECORDS = Flag(
 )
 EXPECT_RECORDS = Flag(
     "expect_records",
-    "the approximate number of records that you expect: prints a warning, only on this terminal, if"
-    " the released number is far from it",
+    "roughly how many records you expect: if the released number is far from it, a warning"
+    " appears on this terminal only",
     "N",
     form="integer",
 )
 OUTPUT = Flag(
     "output",
-    "directory for the release, local, gs:// or s3://; must not contain one yet",
+    "the directory for the release: local, gs:// or s3://; it must not contain a release yet",
     "DIR",
     True,
 )

@@ -14,28 +14,28 @@ from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 if TYPE_CHECKING:
     from beam_dp.windows.horizon import Horizon, WindowUnit
 
-START = Flag("start", "when the first window starts, such as 2026-11-23T00:00Z", "TIME", True)
-WINDOW = Flag("window", "how long a window is, such as 90s, 30m, 1h or 7d", "LENGTH", True)
+START = Flag("start", "the start of the first window, such as 2026-11-23T00:00Z", "TIME", True)
+WINDOW = Flag("window", "the length of a window, such as 90s, 30m, 1h or 7d", "LENGTH", True)
 NUM_WINDOWS = Flag(
     "num_windows", "the number of windows, from 1 to 2^20", "W", True, form="integer"
 )
 GRACE = Flag(
     "grace",
-    "how long after its end a window waits for records that arrive late, such as 30m, or 0s",
+    "how long each window waits for late records, such as 30m, or 0s",
     "LENGTH",
     True,
 )
 MAX_WINDOWS_PER_UNIT = Flag(
     "max_windows_per_unit",
-    "limit on the windows that use records of a unit, among any --protected_windows consecutive"
-    " windows; from 1; required unless the unit is the record",
+    "in any --protected_windows consecutive windows, the largest number of windows that use"
+    " records of one unit; required unless the unit is the record",
     "C",
     form="integer",
 )
 PROTECTED_WINDOWS = Flag(
     "protected_windows",
-    "the number of consecutive windows that together cost at most epsilon and delta, from 1 to"
-    " --num_windows (the whole horizon); required unless the unit is the record",
+    "the number of consecutive windows that together cost epsilon and delta, from 1 to"
+    " --num_windows; required unless the unit is the record",
     "P",
     form="integer",
 )
@@ -43,27 +43,26 @@ FILE_TIME = "file_time"  # not a column, but the time when a record's file was l
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
-    "the arrival time of a record: the column that the source stamped, or the word file_time for"
-    " the time when its file was last changed",
+    "when a record arrived: a column that the source stamped, or file_time for the"
+    " modification time of its file",
     "COLUMN|file_time",
     True,
 )
 STRATEGY = Flag(
     "strategy",
-    "the counts to measure: each window (independent), also blocks of windows (levels), or the"
-    " choice that answers the --questions best (best)",
+    "what to count: each window (independent), also blocks of windows (levels), or whichever"
+    " answers --questions best (best)",
     default="independent",
     choices=("independent", "levels", "best"),
 )
 QUESTIONS = Flag(
     "questions",
-    "the expected questions, for --strategy: one (window), trailing:N (the last N), running (all so"
-    " far); separated by commas (default: one, trailing:24 if there are 24 windows, running)",
+    "the sums that you expect to ask for, separated by commas: one (window), trailing:N (the"
+    " last N windows), running (all windows so far). The default is one, trailing:24 (if there"
+    " are 24 windows), running",
     "LIST",
 )
-BLOCK = Flag(
-    "block", "the number of windows per block, for --strategy (default: 24)", "N", form="integer"
-)
+BLOCK = Flag("block", "the number of windows in a block (default: 24)", "N", form="integer")
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
 # These flags, --privacy_unit and --max_records_per_unit define the unit that a release protects.

@@ -19,7 +19,7 @@ NumRecords = int | Literal["noisy"]
 # The flags for plan fields with these names.
 CALIBRATION = option_of(shared.CALIBRATION)
 FAILURE_PROBABILITY = option(
-    "the probability that some stated bound is wrong, > 0 and < 1", "B", number, default="0.05"
+    "the probability that a stated bound fails, > 0 and < 1", "B", number, default="0.05"
 )
 MAX_RECORDS = 2**40
 

@@ -22,22 +22,13 @@ _SHOWN_ITEMS = 6
 
 
 def plain_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    numbers: Container[int] = (),
-    title: str | None = None,
+    header: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Container[int] = ()
 ) -> Table:
     """Returns a table without lines; the strings may come from an untrusted release."""
     from rich.table import Table
 
-    table = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2 if numbers else 3, 0, 0),
-        header_style="bold",
-        title=None if title is None else plain_text(title),
-        title_justify="left",
-    )
+    padding = (0, 2 if numbers else 3, 0, 0)
+    table = Table(box=None, pad_edge=False, padding=padding, header_style="bold")
     for place, name in enumerate(header):
         justify: Literal["left", "right"] = "right" if place in numbers else "left"
         table.add_column(plain_text(name), justify=justify, overflow="fold")
@@ -47,16 +38,12 @@ def plain_table(
 
 
 def print_table(
-    title: str | None,
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numbers: Container[int] | None = None,
+    header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[int]
 ) -> None:
-    """Prints a ``plain_table``; by default, the last column contains numbers."""
+    """Prints a ``plain_table``."""
     from rich.console import Console
 
-    on_the_right = (len(header) - 1,) if numbers is None else numbers
-    Console().print(plain_table(header, rows, on_the_right, title))
+    Console().print(plain_table(header, rows, numbers))
 
 
 def print_shown(number: int, total: int, noun: str) -> None:
@@ -244,12 +231,12 @@ def short_value(value: Any) -> str:
     return str(value)
 
 
-def plain_text(text: str) -> Text:
+def plain_text(text: str, style: str = "") -> Text:
     """Returns a string as a ``Text`` without markup and control characters."""
     from rich.text import Text
 
     shown = (letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-    return Text("".join(shown))
+    return Text("".join(shown), style=style)
 
 
 def moment(seconds: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:

@@ -101,7 +101,7 @@ def test_init_explains_cost_of_null(tmp_path, capsys):
     assert main(["init", str(schema), "--output", str(tmp_path / "domain.json")]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "The schema allows null in age; each of these columns gets an extra level." in told
-    assert 'costs accuracy: remove "nullable" where null cannot occur' in told
+    assert 'costs accuracy. Remove "nullable" where null cannot occur' in told
 
 
 @pytest.mark.parametrize(

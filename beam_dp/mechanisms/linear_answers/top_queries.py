@@ -38,7 +38,7 @@ class TopQueriesPlan(LinearAnswersPlan):
     )
     choice: Method = dataclasses.field(  # the method; see ``top_choice``
         metadata=option(
-            "top_queries: how queries are chosen; auto uses the method with the least bound",
+            "top_queries: how queries are chosen; auto uses the method with the smallest bound",
             choices=("auto", *METHODS),
             default="auto",
         )

@@ -40,8 +40,9 @@ from beam_dp.summaries.histogram import Marginals
 UnitCost = float | Literal["planned"]
 
 MAX_UNIT_COST = option(
-    "keeps a unit's records up to the joint cost of C equal records: more records if they differ;"
-    " 'planned': up to the cost of max_records_per_unit records that agree only by chance",
+    "keep a unit's records up to the joint cost of C equal records, which allows more records"
+    " if they differ; planned: up to the cost of max_records_per_unit records that agree only"
+    " by chance",
     "C",
     OrWord(number, "planned"),
 )
@@ -344,8 +345,8 @@ class MWEM(plans.Mechanism):
     num_rounds: int | Literal["annealed"] | None = dataclasses.field(
         default=None,
         metadata=option(
-            "rounds of mwem: a number, or 'annealed'; by default none, if the workload fits one"
-            " model",
+            "mwem: the number of rounds, or annealed; by default there are no rounds if the"
+            " workload fits one model",
             "T",
             OrWord(integer, "annealed"),
         ),
@@ -357,8 +358,8 @@ class MWEM(plans.Mechanism):
     stop_below: float | None = dataclasses.field(
         default=None,
         metadata=option(
-            "textbook mwem: ends the rounds when a noisy comparison, which costs a tenth of the"
-            " budget, finds the error below this share of all records, 0 < A <= 1",
+            "textbook mwem: stop the rounds when a noisy comparison, which takes a tenth of"
+            " the budget, finds the error below this share of all records, 0 < A <= 1",
             "A",
             number,
         ),

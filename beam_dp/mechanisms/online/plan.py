@@ -62,7 +62,7 @@ class OnlinePlan(AnswersPlan):
 
     num_questions: int = dataclasses.field(
         metadata=option(
-            "the number of different queries with error bounds; by default all of --queries",
+            "the number of distinct queries that get error bounds; by default all of --queries",
             "K",
             integer,
         )
@@ -71,7 +71,8 @@ class OnlinePlan(AnswersPlan):
     calibration: Calibration = dataclasses.field(metadata=checks.CALIBRATION)
     max_error: float | None = dataclasses.field(
         metadata=option(
-            "alpha, a fraction of the records, > 0 and < 1; by default that with the least bound",
+            "alpha, a share of the records, > 0 and < 1; by default the value with the"
+            " smallest bound",
             "A",
             number,
         )

@@ -61,14 +61,14 @@ class KeyProfile:
     """
 
     num_records: int = dataclasses.field(
-        metadata=option("auto: the number of records; a public guess", "N", integer)
+        metadata=option("auto: a public guess of the number of records", "N", integer)
     )
     num_keys: int = dataclasses.field(
-        metadata=option("auto: the number of distinct keys; a public guess", "N", integer)
+        metadata=option("auto: a public guess of the number of distinct keys", "N", integer)
     )
     largest_count: int = dataclasses.field(
         metadata=option(
-            "auto: the number of records of the most frequent key; a public guess", "N", integer
+            "auto: a public guess of the number of records of the most frequent key", "N", integer
         )
     )
 

@@ -68,7 +68,10 @@ class SparseProject(SparseMechanism):
     projection_width: int = dataclasses.field(default=2**16, metadata=SIZE)
     family: Family = dataclasses.field(
         default="blocks",
-        metadata=option("sparse_project: blocks by default", choices=("blocks", "dense")),
+        metadata=option(
+            "sparse_project: the family of hash functions; by default blocks",
+            choices=("blocks", "dense"),
+        ),
     )
     num_blocks: int = 8
     calibration: Literal["tight", "textbook"] = dataclasses.field(
@@ -157,7 +160,10 @@ class CountSketch(SparseMechanism):
     num_rows: int = dataclasses.field(default=3, metadata=NUM_ROWS)
     noise: Literal["laplace", "gaussian"] = dataclasses.field(
         default="laplace",
-        metadata=option("count_sketch: laplace by default", choices=("laplace", "gaussian")),
+        metadata=option(
+            "count_sketch: the distribution of the noise; by default laplace",
+            choices=("laplace", "gaussian"),
+        ),
     )
     estimator: Estimator = "clipped_mean"
     unit_norm: float | None = dataclasses.field(

@@ -51,10 +51,12 @@ def _width(name: str, text: str) -> int:
 DEFAULT_SIZE = 2**20
 # The flag gives the number of cells, which determines the width of the projection.
 _SIZE_FLAG = Flag(
-    "size", "the largest number of values in the artifact; by default 2^20", "N", form="integer"
+    "size", "the largest number of values in the release; by default 2^20", "N", form="integer"
 )
 SIZE = option_of(_SIZE_FLAG, _width)
-NUM_ROWS = option("count_sketch and hybrid: the number of rows of the sketch, odd", "S", integer)
+NUM_ROWS = option(
+    "count_sketch and hybrid: the number of rows of the sketch, an odd number", "S", integer
+)
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8
 MAX_WEIGHT = 2**32

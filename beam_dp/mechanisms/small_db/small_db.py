@@ -236,7 +236,7 @@ class SmallDB(Mechanism):
     max_error_fraction: float | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: release enough records for errors up to this fraction of all records,"
+            "small_db: release enough records to keep errors below this share of all records,"
             " 0 < A <= 1",
             "A",
             number,
@@ -245,7 +245,7 @@ class SmallDB(Mechanism):
     vc_dimension: int | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: the VC dimension of 0/1 queries; by default it or a bound is computed",
+            "small_db: the VC dimension of 0/1 queries; by default it is computed or bounded",
             "V",
             integer,
         ),
@@ -253,8 +253,8 @@ class SmallDB(Mechanism):
     sampler: SamplerName = dataclasses.field(
         default="auto",
         metadata=option(
-            "small_db: how the records are drawn, always exactly; auto decides by public sizes and"
-            " never uses search, whose time depends on the data",
+            "small_db: how records are drawn; all ways are exact. auto never uses search,"
+            " whose running time depends on the data",
             choices=get_args(SamplerName),
         ),
     )

@@ -42,7 +42,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
             tables[title] = {name: value for name, value in held.items() if name != "guarantee"}
     return terminal.below_each_other(
         [
-            terminal.plain_text(headline),
+            terminal.plain_text(headline, "bold"),
             *terminal.facts_tables(tables),
             terminal.plain_table(("route", "answers"), rows, (1,)),
         ]

@@ -82,7 +82,7 @@ def _print_intervals(
         return
     shown = list(zip(names, numbers, strict=True))[: options.limit]
     rows = [(name, *(f"{value:,.1f}" for value in each)) for name, each in shown]
-    print_table(None, (release.attribute.name, *_ERRORS), rows, range(1, 4))
+    print_table((release.attribute.name, *_ERRORS), rows, range(1, 4))
     print_shown(len(rows), len(names), "intervals")
     print_wrapped(together_text(beta))
 
@@ -95,7 +95,7 @@ def _print_quantiles(options: argparse.Namespace, release: IntervalRelease) -> N
         print(json.dumps([{"share": share, "level": level} for share, level in pairs]))
         return
     rows = [(f"{share:g}", level) for share, level in pairs]
-    print_table(None, ("share of records", f"quantile_{release.attribute.name}"), rows)
+    print_table(("share of records", f"quantile_{release.attribute.name}"), rows, (0,))
     print_wrapped("No error bar: ask for the intervals on both sides, which have one.")
 
 

@@ -50,7 +50,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
         facts["not counted"] = f"records whose {attribute.name} is {' and '.join(left_out)}"
     tables = {"release": facts, "parameter": release.plan, "made with": release.versions}
     return terminal.below_each_other(
-        [terminal.plain_text(headline), *terminal.facts_tables(tables)]
+        [terminal.plain_text(headline, "bold"), *terminal.facts_tables(tables)]
     )
 
 

@@ -61,7 +61,7 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         if name not in ("sketch", "histogram", "key", "bound")
     }
     return terminal.below_each_other(
-        [terminal.plain_text(headline), *terminal.facts_tables(tables)]
+        [terminal.plain_text(headline, "bold"), *terminal.facts_tables(tables)]
     )
 
 

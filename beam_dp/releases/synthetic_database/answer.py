@@ -97,7 +97,7 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
                 min(options.limit, answer.values.size),
             )
         ]
-        print_table(None, (*answer.attributes, "count"), rows)
+        print_table((*answer.attributes, "count"), rows, (len(attributes),))
         print_shown(len(rows), answer.values.size, "cells")
         if answer.standard_error is None:
             told = "No error bar: the release did not measure this whole marginal."
@@ -141,7 +141,7 @@ def _answer_queries(
         stated = [*([each.standard_error] if has_errors else []), each.bound]
         errors = ["not stated" if value is None else f"{value:,.1f}" for value in stated]
         rows.append((text, f"{each.value:,.1f}", *errors))
-    print_table(None, columns, rows, range(1, len(columns)))
+    print_table(columns, rows, range(1, len(columns)))
     print_shown(len(rows), len(answers), "queries")
     failing = [each.failure_probability for each in answers if each.bound is not None]
     if failing and failing[0] is not None:
@@ -226,7 +226,7 @@ def print_answers(table: questions.AnswerTable, limit: int) -> None:
             ]
             rows.append((*groups, *answers, _KINDS.get(row["error"], "no error bar")))
     columns = (*names, *(_BARS[bar] for bar in bars), "error")
-    print_table(None, columns, rows, range(len(names) - 1, len(columns) - 1))
+    print_table(columns, rows, range(len(names) - 1, len(columns) - 1))
     print_shown(len(rows), len(table), "rows")
     has_proof = any(each is not None for each in table.columns.get("bound", ()))
     print_wrapped(_how_to_read(kinds - {None}, reasons - {""}, bars, has_proof=has_proof))

@@ -53,7 +53,7 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     }
     attributes = map(_attribute_row, release.domain)
     parts: list[RenderableType] = [
-        terminal.plain_text(_headline(release)),
+        terminal.plain_text(_headline(release), "bold"),
         *terminal.facts_tables({"release": facts}),
         terminal.plain_table(("attribute", "type", "codes", "levels"), attributes, (2,)),
     ]

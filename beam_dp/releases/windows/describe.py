@@ -110,7 +110,7 @@ def describe_horizon(release: HorizonRelease) -> RenderableType:
     horizon, stated = release.horizon, release.card
     found = runs(release.released)
     headline = f"{len(release.windows):,} of {horizon.num_windows:,} windows are released."
-    parts = [plain_text(headline), *facts_tables({"horizon": _facts(release)})]
+    parts = [plain_text(headline, "bold"), *facts_tables({"horizon": _facts(release)})]
     if found:
         rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in found[:_SHOWN_RUNS]]
         if len(found) > _SHOWN_RUNS:
