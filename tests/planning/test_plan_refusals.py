@@ -110,7 +110,7 @@ OF_KEYS = [
     ({"max_sparsity": "0"}, "--max_sparsity: 0 is not valid: must be an integer from 1 to 2^31"),
     ({"largest_count": "74"}, "--num_records: 100000 is not valid: must be from"),
     ({"num_keys": "many"}, "--num_keys: 'many' is not valid: must be a whole number"),
-    ({"num_keys": None}, "--num_keys is required: with --max_sparsity: about"),
+    ({"num_keys": None}, "--num_keys is required: with --max_sparsity: a pub"),
     ({"failure_probability": "1"}, "--failure_probability: 1.0 is not valid: must be"),
 ]
 
