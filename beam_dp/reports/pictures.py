@@ -149,7 +149,7 @@ def heat_map(
     rows = short_labels(labels[0], _ROW_LETTERS)
     columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
     if most is None:
-        most = max(abs(each.value) if is_signed else each.value for each in tiles)
+        most = max(0.0, *(abs(each.value) if is_signed else each.value for each in tiles))
     label_width = max(max(map(len, rows)) * _LETTER, min(len(names[0]), 14) * 7 + 12, 68) + 8
     left, longest = label_width + 4, max(map(len, columns))
     size = min((WIDTH - label_width - 8) / num_columns, 90)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 
@@ -152,13 +153,23 @@ def test_map_shows_differences_to_independent_attributes():
     assert [each.is_struck for each in counts] == [False, True, False, False]
 
 
-def test_horizon_has_pictures_over_time(tmp_path):
+def test_horizon_has_pictures_over_time():
     parsed = check_page(page_of(read(GOLDEN / "horizon")))
     assert parsed.texts["h2"][:2] == ["Over time", "Each attribute"]
     assert "These pictures" in parsed.texts["dt"]
     labels = [each.get("aria-label") or "" for tag, each in parsed.elements if tag == "svg"]
     assert any(each.startswith("Records by window.") for each in labels)
     assert any(" over time. Largest: " in each for each in labels)
+
+
+def test_horizon_of_databases_has_a_picture_of_their_numbers():
+    known, one = read(GOLDEN / "horizon"), read(GOLDEN / "synthetic_database")
+    parsed = check_page(page_of(dataclasses.replace(known, windows={0: one, 1: one})))
+    most = known.horizon.num_windows
+    assert parsed.texts["h1"] == [f"2 of {most} windows are released"]
+    assert parsed.texts["h2"][:2] == ["Over time", "Guarantee and budget"]
+    parsed = check_page(page_of(dataclasses.replace(known, windows={})))
+    assert parsed.texts["h1"] == ["No window is released yet"]
 
 
 def test_intervals_have_a_picture_of_running_totals():

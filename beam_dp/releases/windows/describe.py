@@ -38,7 +38,6 @@ from beam_dp.reports.marginals import (
     Marginals,
     bar_words,
     figure,
-    headline,
     pictures,
 )
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
@@ -200,7 +199,7 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
     over_time = legend() + figure("Records of each window", words, [line], cells, "wide")
     last = release.windows[numbers[-1]]
     if not isinstance(last, WindowTables):
-        return Told(what, headline(cells), "", facts, {"Over time": over_time}, "")
+        return Told(what, found, "", facts, {"Over time": over_time}, "")
     together = runs(numbers)[-1][-_MAX_WINDOWS:]
     tables = release.summed(slice(together.start, together.stop))
     assert isinstance(tables, NoisyTables)
