@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 # Printed if a message is withheld.
-NOTHING_KEPT = (
-    "nothing of it was kept; `beam-dp check-domain` tries a domain on public or made-up rows"
-)
+NOTHING_KEPT = "was not stored; `beam-dp check-domain` tests a domain on public or made-up rows"
 _PRIVATE_STEP = f"a step on private data failed; its message is withheld, and {NOTHING_KEPT}"
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -193,7 +193,7 @@ def _read_queries(
     if not linear_workload.names_workload(spec):
         return _read_file(spec, row_families.ROW_FORMS if domain is None else linear_workload.FORMS)
     if domain is None:
-        condition = f"needs --domain, and so another mechanism than {SPARSE_MW}"
+        condition = f"needs --domain and a mechanism other than {SPARSE_MW}"
         raise InputError("queries", spec, condition)
     try:
         return [

@@ -161,7 +161,7 @@ def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
     if told is None:
         raise FlagError(f"{condition} a program that starts on this machine")
     if "-job_port" not in told[1]:
-        raise FlagError(f"{condition} Prism, and is another program")
+        raise FlagError(f"{condition} Prism; it is another program")
     return str(os.path.abspath(path))
 
 

@@ -389,14 +389,14 @@ def marginals_error(plan: MarginalsPlan) -> str:
     """Returns a short text about the expected error of a table of marginals."""
     if isinstance(plan, MeasureAllPlan):
         error = f"{short(plan.predicted_cell_error)} records"
-        return f"{error} expected of a cell, root mean squared, before the fit"
+        return f"{error} expected in a cell (root mean square), before the fit"
     return "depends on the data; the card will state it where it is known"
 
 
 def number_text(num_records: NumRecords) -> str:
     """Returns a short text about the number of records: public, or private and noisy."""
     if num_records == "noisy":
-        return "their number is private: a noisy count is paid from the budget"
+        return "a private number: the budget pays for a noisy count"
     return f"{num_records:,}, which is public"
 
 

@@ -137,9 +137,7 @@ class WindowsJob(Job):
             refuse_unshared_output(self.private_folder, runner, "private_folder")
         is_local = runner == LOCAL_RUNNER or runner in StandardOptions.LOCAL_RUNNERS
         if not self.is_replay and is_local and runner != PRISM_RUNNER:
-            condition = (
-                "can't run a stream; must be PrismRunner, FlinkRunner or such, or give --replay"
-            )
+            condition = "can't run a stream; use PrismRunner or FlinkRunner, or give --replay"
             raise refused("runner", runner, condition)
         place = self.output, self.horizon_id, *self.times, self.private_folder
         return records | "Release" >> ReleaseWindows(self.plan, *place)

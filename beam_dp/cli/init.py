@@ -86,12 +86,15 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
 def _print(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
-    from beam_dp.reports.terminal import plain_table, plain_text
+    from beam_dp.reports.terminal import counted, plain_table, plain_text
 
     points, console = draft.open_points, Console()
-    open_rows = [(str(each.attribute), each.key, each.task) for each in points]
-    num_points = f"{len(points):,} open point{'' if len(points) == 1 else 's'}"
-    console.print(f"{output}: {len(draft.attributes):,} attributes, {num_points}", markup=False)
+    open_rows = [
+        (str(each.attribute), each.key, "as above" if each.task == above else each.task)
+        for above, each in zip(["", *(each.task for each in points)], points, strict=False)
+    ]
+    held = counted(len(draft.attributes), "attribute")
+    console.print(f"{output}: {held}, {counted(len(points), 'open point')}", markup=False)
     for header, rows in (
         (("column", "open", "what to do"), open_rows),
         (("column", "reason why it is left out"), draft.left_out),
@@ -102,11 +105,8 @@ def _print(draft: DomainDraft, output: str) -> None:
     print()
     if nullable := [str(each["name"]) for each in draft.attributes if each.get("nullable") is True]:
         names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
-        console.print(
-            plain_text(
-                f"The schema allows null in {names}; each of these columns gets an extra level."
-            )
-        )
+        words = "each of these columns gets an extra level."
+        console.print(plain_text(f"The schema allows null in {names}; {words}"))
         print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
         print("--null none if it occurs nowhere.")
         print()

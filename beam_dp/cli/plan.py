@@ -194,7 +194,7 @@ def _run(options: argparse.Namespace) -> None:
 def check_plan(texts: Mapping[str, str | None]) -> None:
     """Refuses flags that are missing, exclude each other, or are invalid numbers or files."""
     if texts["num_records"] == "noisy":
-        condition = "must be about how many records there are: a public guess, to compare errors by"
+        condition = "must be a number: a public guess of the number of records"
         raise InputError("num_records", texts["num_records"], condition)
     if asks_for_queries(texts):
         _check_queries(texts)

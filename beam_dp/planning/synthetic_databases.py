@@ -159,7 +159,7 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
     beta = job.failure_probability
     bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
     note = (
-        f"{option.note}; before the fit no cell of a measured pair is wrong by more than"
+        f"{option.note}; before the fit, no cell of a measured pair is off by more than"
         f" {bound:,.0f} records, except with probability {beta:g}"
     )
     return dataclasses.replace(option, note=note)

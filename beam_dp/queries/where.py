@@ -223,7 +223,7 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
     place = attribute.edge_place(value)
     edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
     if place is None:
-        condition = f"must be an edge of {shown(attribute.name)}, for a bin is not divided: "
+        condition = f"must be an edge of {shown(attribute.name)}, as bins cannot be divided: "
         raise InputError("where", value, condition + ", ".join(map(shown, edges[:40])))
     # A bin contains its lower edge; the last bin also contains its upper edge.
     allowed = (ast.LtE, ast.Gt) if place == last else (ast.Lt, ast.GtE)

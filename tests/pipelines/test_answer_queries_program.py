@@ -306,7 +306,7 @@ OTHER_QUERIES = "--queries: '{}' .*"
         (
             "4",
             "conjunctions:2",
-            f"{OTHER_QUERIES}needs --domain, and so another .*sparse_mw$",
+            f"{OTHER_QUERIES}needs --domain and a mechanism other than sparse_mw$",
         ),
         ("4", "row_conjunction:6,4", f"{OTHER_QUERIES}the nearest known is 'row_conjunctions'$"),
     ],

@@ -118,7 +118,7 @@ def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
 
 
 FACTS = {
-    "release_synthetic_database": ("records expected of a cell, root mean squared", "marginals"),
+    "release_synthetic_database": ("records expected in a cell (root mean square)", "marginals"),
     "release_projection": ("queries of up to", "each answer comes with its own standard error"),
     "release_intervals": ("all intervals of", "root mean squared over all intervals"),
     "answer_queries, private_mw": ("query over 24 cells", "bound depends on the number of records"),

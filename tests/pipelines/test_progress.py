@@ -258,7 +258,7 @@ def test_withholds_messages_from_other_errors():
         line = failure(error)
     assert line.startswith("the job failed with ")
     assert " at beam_dp/domain/texts.py:" in line
-    assert "withheld" in line and "nothing of it was kept; `beam-dp check-domain` tries" in line
+    assert "withheld" in line and "was not stored; `beam-dp check-domain` tests" in line
 
 
 def test_error_outside_the_package_shows_no_location():

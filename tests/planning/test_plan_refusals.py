@@ -20,7 +20,7 @@ MARGINALS = [
     ({"num_records": "0"}, "--num_records: 0 is not valid"),
     (
         {"num_records": "noisy"},
-        "--num_records: 'noisy' is not valid: must be about how many records",
+        "--num_records: 'noisy' is not valid: must be a number: a public guess",
     ),
     ({"num_records": "1.5"}, "--num_records: '1.5' is not valid: must be a whole number"),
     ({"num_records": "inf"}, "--num_records: 'inf' is not valid"),
@@ -51,7 +51,7 @@ COUNTS = [
     ({"epsilon": None}, "--epsilon is required without --workload"),
     ({"delta": None}, "--delta is required"),
     ({"num_records": None}, "--num_records is required"),
-    ({"num_records": "noisy"}, "--num_records: 'noisy' is not valid: must be about"),
+    ({"num_records": "noisy"}, "--num_records: 'noisy' is not valid: must be a number"),
     ({"num_records": "0"}, "--num_records: 0 is not valid: must be an integer from"),
     ({"target_error": "1e6"}, "--target_error: 1000000.0 is not valid: must be a nu"),
     ({"target_error": "nan"}, "--target_error: nan is not valid: must be a number"),

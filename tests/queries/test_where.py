@@ -79,7 +79,7 @@ def test_condition_selects_the_expected_levels(text, held):
         ("hours < 'x'", "must be a number for 'hours'"),
         ("hours < -5", "must be true for some level of 'hours'"),
         ("hours == 1 and hours == 2", "must be true for some level of 'hours'"),
-        ("age < 30", "must be an edge of 'age', for a bin is not divided: 0, 20, 40.5, 100"),
+        ("age < 30", "must be an edge of 'age', as bins cannot be divided: 0, 20, 40.5, 100"),
         ("age <= 20", "must be < 20: a bin holds its lower edge"),
         ("age < 100", "must be <= 100: a bin holds its lower edge"),
         ("age > 20", "must be >= 20: a bin"),

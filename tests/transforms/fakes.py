@@ -53,6 +53,7 @@ class NoPrivacyPlan(Plan):
     start_from: None = None
     asked: Any = None
     unit_costs: None = None
+    num_synthetic_records: None = None
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -399,8 +399,8 @@ class Ledger:
             raise LedgerError("state_number", state_number, condition)
         if state_number > used + 1:
             condition = (
-                f"must be {used + 1}, the next of {token.release_id!r}: this ledger lacks what was"
-                " used since; is it a backup?"
+                f"must be {used + 1}, the next of {token.release_id!r}: this ledger has no entry"
+                " for later uses; is it a backup?"
             )
             raise LedgerError("state_number", state_number, condition)
 
