@@ -73,7 +73,7 @@ def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
     assert found["value"] == pytest.approx(40, abs=1)
     assert cli.main(["describe", str(tmp_path / "out")]) == 0
     out, _ = capfd.readouterr()
-    assert "count_sketch" in out and "plane, text" in out
+    assert "count_sketch" in out and "keys of plane" in out and "type of keys" in out
     assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
 
 
