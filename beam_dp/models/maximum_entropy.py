@@ -12,10 +12,7 @@ long before it fits noise). The fit returns the step with the smallest estimated
 start is given, such as public records, a second path begins there. The whole fit is post-processing
 of released values.
 
-Each step minimises one smooth convex function under quadratic penalties. Limited-memory
-quasi-Newton steps (Nocedal, 1980) learn curvature from how the gradient changes along each step.
-Only linear terms and diagonal penalties change from one step to the next, and these are known
-exactly, so the learned curvature of the smooth function remains valid for every later step.
+Each step minimises one smooth convex function under quadratic penalties: see ``quasi_newton.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -31,137 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.models.basis import Basis, Coefficients, carry_over, contrast_matrix, on_one_thread
+from beam_dp.models.quasi_newton import Penalised, Point, QuasiNewton, TableCurvature
 from beam_dp.models.residual_basis import ResidualBasis
-
-# The largest and smallest number of remembered steps, and the largest number of stored values.
-_MOST_STEPS = 200
-_LEAST_STEPS = 13
-_REMEMBERED_NUMBERS = 2**25
-_MAX_EVALUATIONS = 1000
-_MAX_TRIALS = 30
-# A trial step is short enough if the value falls by the first share of the fall that the slope
-# predicts, and long enough if the slope falls to the second share of the initial slope.
-_DECREASE = 1e-4
-_FLATNESS = 0.9
-# Values with a smaller relative difference may differ only by rounding errors.
-_ROUNDING = 1e-14
-
-
-# A step and the change of the gradient along the step, both of shape (num_unknowns,).
-_Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """The value and the gradient of the smooth function at a point."""
-
-    place: NDArray[np.float64]
-    value: float
-    gradient: NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Penalised:
-    """The smooth function minus ``linear @ x``, plus penalties on the distance to a point."""
-
-    linear: NDArray[np.float64]
-    penalties: NDArray[np.float64]
-    reference: NDArray[np.float64]
-
-    def value(self, at: Point) -> float:
-        """Returns the value to minimise."""
-        moved = at.place - self.reference
-        penalty = 0.5 * float((self.penalties * moved) @ moved)
-        return at.value - float(at.place @ self.linear) + penalty
-
-    def gradient(self, at: Point) -> NDArray[np.float64]:
-        """Returns the gradient of ``value``."""
-        return at.gradient - self.linear + self.penalties * (at.place - self.reference)
-
-
-class QuasiNewton:
-    """A minimiser that learns the curvature of the smooth function.
-
-    ``curvature``: approximate second derivatives, one per unknown, > 0.
-    """
-
-    def __init__(
-        self,
-        evaluate: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]],
-        curvature: NDArray[np.float64],
-    ) -> None:
-        self._evaluate = evaluate
-        self._curvature = curvature
-        most = _REMEMBERED_NUMBERS // max(1, 3 * len(curvature))
-        self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
-
-    def at(self, place: NDArray[np.float64]) -> Point:
-        """Evaluates the smooth function at a point."""
-        return Point(place, *self._evaluate(place))
-
-    def learn(self, first: Point, second: Point) -> None:
-        """Stores the change of the gradient between two points."""
-        moved, changed = second.place - first.place, second.gradient - first.gradient
-        if moved @ changed > 0:
-            self._steps.append((moved, changed))
-
-    def minimise(self, problem: Penalised, start: Point, tolerance: float) -> Point:
-        """Returns the point after a step that lowered the value by less than the tolerance, > 0."""
-        pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
-        pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
-        diagonal = 1.0 / (self._curvature + problem.penalties)
-        point, value, gradient = start, problem.value(start), problem.gradient(start)
-        evaluations = 0
-        while evaluations < _MAX_EVALUATIONS:
-            direction = _direction(pairs, diagonal, gradient)
-            slope = float(direction @ gradient)
-            if -slope <= tolerance / 8 or not slope < 0:
-                break
-            low, high, length = 0.0, math.inf, 1.0
-            noise = _ROUNDING * max(1.0, abs(point.value))
-            for _ in range(_MAX_TRIALS):
-                evaluations += 1
-                found = self.at(point.place + length * direction)
-                found_value, found_gradient = problem.value(found), problem.gradient(found)
-                found_slope = float(direction @ found_gradient)
-                if not found_value <= value + _DECREASE * length * slope + noise:
-                    high = length
-                elif found_slope < _FLATNESS * slope:
-                    low = length
-                else:
-                    break
-                length = 2 * low if high == math.inf else (low + high) / 2
-            else:
-                break
-            self.learn(point, found)
-            pairs.append((found.place - point.place, found_gradient - gradient))
-            decrease = value - found_value
-            point, value, gradient = found, found_value, found_gradient
-            if decrease <= tolerance:
-                break
-        return point
-
-
-def _direction(
-    pairs: Sequence[_Pair],
-    diagonal: NDArray[np.float64],
-    gradient: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Returns the quasi-Newton step, by the two loops of Nocedal (1980)."""
-    direction = -gradient
-    shares = []
-    for moved, changed in reversed(pairs):
-        share = float(moved @ direction) / float(moved @ changed)
-        direction -= share * changed
-        shares.append(share)
-    if pairs:
-        moved, changed = pairs[-1]
-        direction *= float(moved @ changed) / float(changed @ (diagonal * changed))
-    direction *= diagonal
-    for (moved, changed), share in zip(pairs, reversed(shares), strict=True):
-        direction += (share - float(changed @ direction) / float(moved @ changed)) * moved
-    return direction
-
 
 Progress = Callable[[str, int, int], None]
 
@@ -412,12 +279,12 @@ class _Problem:
         self._tolerance = tolerance * len(chosen)
         self._full = log_weights.copy()
         self._shift = math.log(basis.num_cells)
-        curvature = total * independent_variances(basis, log_weights)[chosen]
-        self._solver = QuasiNewton(self._moments, curvature)
+        self._curvature = TableCurvature(basis, chosen, total)
+        self._solver = QuasiNewton(self.at, len(chosen))
 
     def at(self, path: NDArray[np.float64]) -> Point:
         """Returns the hypothesis of some log-weights; the gradient is its coefficients."""
-        return self._solver.at(path)
+        return Point(path, *self._moments(path))
 
     def step(
         self,
@@ -428,7 +295,8 @@ class _Problem:
     ) -> Point:
         """Returns the log-weights that solve one step from a reference."""
         problem = Penalised(values, penalties, reference)
-        return self._solver.minimise(problem, start, self._tolerance)
+        inverse = self._curvature.inverse(start.gradient, penalties)
+        return self._solver.minimise(problem, start, self._tolerance, inverse)
 
     def _moments(self, path: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights and the coefficients, both in records."""

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
-from beam_dp.models.maximum_entropy import Penalised, QuasiNewton
+from beam_dp.mechanisms.marginals.measurements import closure_of
+from beam_dp.models.basis import squared_scale
+from beam_dp.models.maximum_entropy import NoisyCoefficients, _Problem, fit_maximum_entropy
+from beam_dp.models.quasi_newton import Penalised, Point, QuasiNewton, TableCurvature
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.models.tree_basis import TreeBasis
 
 SIZE = 60
 
@@ -31,52 +38,112 @@ def problem(penalty: float, reference: np.ndarray) -> Penalised:
     return Penalised(linear, np.full(SIZE, penalty), reference)
 
 
-def solver(function: LogSum) -> QuasiNewton:
-    return QuasiNewton(function, 1000 * (function.features**2).mean(axis=1))
+def minimum(function: LogSum, asked: Penalised, start: Point, tolerance: float) -> Point:
+    diagonal = 1000 * (function.features**2).mean(axis=1) + asked.penalties
+
+    def evaluate(place: np.ndarray) -> Point:
+        return Point(place, *function(place))
+
+    solver = QuasiNewton(evaluate, SIZE)
+    return solver.minimise(asked, start, tolerance, lambda vector: vector / diagonal)
 
 
 @pytest.mark.parametrize("penalty", [1e3, 1.0, 1e-2])
 def test_gradient_vanishes_at_the_minimum(penalty):
     function = LogSum()
-    quasi_newton, asked = solver(function), problem(penalty, np.full(SIZE, 0.1))
-    start = quasi_newton.at(np.zeros(SIZE))
-    found = quasi_newton.minimise(asked, start, 1e-9)
+    asked = problem(penalty, np.full(SIZE, 0.1))
+    start, far = (Point(place, *function(place)) for place in (np.zeros(SIZE), np.full(SIZE, -0.5)))
+    found = minimum(function, asked, start, 1e-9)
     assert asked.value(found) < asked.value(start)
     first = np.linalg.norm(asked.gradient(start))
     assert np.linalg.norm(asked.gradient(found)) < 1e-4 * first
     # The same place from far off on the other side: the problem is convex.
-    other = quasi_newton.minimise(asked, quasi_newton.at(np.full(SIZE, -0.5)), 1e-9)
+    other = minimum(function, asked, far, 1e-9)
     np.testing.assert_allclose(asked.value(other), asked.value(found), rtol=1e-10)
-
-
-def test_reused_solver_needs_fewer_evaluations_for_the_next_problem():
-    def evaluations(of_the_last: bool) -> int:
-        function = LogSum()
-        quasi_newton = solver(function)
-        point = quasi_newton.at(np.zeros(SIZE))
-        for penalty in (100.0, 80.0, 60.0):
-            asked = problem(penalty, point.place)
-            if not of_the_last:
-                quasi_newton = solver(function)
-            before = function.evaluations
-            point = quasi_newton.minimise(asked, point, 1e-6)
-        return function.evaluations - before
-
-    assert evaluations(of_the_last=True) < 0.7 * evaluations(of_the_last=False)
 
 
 def test_start_within_tolerance_is_returned_without_an_evaluation():
     function = LogSum()
-    quasi_newton, asked = solver(function), problem(1.0, np.zeros(SIZE))
-    found = quasi_newton.minimise(asked, quasi_newton.at(np.zeros(SIZE)), 1e-9)
+    asked = problem(1.0, np.zeros(SIZE))
+    found = minimum(function, asked, Point(np.zeros(SIZE), *function(np.zeros(SIZE))), 1e-9)
     before = function.evaluations
-    assert quasi_newton.minimise(asked, found, 1.0) is found
+    assert minimum(function, asked, found, 1.0) is found
     assert function.evaluations == before
 
 
-def test_points_without_curvature_are_not_remembered():
-    quasi_newton = solver(LogSum())
-    point = quasi_newton.at(np.zeros(SIZE))
-    quasi_newton.learn(point, point)
-    asked = problem(1.0, np.zeros(SIZE))
-    assert np.isfinite(quasi_newton.minimise(asked, point, 1e-6).place).all()
+BASES = {
+    "array": lambda shape, sets: ResidualBasis(shape, closure_of(sets)),
+    "tree": lambda shape, sets: TreeBasis(shape, closure_of(sets)),
+}
+
+
+@pytest.mark.parametrize("basis", BASES)
+def test_inverse_of_one_uniform_table_is_exact(basis):
+    made = BASES[basis]((3, 4, 5), [(0, 1)])
+    chosen = np.array([place for place in range(made.num_coefficients) if place != position(made)])
+    total = 600.0
+    gradient = made.log_moments(np.zeros(made.num_coefficients), 0.0)[1][chosen] * total
+    diagonal = hessian(made, chosen, total).diagonal()
+    vector = np.random.default_rng(3).normal(size=len(chosen))
+    # The same noise in each cell of the table gives coefficients this variance.
+    scales = [squared_scale(made, each, (0, 1)) for each in made.slices for _ in places(made, each)]
+    penalties = 7.0 / np.array(scales)[chosen]
+    product = TableCurvature(made, chosen, total).inverse(gradient, penalties)(vector)
+    np.testing.assert_allclose(product, vector / (diagonal + penalties), rtol=1e-9)
+
+
+@pytest.mark.parametrize("basis", BASES)
+@pytest.mark.parametrize("shape", [(3, 4, 5), (70, 2, 3), (1, 3, 2)])
+def test_inverse_is_symmetric_and_positive(basis, shape):
+    made = BASES[basis](shape, [(0, 1), (1, 2)])
+    chosen = np.array([place for place in range(made.num_coefficients) if place != position(made)])
+    rng = np.random.default_rng(4)
+    weights = rng.normal(size=made.num_coefficients)
+    gradient = made.log_moments(weights, 0.0)[1][chosen] * 500
+    inverse = TableCurvature(made, chosen, 500.0).inverse(gradient, np.ones(len(chosen)))
+    first, second = rng.normal(size=(2, len(chosen)))
+    assert first @ inverse(second) == pytest.approx(second @ inverse(first))
+    assert first @ inverse(first) > 0
+
+
+def position(basis):
+    return basis.slices[()].start
+
+
+def places(basis, support):
+    return range(basis.slices[support].start, basis.slices[support].stop)
+
+
+def hessian(basis, chosen, total):
+    """The second derivatives, by differences of gradients."""
+    step, columns = 1e-5, []
+    for place in chosen:
+        moved = np.zeros((2, basis.num_coefficients))
+        moved[:, place] = step, -step
+        above, below = (basis.log_moments(each, 0.0)[1][chosen] for each in moved)
+        columns.append((above - below) * total / (2 * step))
+    return np.array(columns)
+
+
+def test_fit_of_tables_with_empty_cells_takes_few_evaluations(monkeypatch):
+    """Half of the cells of each pair are empty, and the records are many."""
+    shape = (6, 7, 8)
+    rng = np.random.default_rng(5)
+    common = rng.random(10**6)
+    codes = [(size * (common + rng.random(10**6)) / 2).astype(int) for size in shape]
+    basis = ResidualBasis(shape, closure_of(itertools.combinations(range(3), 2)))
+    table = 100.0 * np.bincount(np.ravel_multi_index(codes, shape), minlength=336)
+    exact, total = basis.analyse(table), table.sum()
+    variances = np.full(basis.num_coefficients, 50.0)
+    observed = NoisyCoefficients(exact + rng.normal(scale=variances**0.5), variances)
+    evaluations, moments = [], _Problem._moments
+    monkeypatch.setattr(
+        _Problem, "_moments", lambda self, path: evaluations.append(path) or moments(self, path)
+    )
+    ones = np.ones(basis.num_coefficients)
+    found = fit_maximum_entropy(
+        basis, observed, int(total), ones, rng.choice([-1.0, 1.0], len(ones))
+    )
+    fitted = basis.log_moments(found.log_weights, 0.0)[1] * total
+    assert ((fitted - exact) ** 2).sum() < 1.2 * variances.sum()
+    assert len(evaluations) < 1200

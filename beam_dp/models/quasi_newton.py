@@ -1,0 +1,212 @@
+"""Minimises the smooth convex functions of a fit.
+
+A fit minimises N log Z(x) less a linear function, plus quadratic penalties, where Z is the sum of
+the weights of all cells and x are the log-weights' coefficients. Limited-memory quasi-Newton steps
+(Nocedal, 1980) start from an approximate inverse of the second derivatives, ``TableCurvature``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.models.basis import Coefficients, Support, contrast_matrix, squared_scale, subsets
+
+Vector = NDArray[np.float64]
+Inverse = Callable[[Vector], Vector]
+
+# The largest and smallest number of remembered steps, and the largest number of stored values.
+_MOST_STEPS = 200
+_LEAST_STEPS = 13
+_REMEMBERED_NUMBERS = 2**25
+_MAX_EVALUATIONS = 1000
+_MAX_TRIALS = 30
+# A trial step is short enough if the value falls by the first share of the fall that the slope
+# predicts, and long enough if the slope falls to the second share of the initial slope.
+_DECREASE = 1e-4
+_FLATNESS = 0.9
+# Values with a smaller relative difference may differ only by rounding errors.
+_ROUNDING = 1e-14
+
+# A step and the change of the gradient along the step, both of shape (num_unknowns,).
+_Pair = tuple[Vector, Vector]
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """The value and the gradient of the smooth function at a point."""
+
+    place: Vector
+    value: float
+    gradient: Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Penalised:
+    """The smooth function minus ``linear @ x``, plus penalties on the distance to a point."""
+
+    linear: Vector
+    penalties: Vector
+    reference: Vector
+
+    def value(self, at: Point) -> float:
+        """Returns the value to minimise."""
+        moved = at.place - self.reference
+        penalty = 0.5 * float((self.penalties * moved) @ moved)
+        return at.value - float(at.place @ self.linear) + penalty
+
+    def gradient(self, at: Point) -> Vector:
+        """Returns the gradient of ``value``."""
+        return at.gradient - self.linear + self.penalties * (at.place - self.reference)
+
+
+class TableCurvature:
+    """Approximates the second derivatives of a fit from the current tables of the hypothesis.
+
+    For one table, adding t to the log-weights and normalising changes N log Z by the variance of t:
+    the second derivative is N p(c) for each cell c, less a term of rank 1. With the same penalty in
+    each cell, the inverse is 1 / (N p(c) + penalty), in the coordinates of cells. The sum of this
+    inverse over all tables is an additive Schwarz preconditioner. Without it, log-weights of nearly
+    empty cells, which no single coefficient moves, need hundreds of steps.
+    """
+
+    def __init__(self, basis: Coefficients, chosen: NDArray[np.int64], total: float) -> None:
+        self._total, self._size = total, len(chosen)
+        # Coefficients that are not chosen have the place of an additional zero.
+        place = np.full(basis.num_coefficients, self._size)
+        place[chosen] = np.arange(self._size)
+        rows = [
+            np.vstack([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
+            for size in basis.shape
+        ]
+        self._tables = []
+        for axes in _maximal(basis.slices):
+            rotations = [rows[axis] for axis in axes]
+            places = np.full([len(each) for each in rotations], self._size)
+            scales = np.zeros(places.shape)
+            for support in subsets(axes):
+                where = basis.slices.get(support)
+                if support and where is not None and where.start < where.stop:
+                    index = tuple(slice(1, None) if axis in support else 0 for axis in axes)
+                    places[index] = place[where].reshape(places[index].shape)
+                    scales[index] = math.sqrt(squared_scale(basis, support, axes))
+            if (places < self._size).any():
+                self._tables.append((rotations, places.ravel(), scales.ravel()))
+
+    def inverse(self, gradient: Vector, penalties: Vector) -> Inverse:
+        """Returns the product with the approximate inverse, where the tables have a gradient.
+
+        ``gradient``: the chosen coefficients of the hypothesis, in records.
+        """
+        padded, weighted = np.append(gradient, 0.0), np.append(penalties, 0.0)
+        divisors = []
+        for rotations, places, scales in self._tables:
+            coefficients = padded[places] * scales
+            num_cells = math.prod(each.shape[1] for each in rotations)
+            coefficients[0] = self._total / math.sqrt(num_cells)
+            table = _rotated(coefficients, rotations)
+            own = places < self._size
+            divisors.append(np.maximum(table, 0.0) + np.median((weighted[places] * scales**2)[own]))
+
+        def product(vector: Vector) -> Vector:
+            padded, result = np.append(vector, 0.0), np.zeros(self._size + 1)
+            for (rotations, places, scales), divisor in zip(self._tables, divisors, strict=True):
+                table = _rotated(padded[places] * scales, rotations) / divisor
+                back = _rotated(table, [each.T for each in rotations])
+                result[places] += back * scales
+            return result[:-1]
+
+        return product
+
+
+def _maximal(supports: Iterable[Support]) -> list[Support]:
+    """Returns the supports that no other support contains, without the constant."""
+    found: list[Support] = []
+    seen: set[Support] = {()}
+    for axes in sorted(supports, key=len, reverse=True):
+        if axes not in seen:
+            found.append(axes)
+            seen.update(subsets(axes))
+    return found
+
+
+def _rotated(values: Vector, rotations: Sequence[Vector]) -> Vector:
+    """Returns a table multiplied by one matrix per axis, row-major."""
+    for matrix in rotations:
+        # Each step replaces the leading axis by an axis at the end, as in ``table_coefficients``.
+        values = values.reshape(len(matrix), -1).T @ matrix
+    return values.ravel()
+
+
+class QuasiNewton:
+    """A minimiser that learns the curvature of the smooth function.
+
+    Only linear terms and penalties change from one problem to the next, and these are known
+    exactly, so the learned curvature remains useful for every later problem.
+    """
+
+    def __init__(self, evaluate: Callable[[Vector], Point], num_unknowns: int) -> None:
+        self._evaluate = evaluate
+        most = _REMEMBERED_NUMBERS // max(1, 3 * num_unknowns)
+        self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
+
+    def minimise(
+        self, problem: Penalised, start: Point, tolerance: float, inverse: Inverse
+    ) -> Point:
+        """Returns the point after a step that lowered the value by less than the tolerance, > 0."""
+        pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
+        pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
+        point, value, gradient = start, problem.value(start), problem.gradient(start)
+        evaluations = 0
+        while evaluations < _MAX_EVALUATIONS:
+            direction = _direction(pairs, inverse, gradient)
+            slope = float(direction @ gradient)
+            if -slope <= tolerance / 8 or not slope < 0:
+                break
+            low, high, length = 0.0, math.inf, 1.0
+            noise = _ROUNDING * max(1.0, abs(point.value))
+            for _ in range(_MAX_TRIALS):
+                evaluations += 1
+                found = self._evaluate(point.place + length * direction)
+                found_value, found_gradient = problem.value(found), problem.gradient(found)
+                found_slope = float(direction @ found_gradient)
+                if not found_value <= value + _DECREASE * length * slope + noise:
+                    high = length
+                elif found_slope < _FLATNESS * slope:
+                    low = length
+                else:
+                    break
+                length = 2 * low if high == math.inf else (low + high) / 2
+            else:
+                break
+            moved, changed = found.place - point.place, found.gradient - point.gradient
+            if moved @ changed > 0:
+                self._steps.append((moved, changed))
+            pairs.append((moved, found_gradient - gradient))
+            decrease = value - found_value
+            point, value, gradient = found, found_value, found_gradient
+            if decrease <= tolerance:
+                break
+        return point
+
+
+def _direction(pairs: Sequence[_Pair], inverse: Inverse, gradient: Vector) -> Vector:
+    """Returns the quasi-Newton step, by the two loops of Nocedal (1980)."""
+    direction = -gradient
+    shares = []
+    for moved, changed in reversed(pairs):
+        share = float(moved @ direction) / float(moved @ changed)
+        direction -= share * changed
+        shares.append(share)
+    if pairs:
+        moved, changed = pairs[-1]
+        direction *= float(moved @ changed) / float(changed @ inverse(changed))
+    direction = inverse(direction)
+    for (moved, changed), share in zip(pairs, reversed(shares), strict=True):
+        direction += (share - float(changed @ direction) / float(moved @ changed)) * moved
+    return direction
