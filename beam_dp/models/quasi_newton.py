@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,14 @@ class Penalised:
         return at.gradient - self.linear + self.penalties * (at.place - self.reference)
 
 
+class _Tables(NamedTuple):
+    """Tables of one shape, one per row of ``places`` and ``scales``."""
+
+    rotations: list[Vector]  # one orthogonal matrix per axis
+    places: NDArray[np.int64]  # of the coefficients of each table, in a vector of unknowns
+    scales: Vector  # which convert coefficients to those of the table
+
+
 class TableCurvature:
     """Approximates the second derivatives of a fit from the current tables of the hypothesis.
 
@@ -84,10 +93,9 @@ class TableCurvature:
             np.vstack([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
             for size in basis.shape
         ]
-        self._tables = []
+        by_shape: dict[tuple[int, ...], list[tuple[NDArray[np.int64], Vector]]] = {}
         for axes in _maximal(basis.slices):
-            rotations = [rows[axis] for axis in axes]
-            places = np.full([len(each) for each in rotations], self._size)
+            places = np.full([len(rows[axis]) for axis in axes], self._size)
             scales = np.zeros(places.shape)
             for support in subsets(axes):
                 where = basis.slices.get(support)
@@ -96,29 +104,39 @@ class TableCurvature:
                     places[index] = place[where].reshape(places[index].shape)
                     scales[index] = math.sqrt(squared_scale(basis, support, axes))
             if (places < self._size).any():
-                self._tables.append((rotations, places.ravel(), scales.ravel()))
+                shape = tuple(basis.shape[axis] for axis in axes)
+                by_shape.setdefault(shape, []).append((places.ravel(), scales.ravel()))
+        # Tables of one shape are one array, with one table per row.
+        known = dict(zip(basis.shape, rows, strict=True))
+        self._tables = [
+            _Tables(
+                [known[size] for size in shape],
+                np.array([places for places, _ in tables]),
+                np.array([scales for _, scales in tables]),
+            )
+            for shape, tables in by_shape.items()
+        ]
 
     def inverse(self, gradient: Vector, penalties: Vector) -> Inverse:
         """Returns the product with the approximate inverse, where the tables have a gradient.
 
         ``gradient``: the chosen coefficients of the hypothesis, in records.
         """
-        padded, weighted = np.append(gradient, 0.0), np.append(penalties, 0.0)
+        padded, weighted = np.append(gradient, 0.0), np.append(penalties, np.nan)
         divisors = []
         for rotations, places, scales in self._tables:
             coefficients = padded[places] * scales
             num_cells = math.prod(each.shape[1] for each in rotations)
-            coefficients[0] = self._total / math.sqrt(num_cells)
-            table = _rotated(coefficients, rotations)
-            own = places < self._size
-            divisors.append(np.maximum(table, 0.0) + np.median((weighted[places] * scales**2)[own]))
+            coefficients[:, 0] = self._total / math.sqrt(num_cells)
+            penalty = np.nanmedian(weighted[places] * scales**2, axis=1, keepdims=True)
+            divisors.append(np.maximum(_rotated(coefficients, rotations), 0.0) + penalty)
 
         def product(vector: Vector) -> Vector:
             padded, result = np.append(vector, 0.0), np.zeros(self._size + 1)
             for (rotations, places, scales), divisor in zip(self._tables, divisors, strict=True):
                 table = _rotated(padded[places] * scales, rotations) / divisor
-                back = _rotated(table, [each.T for each in rotations])
-                result[places] += back * scales
+                back = _rotated(table, [each.T for each in rotations]) * scales
+                result += np.bincount(places.ravel(), back.ravel(), self._size + 1)
             return result[:-1]
 
         return product
@@ -136,11 +154,11 @@ def _maximal(supports: Iterable[Support]) -> list[Support]:
 
 
 def _rotated(values: Vector, rotations: Sequence[Vector]) -> Vector:
-    """Returns a table multiplied by one matrix per axis, row-major."""
+    """Returns tables, one per row, row-major, multiplied by one matrix per axis."""
     for matrix in rotations:
         # Each step replaces the leading axis by an axis at the end, as in ``table_coefficients``.
-        values = values.reshape(len(matrix), -1).T @ matrix
-    return values.ravel()
+        values = values.reshape(len(values), len(matrix), -1).swapaxes(1, 2) @ matrix
+    return values.reshape(len(values), -1)
 
 
 class QuasiNewton:
