@@ -279,7 +279,8 @@ class _Problem:
         self._tolerance = tolerance * len(chosen)
         self._full = log_weights.copy()
         self._shift = math.log(basis.num_cells)
-        self._curvature = TableCurvature(basis, chosen, total)
+        variances = independent_variances(basis, log_weights)[chosen]
+        self._curvature = TableCurvature(basis, chosen, total, variances)
         self._solver = QuasiNewton(self.at, len(chosen))
 
     def at(self, path: NDArray[np.float64]) -> Point:

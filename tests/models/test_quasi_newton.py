@@ -1,13 +1,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from beam_dp.mechanisms.marginals.measurements import closure_of
+from beam_dp.models import quasi_newton
 from beam_dp.models.basis import squared_scale
-from beam_dp.models.maximum_entropy import NoisyCoefficients, _Problem, fit_maximum_entropy
+from beam_dp.models.maximum_entropy import (
+    NoisyCoefficients,
+    _Problem,
+    fit_maximum_entropy,
+    independent_variances,
+)
 from beam_dp.models.quasi_newton import Penalised, Point, QuasiNewton, TableCurvature
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.tree_basis import TreeBasis
@@ -77,8 +84,20 @@ BASES = {
 }
 
 
+def curvature(basis, chosen, total):
+    variances = independent_variances(basis, np.zeros(basis.num_coefficients))
+    return TableCurvature(basis, chosen, total, variances[chosen])
+
+
+@pytest.fixture
+def way(request, monkeypatch):
+    """The inverse of all tables, or the diagonal that serves while divisors differ little."""
+    monkeypatch.setattr(quasi_newton, "_EVEN", {"tables": 0.0, "diagonal": math.inf}[request.param])
+
+
+@pytest.mark.parametrize("way", ["tables", "diagonal"], indirect=True)
 @pytest.mark.parametrize("basis", BASES)
-def test_inverse_of_one_uniform_table_is_exact(basis):
+def test_inverse_of_one_uniform_table_is_exact(basis, way):
     made = BASES[basis]((3, 4, 5), [(0, 1)])
     chosen = np.array([place for place in range(made.num_coefficients) if place != position(made)])
     total = 600.0
@@ -88,19 +107,20 @@ def test_inverse_of_one_uniform_table_is_exact(basis):
     # The same noise in each cell of the table gives coefficients this variance.
     scales = [squared_scale(made, each, (0, 1)) for each in made.slices for _ in places(made, each)]
     penalties = 7.0 / np.array(scales)[chosen]
-    product = TableCurvature(made, chosen, total).inverse(gradient, penalties)(vector)
+    product = curvature(made, chosen, total).inverse(gradient, penalties)(vector)
     np.testing.assert_allclose(product, vector / (diagonal + penalties), rtol=1e-9)
 
 
 @pytest.mark.parametrize("basis", BASES)
+@pytest.mark.parametrize("way", ["tables", "diagonal"], indirect=True)
 @pytest.mark.parametrize("shape", [(3, 4, 5), (70, 2, 3), (1, 3, 2)])
-def test_inverse_is_symmetric_and_positive(basis, shape):
+def test_inverse_is_symmetric_and_positive(basis, shape, way):
     made = BASES[basis](shape, [(0, 1), (1, 2)])
     chosen = np.array([place for place in range(made.num_coefficients) if place != position(made)])
     rng = np.random.default_rng(4)
     weights = rng.normal(size=made.num_coefficients)
     gradient = made.log_moments(weights, 0.0)[1][chosen] * 500
-    inverse = TableCurvature(made, chosen, 500.0).inverse(gradient, np.ones(len(chosen)))
+    inverse = curvature(made, chosen, 500.0).inverse(gradient, np.ones(len(chosen)))
     first, second = rng.normal(size=(2, len(chosen)))
     assert first @ inverse(second) == pytest.approx(second @ inverse(first))
     assert first @ inverse(first) > 0
