@@ -70,12 +70,8 @@ class Step:
     def at(self, now: float, spent: float) -> str:
         """Returns how long the step has run, and the time that it may still take at this speed.
 
-        The remaining time is the usual time minus the time spent. The remaining time does not show
-        the progress of the step, which may depend on a draw that is never released.
-
-        Example:
-            >>> Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(90.0, 90.0)
-            'fit for 90 s, at most about 150 s left'
+        The remaining time is the usual time minus the time spent. It does not show the progress of
+        the step, which may depend on a draw that is never released.
         """
         seconds, busy = now - self.start, spent - self.spent
         text = f"{self.name} for {seconds:.0f} s"

@@ -90,11 +90,7 @@ class TableCurvature:
     """
 
     def __init__(
-        self,
-        basis: Coefficients,
-        chosen: NDArray[np.int64],
-        total: float,
-        variances: Vector,
+        self, basis: Coefficients, chosen: NDArray[np.int64], total: float, variances: Vector
     ) -> None:
         self._total, self._size = total, len(chosen)
         self._diagonal = total * variances

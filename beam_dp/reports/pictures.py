@@ -233,17 +233,9 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
 
 
 def short_labels(labels: Sequence[str], most: int) -> list[str]:
-    """Returns labels of at most ``most`` letters.
-
-    If a label is too long, bins are written as their lower edges, and labels lose the words that
-    begin all of them. They then lose their ends or, if two would be the same, their middle.
-
-    Example:
-        >>> short_labels(["[2026-01-01, 2026-02-01)", "other"], 12)
-        ['2026-01-01', 'other']
-        >>> short_labels(["a long label, no. 1", "a long label, no. 2"], 12)
-        ['…1', '…2']
-    """
+    """Returns labels of at most ``most`` letters."""
+    # If a label is too long, bins are written as their lower edges, and labels lose the words that
+    # begin all of them. They then lose their ends or, if two would be the same, their middle.
     if max(map(len, labels)) > most:
         labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", each)) for each in labels]
     if max(map(len, labels)) > most:

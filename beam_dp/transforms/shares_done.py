@@ -32,13 +32,7 @@ class ShareDone:
             self._done += 1
 
     def text(self) -> str:
-        """Returns the share of a stage that has begun, and has not ended; else an empty text.
-
-        Example:
-            >>> share = ShareDone("files are read")
-            >>> share.found(8); share.done(); share.text()
-            '12 % of the files are read'
-        """
+        """Returns the share of a stage that has begun, and has not ended; else an empty text."""
         with self._lock:
             is_open = 0 < self._found > self._done
             return f"{100 * self._done // self._found} % of the {self._name}" if is_open else ""

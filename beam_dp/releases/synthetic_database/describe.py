@@ -34,11 +34,7 @@ _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits 
 
 
 def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
-    """Returns tables with the guarantee and the errors of a release, for ``rich`` to print.
-
-    Example:
-        >>> rich.print(describe_synthetic_database(read_release("out/visits")))  # doctest: +SKIP
-    """
+    """Returns tables with the guarantee and the errors of a release, for ``rich`` to print."""
     cells = magnitude(release.domain.num_cells)
     facts = {
         "mechanism": release.mechanism,

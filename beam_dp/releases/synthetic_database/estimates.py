@@ -97,15 +97,9 @@ class Estimates:
     def both_means(
         self, counted: Sequence[VectorQuery], axis: int, values: Vector
     ) -> list[tuple[Estimate, Estimate | None]]:
-        """Returns the means of a column over the records that each query counts.
-
-        ``counted``: queries with the value 1 or 0 for every code, about any attributes.
-        ``values``: the values of the column's codes, shape (size,).
-
-        Returns:
-            The pairs of ``both_ratios``. An unbiased mean is also None if noise moved it outside
-            the range of the values and the fitted mean has an error bar.
-        """
+        """Returns the pairs of ``both_ratios`` for the values of one attribute's codes."""
+        # An unbiased mean is also None if noise moved it outside the range of the values and the
+        # fitted mean has an error bar.
         found = []
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
         for query, (fitted, unbiased) in zip(counted, ratios, strict=True):
@@ -127,19 +121,14 @@ class Estimates:
     def both_ratios(
         self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
     ) -> list[tuple[Estimate, Estimate | None]]:
-        """Returns the mean of an attribute's values over the records that each query counts.
+        """Returns the fitted and the unbiased mean of an attribute over each query's records.
 
         ``counted``: queries with the value 1 or 0 for every code, about any attributes.
-        ``values``: for each query, the position of an attribute and the values of its codes, shape
-        (size,); the values 0 and 1 give a share.
-
-        Returns:
-            The fitted and the unbiased mean for each query, as in ``both``, in the unit of the
-            values. The error follows from the delta method: to first order, a mean m of values x
-            moves by the sum of x - m divided by the number of records. So noise that the sum and
-            the number share is not counted twice. If the number of records may be 0, no error is
-            stated.
+        ``values``: for each query, an attribute's position and its codes' values, shape (size,).
         """
+        # The error follows from the delta method: to first order, a mean m of values x moves by the
+        # sum of x - m divided by the number of records. So noise that the sum and the number share
+        # is not counted twice. If the number of records may be 0, no error is stated.
         asked = list(zip(counted, values, strict=True))
         # The sum, the centred sum and the number of records of a question use the same tables.
         sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]

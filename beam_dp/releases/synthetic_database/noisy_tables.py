@@ -46,12 +46,7 @@ class NoisyTables:
         return self.workload.domain
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
-        """Returns the marginals of a workload, in its order.
-
-        Returns:
-            Values that may be negative, the standard error of a cell, and a bound on the errors of
-            all cells of the marginal together, except with probability 0.05.
-        """
+        """Returns the marginals of a workload; a bound is for all cells of a marginal together."""
         condition = "must be of the release's domain"
         self.domain.check_same(workload.domain, "workload", len(workload), condition)
         tables = self._inside(workload)
@@ -67,14 +62,8 @@ class NoisyTables:
         return found
 
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
-        """Returns the answers of linear queries, in records, in the order of the queries.
-
-        The attributes of a query must all be in one table; explicit values are not supported.
-
-        Returns:
-            Values, standard errors and error bounds. All bounds are true together, except with
-            probability 0.05.
-        """
+        """Returns the answers of linear queries; all bounds are true together."""
+        # The attributes of a query must all be in one table; explicit values are not supported.
         asked = self._checked(queries)
         names_of = {query.axes: self._names(query) for query in asked}
         inside = self._inside(names_of.values())

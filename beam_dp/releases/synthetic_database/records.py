@@ -44,22 +44,10 @@ def code_type(size: int) -> np.dtype[Any]:
 def distinct_records(
     domain: Domain, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64] | None = None
 ) -> tuple[Codes, NDArray[Any]]:
-    """Returns the distinct records in the order of a release, and the number of equal records.
+    """Returns the distinct records in ascending lexicographic order, and their int64 counts.
 
-    ``codes``: one array of shape (n,) per attribute, integers in ``0..size-1``, in any order.
-    ``counts``: the number of records per row, shape (n,); by default one.
-
-    Returns:
-        One array of shape (m,) per attribute, in the smallest unsigned type for the codes, with
-        rows in ascending lexicographic order; and the counts of equal records, shape (m,), int64.
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> domain = read_domain('{"age": 85, "sex": 2}')
-        >>> columns = [np.array([30, 7, 30]), np.array([1, 0, 1])]
-        >>> (age, sex), counts = distinct_records(domain, columns)
-        >>> age.tolist(), sex.tolist(), counts.tolist()
-        ([7, 30], [0, 1], [1, 2])
+    ``codes``: one array of shape (n,) per attribute, integers in ``0..size-1``, in any order; the
+    result has the smallest unsigned type. ``counts``: the number of records per row, by default 1.
     """
     words = list(domain.words(codes))
     order = lexicographic_order(words)
