@@ -368,7 +368,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         f" {' and '.join(wrong)}"
     )
     if expected is not None and number - expected > _STANDARD_ERRORS * error:
-        return f"{told}; compare --input with what you expect: some records may be there twice"
+        return f"{told}; check which files --input matches: some records may be read twice"
     if getattr(release, "left_out", None) is not None:
         advice = "`beam-dp describe` shows about how many were, and at which attribute"
     else:

@@ -203,7 +203,7 @@ class ConfigError(ValueError):
 def texts_of(
     flags: Sequence[Flag], config: Mapping[str, object], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns the flags, as typed values by name, that are equivalent to a configuration."""
+    """Returns the flags that a configuration is equivalent to, as typed values by name."""
     elsewhere = elsewhere or {}
     fields = [flag for flag in flags if flag.name not in elsewhere]
     known = {flag.name: flag for flag in fields}

@@ -227,7 +227,9 @@ def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
 
 def _check_queries(texts: Mapping[str, str | None]) -> None:
     others = [flag.name for flag in FLAGS if flag.name not in (*_OF_QUERIES, "json")]
-    condition = "needs --workload: without it --target_error counts queries"
+    condition = (
+        "needs --workload (without it, --target_error asks how many queries can be answered)"
+    )
     _refuse(texts, others, condition)
     universe = ("domain", _NUM_CELLS.name)
     if all(texts[name] is not None for name in universe):

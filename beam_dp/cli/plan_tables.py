@@ -438,7 +438,7 @@ def _target_title(target: Target, guarantee: Guarantee) -> str:
 
 
 def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
-    """Returns a line with the cost of a whole job that writes records, if it takes long."""
+    """Returns a line with the cost of a whole job, for a long job that writes records."""
     if option is None or option.resources is None or option.program != _WRITES_RECORDS:
         return []
     domain = job.domain

@@ -157,7 +157,7 @@ class Domain:
     def restrict(self, names: Iterable[str]) -> Domain:
         """Returns the domain of the marginal on these attributes, in the given order.
 
-        The domain keeps the impossible combinations of these attributes.
+        The result still excludes the impossible combinations of these attributes.
 
         Raises:
             InputError: if a name is not in the domain, or is given twice.

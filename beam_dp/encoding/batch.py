@@ -43,7 +43,7 @@ Columns = list[NDArray[Any]]
 
 
 class Words(Protocol):
-    """Converts one kind of records to a few integer columns, which are sent with the units."""
+    """Converts one kind of record to a few integer columns, which travel with the units."""
 
     @property
     def dtypes(self) -> Sequence[np.dtype[Any]]:

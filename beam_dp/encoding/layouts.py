@@ -301,7 +301,7 @@ def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def _filled(values: pa.Array) -> NDArray[Any]:
-    """Returns numbers, zero for null; int32 dates are widened, so that products don't overflow."""
+    """Returns numbers, 0 for null. Widens int32 dates so that products don't overflow."""
     filled: NDArray[Any] = (values.fill_null(0) if values.null_count else values).to_numpy(
         zero_copy_only=False
     )

@@ -1,7 +1,7 @@
 """Projections with random signs: dense and block-sparse.
 
-A projection A has `projection_width` rows and one column per universe element. The column of an
-element times its weight is added to the accumulators. Sums are exact 64-bit integers that wrap
+A projection A has `projection_width` rows and one column per universe element. Adds each element's
+column, multiplied by its weight, to the accumulators. Sums are exact 64-bit integers that wrap
 modulo 2^64, so any order, split and merge (by adding accumulators) gives the same result. It is the
 true sum if the absolute weights of all batches sum to less than 2^63.
 

@@ -103,9 +103,9 @@ def top_choice(
       largest sums are named in their order. Pure, epsilon = c W / s. Proof: given noise with which
       scores u name i_1 ... i_c, add D + u - u' to the noise of each of i_1 ... i_c, where u' are
       the neighbour's scores. The sums of i_1 ... i_c all rise by D, and no other sum rises by more,
-      so u' names i_1 ... i_c too, ties included, as all are integers. No noise fell, and each noise
-      rose by at most 2D, so its probability fell by a factor of at most exp(2D / s). For monotone
-      scores D + u - u' may be replaced by u - u' if u' is below u.
+      so u' names i_1 ... i_c too, ties included, as all are integers. No noise value decreased, and
+      each increased by at most 2D, so its probability fell by a factor of at most exp(2D / s). For
+      monotone scores D + u - u' may be replaced by u - u' if u' is below u.
     * ``exponential``: c rounds of the exponential mechanism among the remaining candidates, which
       is exactly one shot of Gumbel noise. Each round has range W / s: epsilon = c W / s, rho =
       c (W / s)^2 / 8.

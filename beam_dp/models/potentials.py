@@ -36,7 +36,7 @@ def marginal_weights(
     wanted: Sequence[Axes],  # one tuple of ascending axes per marginal
     impossible: Sequence[Impossible] = (),
 ) -> list[Table]:
-    """Returns marginals of exp(sum of potentials), one table each, which sums to 1."""
+    """Returns the marginals of exp(sum of potentials), each as a table that sums to 1."""
     for axes in wanted:
         num_cells = math.prod(shape[axis] for axis in axes)
         if num_cells > MAX_CELLS:

@@ -238,7 +238,7 @@ def out_of_reach(target: Target, floor: float) -> InputError:
 
 
 def _unknown(option: Option, target: Target) -> Option:
-    """Returns an option without a finite error as a refused option."""
+    """Turns an option without a finite error into a refused option."""
     if option.refusal is not None:
         return option
     refusal = "no bound below the number of records is proved for it"

@@ -125,7 +125,7 @@ def squared_deviation(parameter: Real) -> Fraction:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Returns the epsilon of rho-zero-concentrated privacy at delta, rounded up by its error.
+    """Returns the epsilon that rho-zCDP implies at delta, rounded up to cover the numerical error.
 
     Reference: Canonne, Kamath and Steinke (2020), Proposition 7.
     """

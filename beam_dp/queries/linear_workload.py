@@ -88,7 +88,7 @@ class LinearWorkload:
 
     @cached_property
     def num_distinct(self) -> int:
-        """Number of distinct queries; a query written in two different forms counts twice."""
+        """The number of queries as written; equivalent forms of one query count separately."""
         return len(set(self.queries))
 
     def means(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -80,7 +80,7 @@ class RowConjunctions:
 
     @property
     def _number(self) -> int:
-        """The number of conjunctions, which may exceed the largest result of ``len``."""
+        """The number of conjunctions, which may be larger than ``len`` can return."""
         signs = 1 if self.is_monotone else 1 << self.num_literals
         return math.comb(self.num_bits, self.num_literals) * signs
 

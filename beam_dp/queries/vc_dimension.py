@@ -315,8 +315,8 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     are intervals of three or more codes, and the code 0 for other attributes. The shattered cells
     differ from the base cell in one attribute only: there is one cell for each attribute and each
     other code that the sum counts (both neighbours of 1; the code 1 next to 0; all codes except 0).
-    To leave out any of these cells, an attribute's set omits their codes; it always contains the
-    base cell's code.
+    A query excludes any of these cells by omitting the cell's code from an attribute's set; every
+    set contains the code of the base cell.
 
     ``sizes``: s >= 1 for each attribute; 2 for conjunctions, disjunctions and parities.
 

@@ -32,7 +32,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The answer of one cell, with the exact count if the owner compares it."""
+    """The answer for one cell, with the exact count if the owner compares."""
 
     labels: tuple[str, ...]  # one label per attribute of the cell
     answer: Estimate
@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the cell has an error bar that is longer than half of the value."""
+        """Whether the cell's error bar is longer than half of its value."""
         margin = self.answer.margin
         return margin is not None and margin > NOISY_SHARE * abs(self.answer.value)
 

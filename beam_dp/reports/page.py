@@ -31,9 +31,12 @@ _PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _DOOR = "For a privacy officer: guarantee, verification, budget and citation"
 _MAX_POWER = 20.0  # for larger epsilons, the value of e^epsilon is not shown
+_GRAPHICAL = "R. McKenna, D. Sheldon, G. Miklau. Graphical-model based estimation and inference for"
+_GRAPHICAL += " differential privacy. ICML 2019"
 _PAPERS = {
-    "mwem": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for differentially"
-    " private data release. NIPS 2012",
+    "textbook": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for"
+    " differentially private data release. NIPS 2012",
+    **dict.fromkeys(("measure_all", "rounds", "selection"), _GRAPHICAL),
     "small_db": "A. Blum, K. Ligett, A. Roth. A learning theory approach to noninteractive database"
     " privacy. J. ACM, 2013",
     "private_mw": "M. Hardt, G. Rothblum. A multiplicative weights mechanism for privacy-preserving"
@@ -272,7 +275,9 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
         f" {promised.neighboring.value.replace('_', ' ')}, privacy unit {promised.privacy_unit};"
         f" made with {made}."
     )
-    papers = [_PAPERS[mechanism]] if mechanism in _PAPERS else []
+    parameters = release.card.get("parameters")
+    strategy = parameters.get("strategy") if isinstance(parameters, Mapping) else None
+    papers = [_PAPERS[each] for each in (strategy, mechanism) if each in _PAPERS][:1]
     steps = () if verification is None else (*verification.steps, verification.together)
     theorems = [each for step in steps for each in step.theorem.split("; ")]
     items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))

@@ -42,7 +42,7 @@ class Column:
 
     @classmethod
     def unusable(cls, name: str, reason: str) -> Self:
-        """Returns a column that cannot become an attribute."""
+        """Returns the draft of a column that cannot become an attribute."""
         return cls(name, None, reason=reason)
 
     def within(self, low: Any, high: Any, *, is_open: tuple[bool, bool] = (False, False)) -> Column:

@@ -273,7 +273,7 @@ def _allowed(laws: tuple[Law, Law], event: Event, delta: float) -> float:
 
 
 def _probabilities(laws: tuple[Law, Law], event: Event) -> tuple[float, float]:
-    """Returns an event's probabilities, first on the data set that makes the event likelier."""
+    """Returns the event's probability on each of the two data sets, the larger first."""
     first, second = (
         min(1.0, sum(p for outcome, p in law.items() if event.is_in(outcome))) for law in laws
     )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "README.md": {
-        "pip install beam_dp": "installed by tests/wheel; the demonstration is run by .ci/run",
+        "pip install .  ": "installed by tests/wheel; the demonstration is run by .ci/run",
         "pip install --no-deps": "installed by tests/wheel",
     },
     "CONTRIBUTING.md": {

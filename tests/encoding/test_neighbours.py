@@ -74,7 +74,7 @@ def test_value_has_the_same_level_among_all_other_values(level_alone):
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
 @pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
-def test_text_or_date_has_the_same_level_next_to_values_of_its_type(name, level_alone):
+def test_level_of_a_text_or_date_does_not_depend_on_its_neighbours(name, level_alone):
     for other in KINDS:
         if type(KINDS[other]) is type(KINDS[name]):
             assert levels([KINDS[name], KINDS[other]]) == [level_alone[name], level_alone[other]]

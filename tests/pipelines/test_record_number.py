@@ -268,9 +268,9 @@ def test_program_releases_another_number_of_records(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("number", "options", "told"),
     [
-        ("0", {}, "--num_synthetic_records: 0 is refused; must be an integer from 1 to"),
-        ("many", {}, "--num_synthetic_records: 'many' is refused; must be a whole number"),
-        ("4", {"mechanism": "small_db", "size": "3"}, "--num_synthetic_records: 4 is refused"),
+        ("0", {}, "--num_synthetic_records: 0 is not valid: must be an integer from 1 to"),
+        ("many", {}, "--num_synthetic_records: 'many' is not valid: must be a whole number"),
+        ("4", {"mechanism": "small_db", "size": "3"}, "--num_synthetic_records: 4 is not valid"),
     ],
 )
 def test_program_refuses_an_impossible_number_of_records(tmp_path, capfd, number, options, told):

@@ -309,7 +309,7 @@ def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mech
     assert main(argv) == 0
     facts = (
         "3 windows of",
-        "records expected of a cell",
+        "records expected in a cell",
         "no ledger: releases from this data are not added up",
     )
     check_page(capfd.readouterr().out, *facts)

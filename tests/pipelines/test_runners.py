@@ -177,7 +177,7 @@ def test_refuses_remote_prism_that_cannot_be_fetched(refused, url):
 
 @pytest.mark.parametrize(
     ("lines", "reason"),
-    [(["echo 'what?'"], "must be Prism, and is another"), (None, "must be a program that starts")],
+    [(["echo 'what?'"], "must be Prism; it is another"), (None, "must be a program that starts")],
 )
 def test_refuses_a_program_other_than_prism(refused, tmp_path, lines, reason):
     path = tmp_path / "prism"

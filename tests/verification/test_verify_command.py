@@ -32,7 +32,7 @@ def test_shows_formula_theorem_and_numbers_of_each_step(capsys):
         "theorem Korolova and others (2009)",
         "numbers 6 / 20 = epsilon 0.3; P(a key of one unit >= 418) = 9.97956e-10",
         "numbers 0.7 + 0.3 = epsilon 1 at delta 1e-09, of which 9.97956e-10 is used up",
-        "where sensitivity how far one unit can move what is measured",
+        "where sensitivity how much one unit can change the measured values",
         "holds: epsilon 1 at delta 1e-09, where 1 was promised; 13 figures",
     ):
         assert expected in words
@@ -72,4 +72,4 @@ def test_shows_inconsistent_figures(tmp_path, capsys):
     assert main(["verify", str(tmp_path / "out")]) == 1
     words = " ".join(capsys.readouterr().out.split())
     assert "mean_squared_error is 91.4129645521; must be 91.4129554108" in words
-    assert words.endswith("but figures of the card do not follow")
+    assert words.endswith("but some figures of the card are wrong")

@@ -193,7 +193,7 @@ class MarginalsPlan(Plan):
     def steps(self) -> Sequence[Step]:
         """See ``Plan``. The steps are derived from the strategy's parameters and the measurements.
 
-        A plan with a strategy that the package does not know draws only its ``measurements``.
+        If the package does not know a plan's strategy, only the ``measurements`` are drawn.
         """
         # Imported here because the verifier loads the readers of releases.
         from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps

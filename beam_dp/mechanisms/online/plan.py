@@ -176,7 +176,7 @@ class OnlinePlan(AnswersPlan):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a run, given the number of records; public. Bounds are in records."""
+    """The public settings of a run, derived from the number of records. Bounds are in records."""
 
     total: int  # N, by which the mean of a query over the hypothesis is multiplied
     total_bound: float  # a bound on the error of N

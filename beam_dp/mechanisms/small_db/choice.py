@@ -151,7 +151,7 @@ class MultisetChoice:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The facts about the choice as JSON values; a copy."""
+        """A copy of the facts about the choice, as JSON values."""
         return dataclasses.asdict(self.facts)
 
     @property

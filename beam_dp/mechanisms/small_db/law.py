@@ -92,8 +92,8 @@ def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     In the first bound, the plain tilt, all cells have weight 1. The law and everything
     derived from the law are secret.
 
-    Reference: for each mass, the sum of all bounds is a convex function of the average's shares,
-    made small by exponentiated gradients (Kivinen and Warmuth, 1997).
+    Reference: for each mass, the sum of all bounds is convex in the shares of the average.
+    Exponentiated gradient descent reduces it (Kivinen and Warmuth, 1997).
     """
     plain = Tilt(1.0, (1 << TILT_BITS,) * law.num_types)
     offsets = [target + least for target in law.targets]

@@ -75,8 +75,8 @@ class SearchSampler:
     Privacy: time and memory depend on the data, and reveal how well the data can be answered. Use
     this sampler only if no one else can see how long a draw takes. ``auto`` never selects it.
 
-    Reference: Maddison, Tarlow and Minka (2014) search in the same way, for a largest perturbed
-    weight; Gilks and Wild (1992) for rejection with bounds that adapt.
+    Reference: Maddison, Tarlow and Minka (2014) search for the largest perturbed weight in the same
+    way; Gilks and Wild (1992) for adaptive rejection sampling.
     """
 
     name: ClassVar[str] = "search"

@@ -50,8 +50,8 @@ factor of at most 1. So the product is again a supermartingale (Lyu, 2022; Haney
 question as P_i and Q_i do. So M and N are runs, too, and P_i = (e M + N) / (e + 1), Q_i = (M + e N)
 / (e + 1). The run may therefore draw one randomised response when it is paid for, and continue
 without the records (Vadhan and Wang, 2021); this response is an ordinary release. A run that stops
-early, or is never asked, costs the full price. If runs were paid for at their end, they would be
-free until then. Runs never have a slack. Releases of windows are drawn in parts, but no part
+early, or is never asked, costs the full price. If a run were charged only when it ended, it would
+be free until then. Runs never have a slack. Releases of windows are drawn in parts, but no part
 depends on the use of an earlier part: all parts together are one release.
 
 The declaration names the fixed filter. Under ``auto`` the first release decides, because no earlier

@@ -1,8 +1,8 @@
 """Database tables of the ledger, in sqlite or PostgreSQL.
 
-Rows are only inserted, never changed or deleted. Releases of a dataset id are numbered 1, 2, ...,
-and (dataset id, number) is the primary key: even if the lock failed and two writers used one
-number, only one writer could insert it.
+``ledger.py`` inserts rows; rows are never changed or deleted. Releases of a dataset id are numbered
+1, 2, ..., and (dataset id, number) is the primary key: even if the lock failed and two writers used
+one number, only one writer could insert it.
 
 A write transaction first locks the whole file in sqlite (``BEGIN IMMEDIATE``), or the row of the
 dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). A commit is durable before it returns.

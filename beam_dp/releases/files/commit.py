@@ -78,8 +78,9 @@ class Draw:
 def check_output(directory: str | os.PathLike[str]) -> None:
     """Raises InputError if a new job can't release to a directory; writes nothing.
 
-    Call this before paying for the job. Writers do not call this, because a retried stage finds
-    drafts of its own job. If two jobs start at the same moment, the first complete attempt wins.
+    Call this before paying for the job. Writers do not call this: a retried stage may find drafts
+    of its own job, and must keep them. If two jobs start at the same moment, the first complete
+    attempt wins.
     """
     check_free(directory)
     store = storage.store_for(directory, "output")

@@ -1,4 +1,4 @@
-"""Files of releases for sparse queries: card, hash key, sums and counts of elements."""
+"""The files of a sparse-query release: card, hash key, and sums and counts of elements."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class SparseRelease(Release):
         """Returns the estimate of each element, shape (n,), float64, in weight.
 
         An answer is the sum of the estimates times the values of a query. ``support`` has shape
-        (n,), uint64, for any n. The cost is that of an ``answer`` to a query of all these elements.
+        (n,), uint64, for any n. Costs as much as one ``answer`` to a query with all these elements.
         """
         if self.histogram is None:
             return self._sketched(support)

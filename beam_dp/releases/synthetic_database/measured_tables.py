@@ -63,17 +63,13 @@ def _axes_of(names: Any, domain: Domain) -> Support:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """One noisy measurement, described by public numbers.
-
-    ``kind`` states whether the whole table or its residual is measured. ``scale`` is the scale of
-    the noise of a cell, in grid units; one record is ``grid`` units.
-    """
+    """One noisy measurement, described by public numbers."""
 
     names: Names
-    kind: Kind
+    kind: Kind  # whether the whole table or its residual is measured
     distribution: Distribution
-    scale: float
-    grid: int = 1
+    scale: float  # of the noise of a cell, in grid units
+    grid: int = 1  # the number of grid units of one record
 
     @property
     def variance(self) -> float:

@@ -28,17 +28,12 @@ class NoisyTables:
 
     A query about the attributes of one table is answered by summing cells of the table. If several
     tables can answer a query, all give the same answer, except for rounding.
-
-    ``tables``: the table of each marginal, one axis per attribute, float64, in records.
-    ``variances``: the variances of the coefficients of every attribute set inside a marginal, by
-    ascending axes, in squared records: see ``measured_tables.support_variances``.
-    ``laplace_variance``: the smallest variance of a summed Laplace noise; None if all are Gaussian.
     """
 
     workload: Workload
-    tables: Mapping[Names, Table]
-    variances: Mapping[Support, float]
-    laplace_variance: float | None
+    tables: Mapping[Names, Table]  # one axis per attribute, in records
+    variances: Mapping[Support, float]  # see ``measured_tables.support_variances``
+    laplace_variance: float | None  # the smallest variance of a summed noise; None if Gaussian
 
     @property
     def domain(self) -> Domain:

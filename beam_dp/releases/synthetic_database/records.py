@@ -1,4 +1,4 @@
-"""Released records as columns of codes, with their file names and marginals."""
+"""Released records as columns of codes, in order, with their file names and marginals."""
 
 from __future__ import annotations
 
