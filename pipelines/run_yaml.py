@@ -125,7 +125,7 @@ def _told(error: BaseException, path: str = "") -> str:
     place = places[-1].rpartition("/")[2]
     return (
         f"the pipeline can't be built: {type(cause).__name__} in {place}; its"
-        " message is withheld, because it may quote records, and nothing of it was kept"
+        " message is withheld, because it may quote records, and was not stored"
     )
 
 

@@ -11,12 +11,19 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import Coefficients, Support, contrast_matrix, squared_scale, subsets
+from beam_dp.models.basis import (
+    Coefficients,
+    Support,
+    contrast_matrix,
+    num_contrasts,
+    squared_scale,
+    subsets,
+)
 
 Vector = NDArray[np.float64]
 Inverse = Callable[[Vector], Vector]
@@ -36,6 +43,9 @@ _EVEN = 100.0
 # Values with a smaller relative difference may differ only by rounding errors.
 _ROUNDING = 1e-14
 
+# Tables of one shape, one per row: a matrix per axis; the places of a table's coefficients among
+# the unknowns; and the scales that convert these coefficients to those of the table.
+_Tables = tuple[list[Vector], NDArray[np.int64], Vector]
 # A step and the change of the gradient along the step, both of shape (num_unknowns,).
 _Pair = tuple[Vector, Vector]
 
@@ -68,14 +78,6 @@ class Penalised:
         return at.gradient - self.linear + self.penalties * (at.place - self.reference)
 
 
-class _Tables(NamedTuple):
-    """Tables of one shape, one per row of ``places`` and ``scales``."""
-
-    rotations: list[Vector]  # one orthogonal matrix per axis
-    places: NDArray[np.int64]  # of the coefficients of each table, in a vector of unknowns
-    scales: Vector  # which convert coefficients to those of the table
-
-
 class TableCurvature:
     """Approximates the second derivatives of a fit from the current tables of the hypothesis.
 
@@ -92,18 +94,23 @@ class TableCurvature:
     def __init__(
         self, basis: Coefficients, chosen: NDArray[np.int64], total: float, variances: Vector
     ) -> None:
-        self._total, self._size = total, len(chosen)
+        self._basis, self._chosen, self._total = basis, chosen, total
         self._diagonal = total * variances
+        squared_scales = np.empty(basis.num_coefficients)
+        for support, where in basis.slices.items():
+            squared_scales[where] = squared_scale(basis, support, support)
+        self._squared_scales = squared_scales[chosen]
+
+    @cached_property
+    def _tables(self) -> list[_Tables]:
+        basis, size = self._basis, len(self._chosen)
         # Coefficients that are not chosen have the place of an additional zero.
-        place = np.full(basis.num_coefficients, self._size)
-        place[chosen] = np.arange(self._size)
-        rows = [
-            np.vstack([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
-            for size in basis.shape
-        ]
-        by_shape: dict[tuple[int, ...], list[tuple[NDArray[np.int64], Vector]]] = {}
+        place = np.full(basis.num_coefficients, size)
+        place[self._chosen] = np.arange(size)
+        by_shape: dict[Support, list[tuple[NDArray[np.int64], Vector]]] = {}
         for axes in _maximal(basis.slices):
-            places = np.full([len(rows[axis]) for axis in axes], self._size)
+            shape = tuple(basis.shape[axis] for axis in axes)
+            places = np.full([1 + num_contrasts(each) for each in shape], size)
             scales = np.zeros(places.shape)
             for support in subsets(axes):
                 where = basis.slices.get(support)
@@ -111,14 +118,11 @@ class TableCurvature:
                     index = tuple(slice(1, None) if axis in support else 0 for axis in axes)
                     places[index] = place[where].reshape(places[index].shape)
                     scales[index] = math.sqrt(squared_scale(basis, support, axes))
-            if (places < self._size).any():
-                shape = tuple(basis.shape[axis] for axis in axes)
+            if (places < size).any():
                 by_shape.setdefault(shape, []).append((places.ravel(), scales.ravel()))
-        # Tables of one shape are one array, with one table per row.
-        known = dict(zip(basis.shape, rows, strict=True))
-        self._tables = [
-            _Tables(
-                [known[size] for size in shape],
+        return [
+            (
+                [_rotation(each) for each in shape],
                 np.array([places for places, _ in tables]),
                 np.array([scales for _, scales in tables]),
             )
@@ -126,32 +130,43 @@ class TableCurvature:
         ]
 
     def inverse(self, gradient: Vector, penalties: Vector) -> Inverse:
-        """Returns the product with the approximate inverse, where the tables have a gradient.
+        """Returns the product with the inverse, where the hypothesis has the gradient."""
 
-        ``gradient``: the chosen coefficients of the hypothesis, in records.
-        """
-        padded, weighted = np.append(gradient, 0.0), np.append(penalties, np.nan)
+        def diagonal(vector: Vector) -> Vector:
+            return vector / (self._diagonal + penalties)
+
+        # No cell has more than all records, and no divisor is less than the penalty of a cell.
+        if self._total < (_EVEN - 1) * (penalties * self._squared_scales).min(initial=np.inf):
+            return diagonal
+        size = len(gradient)
+        padded, weighted = np.append(gradient, 0.0), np.append(penalties, 0.0)
         divisors, largest_ratio = [], 1.0
         for rotations, places, scales in self._tables:
             coefficients = padded[places] * scales
             num_cells = math.prod(each.shape[1] for each in rotations)
             coefficients[:, 0] = self._total / math.sqrt(num_cells)
-            penalty = np.nanmedian(weighted[places] * scales**2, axis=1, keepdims=True)
+            number = (places < size).sum(axis=1, keepdims=True)
+            penalty = (weighted[places] * scales**2).sum(axis=1, keepdims=True) / number
             divisors.append(np.maximum(_rotated(coefficients, rotations), 0.0) + penalty)
             ratios = divisors[-1].max(axis=1) / divisors[-1].min(axis=1)
             largest_ratio = max(largest_ratio, float(ratios.max()))
         if largest_ratio < _EVEN:
-            return lambda vector: vector / (self._diagonal + penalties)
+            return diagonal
 
         def product(vector: Vector) -> Vector:
-            padded, result = np.append(vector, 0.0), np.zeros(self._size + 1)
+            padded, result = np.append(vector, 0.0), np.zeros(size + 1)
             for (rotations, places, scales), divisor in zip(self._tables, divisors, strict=True):
                 table = _rotated(padded[places] * scales, rotations) / divisor
                 back = _rotated(table, [each.T for each in rotations]) * scales
-                result += np.bincount(places.ravel(), back.ravel(), self._size + 1)
+                result += np.bincount(places.ravel(), back.ravel(), size + 1)
             return result[:-1]
 
         return product
+
+
+def _rotation(size: int) -> Vector:
+    """Returns the constant vector and the contrasts of one attribute, as rows."""
+    return np.vstack([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
 
 
 def _maximal(supports: Iterable[Support]) -> list[Support]:
@@ -174,11 +189,7 @@ def _rotated(values: Vector, rotations: Sequence[Vector]) -> Vector:
 
 
 class QuasiNewton:
-    """A minimiser that learns the curvature of the smooth function.
-
-    Only linear terms and penalties change from one problem to the next, and these are known
-    exactly, so the learned curvature remains useful for every later problem.
-    """
+    """A minimiser that keeps the learned curvature: only linear terms and penalties change."""
 
     def __init__(self, evaluate: Callable[[Vector], Point], num_unknowns: int) -> None:
         self._evaluate = evaluate

@@ -183,7 +183,9 @@ def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, ca
 
     assert cli(["describe", str(tmp_path / "out")]) == 0
     shown = " ".join(capfd.readouterr().out.split())
-    assert f"{left_out.total:,} records outside the domain (a noisy count, standard error" in shown
+    assert (
+        f"{left_out.total:,} records outside the domain (a noisy count with standard error" in shown
+    )
     assert f"attribute smokes {left_out.counts['smokes']:,}" in shown
     assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
 

@@ -124,7 +124,7 @@ def test_withholds_messages_that_may_quote_a_record(broken, code, tmp_path, capf
     path = file_of(tmp_path, rows, step(broken.__name__), **other)
     shown = line(capfd, "--yaml_pipeline_file", path, code=code)
     assert "alice" not in shown
-    assert "message is withheld, because it may quote records, and nothing of it was kept" in shown
+    assert "message is withheld, because it may quote records, and was not stored" in shown
 
 
 @pytest.mark.slow

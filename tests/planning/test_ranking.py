@@ -198,7 +198,7 @@ def test_table_shows_mechanisms_and_command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(flags(max_error="0.05")) == 0
     text = capsys.readouterr().out
-    for word in ("mwem, tight", "private_mw, textbook", "with probability 0.95, no error"):
+    for word in ("mwem, tight", "private_mw, textbook", "with probability 95 %"):
         assert word in " ".join(text.split())
     command = text.splitlines()[-1]
     assert command.startswith("beam-dp release-synthetic-database ")

@@ -261,16 +261,11 @@ def unbiased_tables(
 
 @dataclass(frozen=True, eq=False)
 class IndependentTables:
-    """A public distribution of independent attributes, conditioned on the possible cells.
+    """A public distribution of independent attributes, conditioned on the possible cells."""
 
-    ``num_records``: the number of records that the tables are scaled to. ``grid``: the number of
-    units of a score per record; tables were rounded to these units. ``potentials``: one table of
-    finite logarithms per attribute, shape (size of the attribute,).
-    """
-
-    num_records: float
-    grid: int
-    potentials: tuple[tuple[Names, NDArray[np.float64]], ...]
+    num_records: float  # which the tables are scaled to
+    grid: int  # the number of units of a score per record, to which tables were rounded
+    potentials: tuple[tuple[Names, NDArray[np.float64]], ...]  # logarithms, one per code
 
     def answers(
         self, domain: Domain, pairs: Sequence[Support]

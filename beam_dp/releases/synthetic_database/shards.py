@@ -62,23 +62,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RecordShard:
-    """The rows of one file of a release; a small release has one shard.
-
-    ``number``, ``num_shards``: the place of the shard in the order of the release.
-    ``codes``: one array per attribute with the codes of records; ``part`` refers to their places.
-    ``is_drawn``: whether released values are drawn within their bins.
-    ``statements``: the mechanism and guarantee, for the metadata of the file.
-    """
+    """The rows of one file of a release; a small release has one shard."""
 
     domain: Domain
     draw_id: str
     records_format: str
-    is_drawn: bool
-    statements: Mapping[str, str]
-    number: int
+    is_drawn: bool  # whether released values are drawn within their bins
+    statements: Mapping[str, str]  # the mechanism and guarantee, for the metadata of the file
+    number: int  # the place of the shard in the order of the release
     num_shards: int
-    codes: Codes
-    part: Part
+    codes: Codes  # of all records, one array per attribute
+    part: Part  # refers to places in ``codes``
 
     @property
     def name(self) -> str:
