@@ -159,7 +159,7 @@ class WindowsJob(Job):
             error = f"of one window {marginals_error(plan.window)}"
         else:
             variance = predicted_variance(plan.workload, plan.measurements, total_is_public=False)
-            error = f"{short(math.sqrt(variance))} records expected of a cell of one window"
+            error = f"{short(math.sqrt(variance))} records expected in a cell of one window"
             error += ", root mean squared"
         return {
             "promise": plan.public["promise"],
