@@ -83,7 +83,7 @@ def test_doctor_exits_with_1_if_a_requirement_is_broken(capfd, monkeypatch, core
     monkeypatch.setattr(doctor, "READING", core)
     out = told(capfd, code=1)
     assert condition in out and out.endswith("To make releases, fix the broken parts above.")
-    assert "Releases can be read here" not in out
+    assert "You can read releases here" not in out
 
 
 @pytest.mark.usefixtures("quick")

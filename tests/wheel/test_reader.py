@@ -68,4 +68,4 @@ def test_error_for_a_missing_package_says_how_to_install_it(reading):
 
 def test_doctor_reports_that_releases_can_be_read(reading):
     program = "from beam_dp.cli.main import main; assert main(['doctor']) == 1"
-    assert "\nReleases can be read here.\n" in reading.run("python", "-c", program)
+    assert "\nYou can read releases here.\n" in reading.run("python", "-c", program)
