@@ -79,7 +79,9 @@ def test_rejects_saving_a_run_on_engines(tmp_path, engine, capfd):
     state = f"--state={tmp_path / 'state'}"
     assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *engine]) == 2
     _, err = capfd.readouterr()
-    assert re.fullmatch(r"error: --state: '.*/state' cannot be combined with --runner [^\n]+\n", err), err
+    assert re.fullmatch(
+        r"error: --state: '.*/state' cannot be combined with --runner [^\n]+\n", err
+    ), err
     assert not (tmp_path / "state").exists() and not (tmp_path / "out").exists()
 
 
