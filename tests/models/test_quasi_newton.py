@@ -145,14 +145,15 @@ def hessian(basis, chosen, total):
     return np.array(columns)
 
 
-def test_fit_of_tables_with_empty_cells_takes_few_evaluations(monkeypatch):
-    """Half of the cells of each pair are empty, and the records are many."""
-    shape = (6, 7, 8)
-    rng = np.random.default_rng(5)
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_fit_of_tables_with_empty_cells_takes_few_evaluations(monkeypatch, seed):
+    """Many cells of each pair are empty; with the diagonal alone, 2,000 to 3,400 are needed."""
+    shape = (12, 12, 12)
+    rng = np.random.default_rng(seed)
     common = rng.random(10**6)
     codes = [(size * (common + rng.random(10**6)) / 2).astype(int) for size in shape]
     basis = ResidualBasis(shape, closure_of(itertools.combinations(range(3), 2)))
-    table = 100.0 * np.bincount(np.ravel_multi_index(codes, shape), minlength=336)
+    table = 100.0 * np.bincount(np.ravel_multi_index(codes, shape), minlength=12**3)
     exact, total = basis.analyse(table), table.sum()
     variances = np.full(basis.num_coefficients, 50.0)
     observed = NoisyCoefficients(exact + rng.normal(scale=variances**0.5), variances)
@@ -166,4 +167,4 @@ def test_fit_of_tables_with_empty_cells_takes_few_evaluations(monkeypatch):
     )
     fitted = basis.log_moments(found.log_weights, 0.0)[1] * total
     assert ((fitted - exact) ** 2).sum() < 1.2 * variances.sum()
-    assert len(evaluations) < 1200
+    assert len(evaluations) < 1000
