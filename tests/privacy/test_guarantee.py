@@ -40,7 +40,7 @@ def test_guarantee_has_no_defaults():
         pytest.param("max_records_per_unit", 10**400, id="records-too-many-for-a-float"),
     ],
 )
-def test_rejects_field_out_of_range_by_name(name, value):
+def test_error_names_the_field_that_is_out_of_range(name, value):
     with pytest.raises(InputError) as raised:
         Guarantee(**{**VALID, name: value})
     assert raised.value.name == name

@@ -121,7 +121,7 @@ def test_rejects_locked_file_after_waiting(tmp_path):
     assert ledger.entries("visits") == []
 
 
-def test_rejects_locked_row_after_waiting(postgresql):
+def test_gives_up_on_a_locked_row_after_waiting(postgresql):
     import psycopg
 
     url = new_database(postgresql, 10_000)

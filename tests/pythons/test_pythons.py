@@ -61,7 +61,7 @@ def test_release_is_described_verified_and_reported(reading, release):
     reading.check_reading(release)
 
 
-def test_queries_to_a_release_are_answered(reading):
+def test_release_answers_queries_on_each_python(reading):
     version = built(HERE).name.split("-")[1]
     assert reading.run("beam-dp", "--version") == f"beam-dp {version}\n"
     place = str(GOLDEN / "synthetic_database")

@@ -43,7 +43,7 @@ def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err.strip()
 
 
-def test_describe_shows_promise_content_and_errors(week, capfd, monkeypatch):
+def test_describe_shows_the_promise_the_content_and_the_errors(week, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     text = said(capfd, "describe", week)
     for part in (

@@ -260,7 +260,7 @@ def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
     assert "canary" not in caplog.text
 
 
-def test_graph_contains_no_noise():
+def test_pipeline_graph_contains_no_drawn_noise():
     release_it = ReleaseProjection(plan(CountSketch(3 * 64), epsilon=1.0), COLUMNS)
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
 

@@ -1,4 +1,4 @@
-"""Sizes of small databases and their error bounds, from public numbers.
+"""Default sizes of small databases and their error bounds, from public numbers.
 
 N is the public number of records, and a = ``max_error_fraction`` is a fraction of N. Each size is
 the smallest integer for which a bound proves that some multiset of this size answers every query
