@@ -110,20 +110,28 @@ def write_data(folder: pathlib.Path, sizes: Sizes) -> None:
             fastavro.writer(file, schema, rows, codec="deflate")
 
 
-def latent_columns(sizes: Iterable[int], start: int, stop: int) -> Iterator[np.ndarray]:
+def latent_columns(
+    sizes: Iterable[int], start: int, stop: int, has_empty_cells: bool = False
+) -> Iterator[np.ndarray]:
     """Yields columns of codes that depend on each other through a latent number of each record.
 
     A value is spread around that number, on a circle, so that it is uniform and all combinations
-    are possible; low codes are the most frequent.
+    are possible; low codes are the most frequent. With empty cells, a value is between half that
+    number and half of it plus a half, so that no record has a low code beside a high one.
     """
     generator = np.random.default_rng([LATENT_SEED, start])
     latent = generator.random(stop - start)
     for size in sizes:
-        value = (latent + LATENT_SPREAD * generator.random(stop - start)) % 1
-        yield (value**2 * size).astype(np.int64)
+        spread = generator.random(stop - start)
+        if has_empty_cells:
+            yield ((latent + spread) / 2 * size).astype(np.int64)
+        else:
+            yield (((latent + LATENT_SPREAD * spread) % 1) ** 2 * size).astype(np.int64)
 
 
-def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: int) -> str:
+def write_latent(
+    folder: pathlib.Path, sizes: Mapping[str, int], num_records: int, has_empty_cells: bool = False
+) -> str:
     """Writes the files of such a table that are not there yet; returns their pattern.
 
     A longer table than ``MOST_FILES`` files repeats these: the others are links to them.
@@ -132,8 +140,10 @@ def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: in
         folder: where they are.
         sizes: the number of codes of each column.
         num_records: in all files.
+        has_empty_cells: whether many combinations of codes have no record.
     """
-    stem = f"latent-{len(sizes)}-columns-{math.prod(sizes.values())}-cells-{num_records}"
+    kind = "half-empty" if has_empty_cells else "latent"
+    stem = f"{kind}-{len(sizes)}-columns-{math.prod(sizes.values())}-cells-{num_records}"
     schema = pa.schema([(name, pa.int64()) for name in sizes])
     for part, start in enumerate(range(0, num_records, FILE_ROWS)):
         path = folder / f"{stem}-{part:03}.parquet"
@@ -145,7 +155,8 @@ def write_latent(folder: pathlib.Path, sizes: Mapping[str, int], num_records: in
         draft, stop = path.with_suffix(".draft"), min(start + FILE_ROWS, num_records)
         with pa.parquet.ParquetWriter(draft, schema) as writer:
             for first in range(start, stop, CHUNK_ROWS):
-                columns = latent_columns(sizes.values(), first, min(first + CHUNK_ROWS, stop))
+                end = min(first + CHUNK_ROWS, stop)
+                columns = latent_columns(sizes.values(), first, end, has_empty_cells)
                 writer.write_table(pa.table(dict(zip(sizes, columns, strict=True)), schema))
         draft.rename(path)
     return str(folder / f"{stem}-*.parquet")

@@ -78,6 +78,7 @@ class Table:
         command: the release, with its flags.
         records: numbers of records.
         undeclared: columns before those of the domain.
+        has_empty_cells: whether many combinations of codes have no record.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Table:
     command: str = f"{SYNTHETIC} --workload=marginals:2"
     records: tuple[int, ...] = RECORDS
     undeclared: int = 0
+    has_empty_cells: bool = False
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -109,6 +111,8 @@ TABLES = {
     "seven": Table("7 columns", EIGHT[:-1], 10),
     "eight": Table("8 columns", EIGHT, 40, records=(*RECORDS, MOST)),
     "adult": Table("8 columns of Adult's sizes", (16, 32, 9, 32, 7, 15, 6, 5), 60),
+    "five_empty": Table("5 columns, many empty cells", (9, 16, 7, 6, 2), has_empty_cells=True),
+    "eight_empty": Table("8 columns, many empty cells", EIGHT, 40, has_empty_cells=True),
     "nine": Table("9 columns", (*EIGHT, 26), 60),
     "disjoint": Table("8 columns, 4 disjoint pairs", EIGHT, command=DISJOINT),
     "ten": Table("10 columns", (2, 2, 3, 3, 4, 5, 7, 8, 10, 25), 20, records=(1304,)),
@@ -258,7 +262,8 @@ def forecast(asked: Sequence[tuple[str, Table, int]], options: argparse.Namespac
     """Returns roughly how long all will take on two cores, and the room on disk."""
     seconds, files = 0.0, {}
     for kind, made, num_records in asked:
-        files[made.shape, num_records] = num_records * math.log2(math.prod(made.shape)) / 8
+        bits = num_records * math.log2(math.prod(made.shape))
+        files[made.shape, made.has_empty_cells, num_records] = bits / 8
         if kind == "releases":
             one = _START + made.seconds + _RELEASED * num_records
             seconds += one * len(ways(num_records, options)) * options.repeats
@@ -297,7 +302,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found: list[Row] = []
         for kind, made, num_records in asked:
-            pattern = write_latent(folder, made.sizes, num_records)
+            pattern = write_latent(folder, made.sizes, num_records, made.has_empty_cells)
             measure = release_rows if kind == "releases" else count_rows
             for row in measure(made, num_records, pattern, options):
                 figures = (f"{name} {told(figure)}" for name, figure in row.figures.items())
