@@ -87,10 +87,10 @@ def recorded_table(name: str) -> str:
 
 
 def beside_peers() -> str:
-    """Returns how many times this project's error and time each system took, and how it was run."""
+    """Returns errors and times of each system as ratios to ours, and when it was run."""
     parts = []
     for name, found in systems():
-        names = [each for each in found[0].figures if each != "CPU time"]
+        names = [each for each in found[0].figures if each.endswith("ratio")]
         about = peers()["tables"][name]
         parts += [f"### {_heading(name, about)}\n", table(found, "system", names)]
     return "\n".join([*parts, how_peers(lambda run: run["table"] != "pass")])
@@ -133,15 +133,14 @@ def _heading(name: str, about: dict[str, Any]) -> str:
 
 
 def how_peers(is_asked: Callable[[dict[str, Any]], bool]) -> str:
-    """Returns when and where systems were run, one line for each way."""
+    """Returns when and where systems were run, one line for each date and machine."""
     ways: dict[tuple[str, ...], list[str]] = {}
     for run in filter(is_asked, peers()["runs"]):
         what = f"{page.LABELS[run['name']]} {run['version']}"
         named = ways.setdefault((run["date"], run["machine"]), [])
         named += [] if what in named else [what]
     lines = [f"- {date}, {machine}: {'; '.join(named)}" for (date, machine), named in ways.items()]
-    command = "python benchmarks/peers/side_by_side.py --dpmm PYTHON --pipeline_dp PYTHON"
-    return "\n".join([*lines, "", "```sh", command, "```", ""])
+    return "\n".join([*lines, ""])
 
 
 def pass_beside_readers() -> list[Row]:
@@ -164,15 +163,9 @@ def _ratio(row: Row, name: str) -> Figure:
 
 def beside_readers() -> str:
     """Returns the tables of the pass beside readers and beside what a Beam user writes first."""
-    names = ("by CPU time", "by elapsed time", "this pass, CPU", "the other, CPU")
+    names = ("by CPU time", "by elapsed time")
     first = [row for row in rows("distributed_pass") if "Count.PerElement" in row.beside]
-    return "\n".join(
-        [
-            table(pass_beside_readers(), "what", names),
-            table(first, "what", names),
-            how("distributed_pass"),
-        ]
-    )
+    return "\n".join(table(each, "what", names) for each in (pass_beside_readers(), first))
 
 
 def pass_beside_peer() -> str:

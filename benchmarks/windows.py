@@ -90,7 +90,7 @@ def _as_list(number: int, shards: Any) -> tuple[int, list[Any]]:
 
 
 def bounded(pattern: str, column: str, unit: WindowUnit) -> np.ndarray:
-    """The counts of all time, by this project."""
+    """The counts of the whole week, by this project."""
     domain = domain_of(column)
     guarantee = Guarantee(
         1.0, 1e-9, "add_or_remove_one", unit.privacy_unit, unit.max_records_per_unit
@@ -158,7 +158,7 @@ def compare(num_rows: int, peer_rows: int, repeats: int) -> list[Row]:
                 assert (counts <= by_numpy(pattern, column)).all()
             what = f"{unit.privacy_unit}s, {domain_of(column).num_cells:,} cells"
             both = num_rows / ours, num_rows / peer
-            rows.append(compared(what, *both, repeats, "`CountCells` of all time", target))
+            rows.append(compared(what, *both, repeats, "`CountCells` of the whole week", target))
             speeds.setdefault(unit.privacy_unit, num_rows / ours)
     with tempfile.TemporaryDirectory() as name:
         pattern = write_data(pathlib.Path(name), peer_rows)
@@ -173,7 +173,7 @@ def compare(num_rows: int, peer_rows: int, repeats: int) -> list[Row]:
 def compared(what: str, ours: float, other: float, runs: int, beside: str, wanted: str) -> Row:
     """Two speeds in rows a second, and their ratio."""
     figures = {
-        "speed over the other's": Figure(ours / other, "times"),
+        "speed, ratio": Figure(ours / other, "times"),
         "windows, rows": Figure(ours, "a second"),
         "the other, rows": Figure(other, "a second"),
     }
