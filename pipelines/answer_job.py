@@ -155,7 +155,7 @@ class Job(program.Job):
     def headline(self) -> str:
         """Returns a short description of the job."""
         domain = self.plan.universe
-        universe = "keys without end" if domain is None else f"{magnitude(domain.num_cells)} cells"
+        universe = "any keys" if domain is None else f"{magnitude(domain.num_cells)} cells"
         asked = f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
         if self.payment is None:
             return asked
@@ -184,7 +184,7 @@ class Job(program.Job):
 
 def _choice_text(plan: TopQueriesPlan) -> str:
     """Returns the number of answered queries, and a bound on the answers to missed queries."""
-    missed = f"nothing larger is missed by more than {short(plan.margin())} records"
+    missed = f"no missed answer is larger by more than {short(plan.margin())} records"
     return f"the {plan.top:,} largest of {len(plan.workload):,}, by {plan.choice}: {missed}"
 
 
@@ -193,7 +193,7 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
     plan, settings = card["plan"], card.get("settings")
     but = f"except with probability {plan['failure_probability']:g}"
     if "margin" in plan:
-        told = f"The choice misses nothing larger by more than {plan['margin']:,.1f} records"
+        told = f"No missed answer is larger by more than {plan['margin']:,.1f} records"
         return f"{told}, and every answer is within {plan['bound']:,.1f}, {but}."
     if settings is None:
         return f"Every answer is within {plan['bound']:,.1f} records, {but}."

@@ -128,7 +128,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     )
     if len(refusals) == len(lines):
         reason = f": {refusals[0]}" if refusals else ""
-        condition = f"must hold a query that can be answered{reason}"
+        condition = f"must contain a query that can be answered{reason}"
         raise InputError("queries", given["queries"], condition)
     plan = _plan(given, shared.read_guarantee(given), domain, asked)
     state = new_state(given["state"], given["output"]) if "state" in given else None

@@ -112,11 +112,11 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
 def check_jar(flag: str, jar: str, cache: str | None) -> None:
     """Refuses a jar that can't be read; fetches a remote jar into Beam's cache."""
     if not urlsplit(jar).scheme and not os.path.isfile(jar):
-        raise refused(flag, jar, "must be a file, or an URL")
+        raise refused(flag, jar, "must be a file, or a URL")
     try:
         path = JavaJarServer.local_jar(jar, cache)
     except (OSError, RuntimeError, ValueError) as error:
-        raise refused(flag, jar, f"must be an URL that can be read: {error}") from None
+        raise refused(flag, jar, f"must be a URL that can be read: {error}") from None
     if not zipfile.is_zipfile(path):
         # Otherwise Java would reject the jar only after the budget is spent.
         raise refused(flag, jar, "must be a jar, and complete")
@@ -150,7 +150,7 @@ def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
     is_elsewhere = bool(urlsplit(location).scheme)
     if not is_elsewhere and not os.path.isfile(location):
         raise FlagError(
-            f"{condition} a file, or an URL that Beam takes; `make prism` in a checkout builds one"
+            f"{condition} a file, or a URL that Beam takes; `make prism` in a checkout builds one"
         )
     try:
         source = PrismJobServer(options).path_to_binary()

@@ -189,8 +189,8 @@ class Job(ABC):
         if reason is not None:
             stays = "" if token is None else f", and {token.release_id} stays marked as spent"
             print(
-                f"error: --output: {self.output!r} holds the release of another job: {reason};"
-                f" what this job drew was discarded{stays}",
+                f"error: --output: {self.output!r} contains the release of another job: {reason};"
+                f" this job's draw was discarded{stays}",
                 file=sys.stderr,
             )
             return flags.EXIT_JOB_FAILED
@@ -339,7 +339,7 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
     if text is None:
         return None
     if num_records != "noisy":
-        condition = "needs --num_records noisy only: a public number is kept as it is"
+        condition = "needs --num_records noisy: a public number is released as it is"
         raise InputError(EXPECT_RECORDS.name, text, condition)
     name = EXPECT_RECORDS.name
     return checked_integer(name, integer(name, text), 1, MAX_RECORDS)

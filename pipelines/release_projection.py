@@ -1,4 +1,4 @@
-"""Release one artifact that answers any sparse query over a huge universe of keys.
+"""Release one artifact that answers any sparse query over a huge set of keys.
 
     beam-dp release-projection \
         --input 'visits/*.parquet' --key email --max_sparsity 1000 \
@@ -117,7 +117,7 @@ class Job(program.ReleaseJob):
         """Returns a short description of the job."""
         sketch = self.plan.sketch
         if sketch is None:
-            size = "as many keys as reach the threshold"
+            size = "all keys above the threshold"
         else:
             size = f"{sketch.projection_width:,} cells"
         return f"{self.plan.mechanism}, {size}"

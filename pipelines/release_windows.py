@@ -192,12 +192,12 @@ class WindowsJob(Job):
         token = self._pay_once(horizon_id, progress)
         if token is not None and token.state == "released" and pipeline is not None:
             condition = (
-                f"lacks windows that were released: {token.release_id} paid for one draw of each."
-                " Restore them from a copy"
+                f"is missing released windows, and {token.release_id} paid for only one draw of"
+                " each: restore them from a copy"
             )
             raise refused("output", self.output, condition)
         if before:
-            progress.say(f"goes on: {before:,} of {self._num_releases:,} releases are there")
+            progress.say(f"continues: {before:,} of {self._num_releases:,} releases exist")
         if pipeline is not None:
             progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
             if not run_pipeline(pipeline, progress, [self.output], self._alive, self._is_over):
@@ -229,7 +229,7 @@ class WindowsJob(Job):
         token, is_paid_now = self.ledger.spend_once(
             self.dataset_id, plan.guarantee, plan.loss, *stated
         )
-        progress.say(f"{'spent' if is_paid_now else 'goes on'}: {token.release_id} in the ledger")
+        progress.say(f"{'spent' if is_paid_now else 'continues'}: {token.release_id} in the ledger")
         return token
 
     def _fault(self) -> str | None:
@@ -242,8 +242,8 @@ class WindowsJob(Job):
             )
         if not finish_writing(self.output):
             return (
-                f"{self.output!r}: a committed release lacks its files; `beam-dp finish` shows"
-                " which"
+                f"{self.output!r}: a committed release is missing some of its files;"
+                " `beam-dp finish` shows which release"
             )
         return None
 

@@ -29,15 +29,19 @@ from .program import Job, Program
 from .runners import refuse_unshared_output
 
 # Flags that only the command line accepts, and the condition in the error message.
+_ON_COMMAND_LINE = (
+    "must be given on the command line, to the program of this transform, such as"
+    " beam-dp release-intervals"
+)
 _ELSEWHERE = {
     "input": "must be the input of the transform, such as ReadRecords",
     "input_format": "must be given to ReadRecords",
-    "validate_only": "must be given to the program of the same name",
-    "json": "must be given to the program of the same name",
+    "validate_only": _ON_COMMAND_LINE,
+    "json": _ON_COMMAND_LINE,
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
     # These fields are private, but Beam writes all fields into the graph of the job.
-    "expect_records": "must be given to the program of the same name",
+    "expect_records": _ON_COMMAND_LINE,
 }
 _LOG = logging.getLogger("beam_dp.yaml")
 
@@ -67,7 +71,7 @@ class ReadRecords(beam.PTransform):
         with _in_words_of(self._flags):
             if not isinstance(pipeline, beam.pvalue.PBegin):
                 condition = (
-                    "must not be given: ReadRecords reads files, and is the first of a chain"
+                    "must not be given: ReadRecords reads files, and must come first in a chain"
                 )
                 raise InputError("records", "the output of another transform", condition)
             return pipeline | self._read
@@ -90,12 +94,12 @@ class _Release(beam.PTransform):
             texts = texts_of(self._flags, config, _ELSEWHERE)
             # Beam writes all fields into the graph of the job.
             if "ledger" in texts and holds_secrets(texts["ledger"]):
-                condition = "must hold no password: Beam shows fields to whoever sees the job"
+                condition = "must not contain a password: Beam shows fields to all who see the job"
                 raise InputError("ledger", "a URL with a password", condition)
             self._job: Job = self._program.read_job({**texts, "input": ""})
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Checks, builds, then pays; a graph built twice pays twice, because both may run."""
+        """Checks, builds, then pays. Building it twice pays twice, because both copies may run."""
         with _in_words_of(self._flags):
             self._refuse(records)
             token = self._job.token()
@@ -114,7 +118,7 @@ class _Release(beam.PTransform):
         """Refuses invalid inputs, outputs and runners, which only the pipeline knows."""
         if not isinstance(records, beam.PCollection):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
-            condition = "must be one collection: join several by Flatten"
+            condition = "must be one collection: join several with Flatten"
             raise InputError("records", given, condition)
         refuse_taken_output(records.pipeline, self._job.output)
         refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
@@ -143,7 +147,7 @@ class SyntheticRows(beam.PTransform):
         domain = getattr(released, "released_domain", None)
         if domain is None:
             condition = "the input must be the output of ReleaseSyntheticDatabase"
-            raise ConfigError(f"{condition}; ReadSyntheticRows reads a release that is there")
+            raise ConfigError(f"{condition}; ReadSyntheticRows reads an existing release")
         directories = released | "Path" >> beam.Map(lambda row: str(row.directory))
         return directories | RowsOfRelease(domain=domain)
 
@@ -152,7 +156,7 @@ class ReadSyntheticRows(beam.PTransform):
     """Emits the records of an existing release as rows, like ``beam_dp.SyntheticRows``."""
 
     _flags: ClassVar[Sequence[Flag]] = (
-        Flag("release", "directory that holds a release of synthetic records", "DIR", True),
+        Flag("release", "directory with a release of synthetic records", "DIR", True),
     )
 
     def __init__(self, **config: Any) -> None:

@@ -261,7 +261,7 @@ def test_declares_spends_from_and_prints_a_ledger(ledger_url, capfd, monkeypatch
     assert max(map(len, out.splitlines())) <= 80
     told = " ".join(out.split())
     assert "spent epsilon 0.25 at this delta left epsilon 0.75 for a release without" in told
-    assert "adds up pure_first: sums epsilons, or uses a filter if a release needs delta" in told
+    assert "adds up pure_first: epsilons add up until a release needs delta; it and later" in told
     assert "one with Laplace noise epsilon 0.75 for a release with Gaussian noise" in told
     (entry,) = ledger.entries("[bold]visits[/]")
     when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")

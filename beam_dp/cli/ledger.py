@@ -51,10 +51,10 @@ _KINDS = (
 )
 # Descriptions of the rules that add up the losses of releases.
 _COMPOSITIONS = {
-    "pure_first": "sums epsilons, or uses a filter if a release needs delta",
-    "auto": "sums epsilons, or uses the filter that suits the first release",
-    "zcdp": "sums epsilons, or rho",
-    "gaussian": "sums epsilons, or mu^2",
+    "pure_first": "epsilons add up until a release needs delta; it and later ones share the rest",
+    "auto": "like zcdp or gaussian, whichever the first release decides",
+    "zcdp": "sums rho; releases without delta may instead sum epsilons",
+    "gaussian": "sums mu^2; releases without delta may instead sum epsilons",
     "with_slack": "like auto, but keeps half of delta for histograms of keys",
 }
 

@@ -199,7 +199,7 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if asks_for_queries(texts):
         _check_queries(texts)
         return
-    condition = "needs --target_error, and without --workload"
+    condition = "needs --target_error, and no --workload"
     _refuse(texts, (_NUM_CELLS.name,), condition)
     if _is_target_given(texts):
         texts = {**texts, "epsilon": "1"}  # placeholder: epsilon is the result
@@ -238,13 +238,12 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
         )
     if all(texts[name] is None for name in (*universe, "max_sparsity")):
         raise FlagError(
-            "--workload is required; or, to count the queries that keep --target_error, --epsilon"
+            "--workload is required; or, to find how many queries keep --target_error, --epsilon"
             " and one of --domain, --num_cells and --max_sparsity"
         )
     if texts["epsilon"] is None:
         raise FlagError(
-            "--epsilon is required without --workload, to count the queries that keep"
-            " --target_error"
+            "--epsilon is required without --workload, to find how many queries keep --target_error"
         )
     known = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]
     check_texts([dataclasses.replace(shared.DOMAIN, required=False), *known], texts)

@@ -49,7 +49,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
 
 
 def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
-    """Returns the job that counts queries, for the given flags; see ``job_of``."""
+    """Returns the job that computes, for these flags, how many queries may be asked."""
     given = {name: text for name, text in texts.items() if text is not None}
     num_cells = integer("num_cells", given["num_cells"]) if "num_cells" in given else None
     if "domain" in given:
@@ -135,16 +135,16 @@ def command_line(
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
-    """Returns the flags for the budget that paid for released edges and must pay here, too."""
+    """Returns the flags for the budget that paid for released edges, which must pay again."""
     ids = [origin.dataset_id for _, origin in released_edges(domain)]
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 
 
 def edges_lines(domain: Domain) -> list[str]:
-    """Returns the lines about released edges: the budget that must pay, and the reason."""
+    """Returns lines about released edges: which budget must pay, and why."""
     return [
-        f"{source}: the same budget must pay, {origin.dataset_id!r} of that ledger, from its"
-        " remaining budget, as both add up"
+        f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
+        " that release, because both releases add up"
         for source, origin in released_edges(domain)
     ]
 

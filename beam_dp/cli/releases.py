@@ -84,7 +84,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def told(found: Verification) -> RenderableType:
-    """Returns the steps, the meaning of words in the steps, faults, notes and the verdict."""
+    """Returns the steps, an explanation of their symbols, faults, notes and the verdict."""
     from beam_dp.reports.terminal import below_each_other, plain_table, plain_text, promise_facts
 
     kind = found.kind.replace("_", " ")
@@ -367,7 +367,7 @@ def _entry(url: str, release: AnyRelease) -> Entry:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))
         if entry.release_id == named or own in ids:
             return entry
-    condition = "must be the ledger that paid; this one has no entry for this release"
+    condition = "must be the ledger that paid for this release; this one has no entry for it"
     raise InputError("ledger", ledger.name, condition)
 
 

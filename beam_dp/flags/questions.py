@@ -17,7 +17,7 @@ _ASKED_OF = {
     "sparse": "a release for sparse queries",
     "interval": "interval counts; for synthetic records use --queries",
     "quantile": "interval counts and synthetic records",
-    "windows": "the windows of a stream, by the directory that holds all of them",
+    "windows": "the windows of a stream, in the directory that contains all of them",
 }
 LIMIT = Flag("limit", "the number of rows to show (default: 50)", "N", default="50", form="integer")
 MARGINAL = Flag(

@@ -27,14 +27,14 @@ GRACE = Flag(
 )
 MAX_WINDOWS_PER_UNIT = Flag(
     "max_windows_per_unit",
-    "in any --protected_windows consecutive windows, the largest number of windows that use"
-    " records of one unit; required unless the unit is the record",
+    "the largest number of windows in which records of one unit are used, among any"
+    " --protected_windows consecutive windows; required unless the unit is the record",
     "C",
     form="integer",
 )
 PROTECTED_WINDOWS = Flag(
     "protected_windows",
-    "the number of consecutive windows that together cost epsilon and delta, from 1 to"
+    "epsilon and delta hold for any P consecutive windows together; P is from 1 to"
     " --num_windows; required unless the unit is the record",
     "P",
     form="integer",

@@ -65,7 +65,7 @@ class Cell:
 
 
 Groups = Sequence[Sequence[Group]]
-# A table to ask for: the ascending positions of its attributes, and the groups of each attribute.
+# A table to ask for: the positions of its attributes, ascending, and the groups of each attribute.
 Asked = tuple[tuple[int, ...], Groups]
 
 
@@ -74,7 +74,7 @@ class Answers(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """The attributes that the release answers for."""
+        """The attributes that the release can be asked about."""
 
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """Returns the counts of the cells of each table; the last attribute changes fastest.
@@ -87,7 +87,7 @@ class Answers(Protocol):
 
 
 class Counts(Protocol):
-    """Private exact counts of the original records; see ``truth``."""
+    """Exact counts of the private records that a release is about; see ``truth``."""
 
     @property
     def num_records(self) -> int:
@@ -99,10 +99,10 @@ class Counts(Protocol):
 
     @property
     def num_beyond(self) -> int:
-        """The number of records dropped because their privacy unit was over its limit."""
+        """The number of records beyond the limit of their privacy unit, which are not counted."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
-        """Returns the private exact counts of one table, which ``Answers.of`` estimates."""
+        """Returns the exact counts of the cells of one table, which ``Answers.of`` estimates."""
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:

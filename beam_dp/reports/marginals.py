@@ -1,4 +1,4 @@
-"""The sections about marginals: attributes, pairs, what is too noisy, and errors."""
+"""The sections about marginals: attributes, pairs, noisy cells, and errors."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is 
 _BAR_KINDS = (
     "Exact error bars follow from the noise alone, for any data. Approximate error bars are"
     " predicted, for attributes that were measured together. Model-based error bars are predicted,"
-    " for interactions that were not measured."
+    " for attributes that were not measured together."
 )
 RULE = (
-    "A cell is one level of an attribute, or one combination of levels of two. It is good if its"
-    " error bar, for 95 % of cases, is at most half of its count."
+    "A cell is one level of an attribute, or one combination of levels of two attributes. A cell is"
+    " good if its 95 % error bar is at most half of its count."
 )
 _ADVICE = "Leave these cells out of conclusions, or sum them with their neighbours."
 
@@ -54,7 +54,7 @@ class Marginals:
     """The sections about the marginals of one release."""
 
     answers: Answers
-    singles: Sequence[int]  # positions of the attributes that the release answers for
+    singles: Sequence[int]  # positions of the attributes that the release can be asked about
     pairs: Sequence[Axes]  # ascending positions of the pairs to look through
     truth: Counts | None = None
 
@@ -94,7 +94,7 @@ class Marginals:
         return "".join(parts)
 
     def _grouped(self, axis: int) -> Asked:
-        """Returns an attribute with one group per bar of its picture."""
+        """Returns the table to ask for: one attribute, with one group of levels per drawn bar."""
         is_named = self.answers.domain.attributes[axis].kind == "categorical"
         most = MAX_LYING if is_named else MAX_STANDING
         return (axis,), (groups_of(self.answers, axis, most),)
@@ -167,7 +167,7 @@ class Marginals:
         for is_signed, is_true in itertools.product((False, True), repeat=2):
             if is_true and self.truth is None:
                 continue
-            what = "Difference to independence" if is_signed else "Records"
+            what = "Difference from independence" if is_signed else "Records"
             what += " in the truth" if is_true else ""
             shown = tiles(cells, len(columns), is_signed, is_true)
             title = f"{what} by {first[:60]} and {second[:60]}"
@@ -257,7 +257,7 @@ def headline(cells: Sequence[Cell]) -> str:
     barred = [cell.answer.margin for cell in cells if cell.answer.margin is not None]
     good = sum(cell.is_good for cell in cells)
     if not barred:
-        return "No error bars: how good the counts are is not known"
+        return "No error bars: the accuracy of the counts is unknown"
     if not good:
         return f"Too noisy to use cell by cell: 0 of {len(cells):,} cells"
     threshold = max(float(np.quantile(barred, _MOST_THRESHOLDS)) / NOISY_SHARE, 2.0)
@@ -267,10 +267,7 @@ def headline(cells: Sequence[Cell]) -> str:
 
 
 def tiles(cells: Sequence[Cell], num_columns: int, is_signed: bool, is_true: bool) -> list[Tile]:
-    """Returns the counts of a map or, if signed, their differences to independent attributes.
-
-    Without a difference, both attributes would be independent and have the same sums.
-    """
+    """Returns the tiles of a map: counts or, if signed, counts minus those under independence."""
     found = np.array([float(c.truth or 0) if is_true else c.answer.value for c in cells])
     if not is_signed:
         struck = [cell.is_noisy and not is_true for cell in cells]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 
-_PRIVATE = "PRIVATE: holds exact counts of records. Do not share."
+_PRIVATE = "PRIVATE: contains exact counts of records. Do not share."
 # The policy prevents loading and scripts even if a string is not escaped by mistake.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _DOOR = "For a privacy officer: guarantee, verification, budget and citation"
@@ -245,7 +245,7 @@ def _ledger(release: AnyRelease, entry: Entry | None) -> str:
             " from the same records; this page cannot show what other releases revealed."
         )
     elif named is None:
-        words = "The card names no entry of a ledger, but the given ledger has one for it."
+        words = "The card names no entry of a ledger, but the given ledger has an entry for it."
     else:
         words = f"The card says that entry {named} of a ledger paid for this release."
     parts = [paragraph(text(words, 600))]
@@ -287,7 +287,7 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
         paragraph(f"<code>{text(citation, 600)}</code>")
         + facts(held)
         + f"<ul>{items}</ul>"
-        + (paragraph(text(f"The guarantee follows by: {proofs}.", 1_000)) if proofs else "")
+        + (paragraph(text(f"The guarantee follows from: {proofs}.", 1_000)) if proofs else "")
     )
 
 

@@ -47,7 +47,7 @@ def told(cell: Cell) -> str:
 
 
 def bars(title: str, cells: Sequence[Cell]) -> str:
-    """Returns one bar per cell with an error bar, next to a bar of the exact count if known."""
+    """Returns a picture of cells: bars with error bars, next to bars of exact counts if known."""
     return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
 
 
@@ -85,7 +85,7 @@ def _lying(title: str, cells: Sequence[Cell]) -> str:
 
 
 def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
-    """Returns cells from left to right, as bars or as points joined by a line."""
+    """Returns a picture of cells from left to right, as bars or as points joined by a line."""
     low, high = _ends(cells)
     left, right, top, bottom = 46, WIDTH - 4, 8, 168
     step = (right - left) / len(cells)
@@ -217,7 +217,7 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
     whisker = "".join(_line("whisker", x, y, to_x, 12 - y) for x, y, to_x in ends)
     marks = {
         whisker: "the truth is inside in 95 % of cases",
-        _line("whisker predicted", 1, 6, 23, 6): "the same, by a prediction of the model",
+        _line("whisker predicted", 1, 6, 23, 6): "the same, but predicted by the model",
         _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: longer than half the value",
     }
     if is_map:

@@ -70,7 +70,7 @@ def truth_domain(release: AnyRelease, path: str) -> Domain:
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the records of a release, with the same limit per privacy unit as for the release."""
+    """Returns the private records of a release, with the release's limit per privacy unit."""
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     for batch in batches:
         num_rows += batch.num_rows

@@ -43,7 +43,8 @@ the release of Q1 was paid for by entry [1]
 the forged one by none
 ...
 budget     epsilon 2, delta 1e-09
-adds up    pure_first: sums epsilons, or uses a filter if a release needs delta
+adds up    pure_first: epsilons add up until a release needs delta; it and later
+           ones share the rest
 spent      epsilon 2 at this delta
 left       nothing
 """,

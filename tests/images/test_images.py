@@ -147,8 +147,8 @@ def test_docker_compose_releases_windows_on_flink_paid_in_postgresql(composed):
     composed.storage.podman("start", container)
     assert composed.wait_until_it_ends("release") == 0, composed.logs("release")
     said = composed.logs("release")
-    assert "goes on: visits/1 in the ledger" in said
-    assert re.search(r"goes on: [1-9] of 10", said)
+    assert "continues: visits/1 in the ledger" in said
+    assert re.search(r"continues: [1-9] of 10", said)
 
     described = composed.run("release", "beam-dp", "describe", "out/visits")
     assert "10 of 10 windows" in described

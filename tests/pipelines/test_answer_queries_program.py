@@ -126,7 +126,7 @@ def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     assert main([*argv, "--validate_only", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["plan"]["top"] == 2
     assert main(argv) == 0
-    assert "The choice misses nothing larger by more than" in capfd.readouterr().out
+    assert "No missed answer is larger by more than" in capfd.readouterr().out
     rows, table = answers(tmp_path / "out"), people()
     women = table["sex"].to_pylist().count("Female")
     middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
@@ -251,7 +251,7 @@ def test_installed_command_runs_the_same_program(tmp_path, capfd):
         ({"queries": "matrix:none.npy"}, r"--queries: 'matrix:none.npy' cannot be"),
         ({"queries": "conjunction:2"}, r"--queries: .*; the nearest known is 'conjunctions'$"),
         ({"queries": "row_conjunctions:6,4"}, r"--queries: .* needs --mechanism sparse_mw$"),
-        ({"lines": []}, r"--queries: .* must hold a query that can be answered$"),
+        ({"lines": []}, r"--queries: .* must contain a query that can be answered$"),
         ({"lines": ["{}", "1"]}, r"--queries: .*: line 1: query: {} is not valid"),
         ({"mechanism": "private_nw"}, r"--mechanism: 'private_nw' is not valid"),
         ({"num_questions": "0"}, r"--num_questions: 0 is not valid: must be"),

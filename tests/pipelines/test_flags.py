@@ -122,7 +122,7 @@ FACTS = {
     "release_projection": ("queries of up to", "each answer comes with its own standard error"),
     "release_intervals": ("all intervals of", "root mean squared over all intervals"),
     "answer_queries, private_mw": ("query over 24 cells", "bound depends on the number of records"),
-    "answer_queries, sparse_mw": ("keys without end", "bound depends on the number of records"),
+    "answer_queries, sparse_mw": ("any keys", "bound depends on the number of records"),
     "answer_queries, laplace": ("records expected of an answer", "except with probability 0.05"),
 }
 

@@ -253,7 +253,7 @@ def loses(
     assert PROGRAMS[name].main(argv(PROGRAMS[name], tmp_path, "out", *more)) == 1
     out, err = capfd.readouterr()
     errors = re.findall(
-        r"^error: --output: '[^']+' holds the release of another job: .*$", err, re.M
+        r"^error: --output: '[^']+' contains the release of another job: .*$", err, re.M
     )
     assert out == "" and len(errors) == 1 and "released" not in err and "answered" not in err, err
     return str(errors[0])
@@ -306,7 +306,7 @@ def test_detects_release_paid_for_by_another_entry(
     losing(monkeypatch, tmp_path / "earlier" if is_paid[0] else earlier(name), tmp_path / "out")
     assert program.main(argv(program, tmp_path, "out", *(paid if is_paid[1] else []))) == 1
     err = capfd.readouterr().err
-    assert f"another job: {reason}; what this job drew was discarded" in err
+    assert f"another job: {reason}; this job's draw was discarded" in err
     states = [entry.state for entry in ledger.entries("people")]
     assert states == ["released"] * is_paid[0] + ["spent"] * is_paid[1]
     if is_paid[1]:

@@ -250,7 +250,7 @@ def test_beam_yaml_counts_left_out_records_without_an_expected_number():
     }
     transform = ReleaseSyntheticDatabase(**fields, count_left_out=True)
     assert transform._job.plan.left_out is not None
-    with pytest.raises(ConfigError, match=r"expect_records: .* must be given to the program"):
+    with pytest.raises(ConfigError, match=r"expect_records: .* must be given on the command line"):
         ReleaseSyntheticDatabase(**fields, expect_records=EXPECTED)
 
 

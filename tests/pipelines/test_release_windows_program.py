@@ -146,7 +146,7 @@ def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatc
         path for path in before if "/000001/" in path
     }
     assert counts_of(tmp_path) == COUNTS
-    assert "goes on: visits/1 in the ledger" in capsys.readouterr().err
+    assert "continues: visits/1 in the ledger" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_job_refuses_to_redraw_a_deleted_window(tmp_path, capsys):
     shutil.rmtree(window_directory(tmp_path / "out", 1))
     capsys.readouterr()
     assert main(argv) == 2
-    assert "lacks windows that were released: visits/1 paid" in capsys.readouterr().err
+    assert "is missing released windows, and visits/1 paid" in capsys.readouterr().err
     assert not os.path.exists(window_directory(tmp_path / "out", 1))
 
 

@@ -136,14 +136,14 @@ def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, fie
             "allow_large_delta: 'yes' is not valid: must be true or false",
         ),
         ({"input": "x.csv"}, "input: 'x.csv' is not valid: must be the input of the transform"),
-        ({"validate_only": True}, "validate_only: True is not valid: must be given to the program"),
+        ({"validate_only": True}, "validate_only: True is not valid: must be given on the command"),
         (
             {"domain": {"attributes": [{"name": beam}]}},
             "domain: .* must contain only strings, numbers",
         ),
         (
             {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},
-            "ledger: 'a URL with a password' is not valid: must hold no password",
+            "ledger: 'a URL with a password' is not valid: must not contain a password",
         ),
     ],
 )

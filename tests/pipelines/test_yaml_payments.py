@@ -151,7 +151,7 @@ def test_yaml_reader_refuses_records(tmp_path):
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
     assert line == (
         "records: 'the output of another transform' is not valid: must not be given: ReadRecords"
-        " reads files, and is the first of a chain"
+        " reads files, and must come first in a chain"
     )
 
 
@@ -169,6 +169,6 @@ def test_refuses_input_other_than_one_collection_of_records(tmp_path, ledger, gi
     release = {**step("ReleaseSyntheticDatabase", **fields), **given}
     sources = [{**rows, "name": name} for name in "AB"]
     line = refusal(beam.Pipeline("FnApiRunner"), *sources, release)
-    condition = "must be one collection: join several by Flatten"
+    condition = "must be one collection: join several with Flatten"
     assert line == f"records: {value} is not valid: {condition}"
     assert ledger.entries("people") == []

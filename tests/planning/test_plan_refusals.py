@@ -46,7 +46,7 @@ MARGINALS = [
 COUNTS = [
     (
         {"num_cells": None},
-        "--workload is required; or, to count the queries that keep --target_error, --epsilon",
+        "--workload is required; or, to find how many queries keep --target_error, --epsilon",
     ),
     ({"epsilon": None}, "--epsilon is required without --workload"),
     ({"delta": None}, "--delta is required"),
@@ -76,11 +76,11 @@ COUNTS = [
     ),
     (
         {"workload": "marginals:1", "domain": '{"a": 4}', "epsilon": None},
-        "--num_cells: '1024' needs --target_error, and without --w",
+        "--num_cells: '1024' needs --target_error, and no --w",
     ),
     (
         {"target_error": None},
-        "--num_cells: '1024' needs --target_error, and without --w",
+        "--num_cells: '1024' needs --target_error, and no --w",
     ),
 ]
 OF_WINDOWS = [

@@ -108,6 +108,6 @@ def test_plan_with_released_edges_says_which_budget_must_pay(capsys, kind, asked
     told = " ".join(" ".join(lines_of(capsys, words)).split())
     assert "--ledger LEDGER --dataset_id visits" in told
     assert told.endswith(
-        "the edges of 'age' come from the release 'visits/1': the same budget must pay, 'visits' of"
-        " that ledger, from its remaining budget, as both add up"
+        "the edges of 'age' come from the release 'visits/1': pay from the same budget, 'visits' in"
+        " the ledger that paid for that release, because both releases add up"
     )

@@ -133,7 +133,7 @@ def test_headline_counts_good_cells_and_rounds_the_threshold():
     assert headline(known[8:]) == "Too noisy to use cell by cell: 0 of 2 cells"
     known += cells(*[(1e6, None)] * 4)
     assert headline(known) == "Good for counts above about 82 records: 8 of 14 cells"
-    assert headline(known[10:]) == "No error bars: how good the counts are is not known"
+    assert headline(known[10:]) == "No error bars: the accuracy of the counts is unknown"
     # One long error bar of twenty or more does not raise the threshold.
     assert "about 20 records: 30 of 31" in headline(cells(*[(50.0, 10.0)] * 30, (50.0, 400.0)))
 

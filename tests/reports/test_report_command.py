@@ -112,7 +112,7 @@ def test_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     parsed = Parsed(page)
     assert parsed.faults == []
     assert parsed.texts["title"][0].startswith("PRIVATE: ")
-    assert page.count("PRIVATE: holds exact counts of records. Do not share.") == 2
+    assert page.count("PRIVATE: contains exact counts of records. Do not share.") == 2
     assert any(each.get("class") == "each-page" for _, each in parsed.elements)
     assert re.search(r"\.each-page \{ display: block; position: fixed;", page)
     assert "Compared with the truth" in parsed.texts["h2"]

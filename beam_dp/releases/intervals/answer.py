@@ -127,8 +127,8 @@ def compare_intervals(
         raise not_comparable(first, second)
     attribute = first.attribute
     if attribute != second.attribute:
-        condition = f"must be the attribute of the first release, {attribute.name!r}, as declared"
-        raise InputError("second", second.attribute.name, condition)
+        condition = "must be declared exactly as in the first release, whose attribute is"
+        raise InputError("second", second.attribute.name, f"{condition} {attribute.name!r}")
     cells = np.arange(first.num_leaves)
     answers = [each.answer(cells, cells) for each in (first, second)]
     errors = np.hypot(*(each.standard_errors for each in answers))

@@ -69,8 +69,8 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
     bounds = release.bounds()
     words = [
-        "It answers sums over keys of a huge universe, with values from 0 to 1. Keys are hashed, so"
-        " no one can list them from the release."
+        "This release answers sums over keys, with values from 0 to 1. Keys are hashed, so no one"
+        " can list them from the release."
     ]
     if bounds is not None:
         words.append(
@@ -80,7 +80,7 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
         )
     if release.histogram is not None:
         held = terminal.counted(len(release.histogram.elements), "key")
-        words.append(f"{held} with a count of their own.")
+        words.append(f"Keys with a count of their own: {held}.")
     most = terminal.counted(release.max_sparsity, "key")
     sections = {"What it answers": "".join(paragraph(text(each, 400)) for each in words)}
     noise = noise_words(release.noise)
