@@ -29,7 +29,7 @@ from beam_dp.queries.lines import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.terminal import counted, short
+from beam_dp.reports.terminal import counted, short, surely
 from beam_dp.storage.store import is_url, local_path
 from beam_dp.transforms.drawing.one_worker import numbered_queries
 
@@ -139,7 +139,7 @@ class Job(program.Job):
         facts = {"queries": f"{len(self.lines):,}, of which {len(self.refusals):,} are refused"}
         if isinstance(plan, LinearAnswersPlan):  # its error is the same for all num_records
             deviation = f"{short(plan.standard_error)} records"
-            facts["error"] = f"{deviation} expected of an answer, root mean squared"
+            facts["error"] = f"{deviation} expected of an answer (root mean square)"
             facts["bound"] = program.bound_text(plan.bound(), plan.failure_probability)
             if isinstance(plan, TopQueriesPlan):
                 facts["choice"] = _choice_text(plan)
@@ -191,12 +191,12 @@ def _choice_text(plan: TopQueriesPlan) -> str:
 def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns the error bound of the answers, and the number of answers without a bound."""
     plan, settings = card["plan"], card.get("settings")
-    but = f"except with probability {plan['failure_probability']:g}"
+    sure = surely(plan["failure_probability"])
     if "margin" in plan:
         told = f"No missed answer is larger by more than {plan['margin']:,.1f} records"
-        return f"{told}, and every answer is within {plan['bound']:,.1f}, {but}."
+        return f"{told}, and every answer is within {plan['bound']:,.1f}, {sure}."
     if settings is None:
-        return f"Every answer is within {plan['bound']:,.1f} records, {but}."
+        return f"Every answer is within {plan['bound']:,.1f} records, {sure}."
     num_answers = sum(row["error"] is None for row in rows)
     num_bounded = sum(row["bound"] is not None for row in rows)
     num_unbounded = num_answers - num_bounded
@@ -207,7 +207,7 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
     vacuous = " (vacuous: not below the number of records)" if settings["is_vacuous"] else ""
     bounds = (
         f"Every answer from the hypothesis is within {settings['hypothesis_bound']:,.1f} records,"
-        f" every other one within {settings['update_bound']:,.1f}, {but}{vacuous}."
+        f" every other one within {settings['update_bound']:,.1f}, {sure}{vacuous}."
     )
     if num_unbounded == 0:
         return bounds

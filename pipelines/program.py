@@ -34,7 +34,7 @@ from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
-from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short
+from beam_dp.reports.terminal import plain_table, plain_text, promise_facts, short, surely
 from beam_dp.transforms import ReadRecords, WriteRelease
 
 from . import flags
@@ -402,7 +402,7 @@ def number_text(num_records: NumRecords) -> str:
 
 def bound_text(bound: float, failure_probability: float) -> str:
     """Returns a short text about the bound on the errors of all answers."""
-    return f"all within {short(bound)} records, except with probability {failure_probability:g}"
+    return f"{surely(failure_probability)}, all within {short(bound)} records"
 
 
 def _cost(ledger: Mapping[str, Any] | None) -> str:

@@ -63,7 +63,7 @@ class Job(program.ReleaseJob):
         noise = plan.choice[1].replace("_", " ")
         steps = "whole records" if plan.grid == 1 else f"steps of 1/{plan.grid} records"
         return {
-            "error": f"{error} expected, root mean squared over all intervals",
+            "error": f"{error} expected (root mean square over all intervals)",
             "noise": f"{noise}, scale {plan.scale:.4g}, in {steps}",
         }
 
@@ -76,7 +76,7 @@ class Job(program.ReleaseJob):
     def advice(self) -> tuple[str, str]:
         """Returns a remark about the release, and example flags of ``beam-dp answer``."""
         error = f"{math.sqrt(self.plan.mean_squared_error):,.1f} records"
-        remark = f"Its error, the root of the mean square over all\nintervals, is {error}."
+        remark = f"Its error is {error} (root mean square over\nall intervals)."
         return f"{remark} Look at it", "--interval LOW HIGH"
 
 

@@ -39,7 +39,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.queries.sparse import KeyType
-from beam_dp.reports.terminal import counted, short
+from beam_dp.reports.terminal import counted, short, surely
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 
 from . import program
@@ -100,11 +100,11 @@ class Job(program.ReleaseJob):
         """Returns the lines of the preview."""
         error = "each answer comes with its own standard error"
         if self.choices:
-            error = f"{short(self.choices[0]['error'])} expected of a query of that many; {error}"
+            error = f"{short(self.choices[0]['error'])} expected for that many keys; {error}"
         bounds = self.plan.bounds()
         proved = {}
         if bounds is not None:
-            chance = f"except with probability {bounds.failure_probability / 2:g}"
+            chance = surely(bounds.failure_probability / 2)
             proved["noise"] = f"adds at most {short(bounds.noise)} to an answer, {chance}"
         return {
             "key": f"{self.columns.key}, read as {self.columns.key_type}",

@@ -78,7 +78,7 @@ class Job(program.ReleaseJob):
                 error = program.bound_text(self.plan.bound, self.plan.failure_probability)
         if isinstance(self.plan, TextbookPlan) and self.plan.stop is not None:
             told = program.bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
-            error = f"depends on the data; where the rounds end early, {told}"
+            error = f"depends on the data; if the rounds end early, {told}"
         workload = self.plan.workload
         return {
             "records": program.number_text(self.plan.num_records),

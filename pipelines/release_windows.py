@@ -160,7 +160,7 @@ class WindowsJob(Job):
         else:
             variance = predicted_variance(plan.workload, plan.measurements, total_is_public=False)
             error = f"{short(math.sqrt(variance))} records expected in a cell of one window"
-            error += ", root mean squared"
+            error += " (root mean square)"
         return {
             "promise": plan.public["promise"],
             "grace": f"{span_text(plan.horizon.grace)} for records that arrive late",

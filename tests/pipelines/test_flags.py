@@ -120,10 +120,10 @@ def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
 FACTS = {
     "release_synthetic_database": ("records expected in a cell (root mean square)", "marginals"),
     "release_projection": ("queries of up to", "each answer comes with its own standard error"),
-    "release_intervals": ("all intervals of", "root mean squared over all intervals"),
+    "release_intervals": ("all intervals of", "root mean square over all intervals"),
     "answer_queries, private_mw": ("query over 24 cells", "bound depends on the number of records"),
     "answer_queries, sparse_mw": ("any keys", "bound depends on the number of records"),
-    "answer_queries, laplace": ("records expected of an answer", "except with probability 0.05"),
+    "answer_queries, laplace": ("records expected of an answer", "with probability 95 %"),
 }
 
 

@@ -209,7 +209,7 @@ def test_preview_shows_the_bound_on_noise(tmp_path):
     job = parse_arguments(flags(tmp_path, epsilon="1", mechanism="sparse_project"))
     stated = job.card()["parameters"]["bound"]
     told = job.facts()["noise"]
-    assert f"at most {stated['noise']:.3g} to an answer, except with probability 0.025" in told
+    assert f"at most {stated['noise']:.3g} to an answer, with probability 97.5 %" in told
     assert "noise" not in parse_arguments(flags(tmp_path, mechanism="count_sketch")).facts()
 
 

@@ -258,7 +258,9 @@ def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
     assert main([*flags, "--validate_only"]) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"where the rounds end early, all within [\d,]+ records, except with", page)
+    assert re.search(
+        r"if the rounds end early, with probability 95 %, all within [\d,]+ records", page
+    )
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_rejects_two_copies_of_one_draw():
     release = intervals(COUNTS)
     with pytest.raises(InputError, match="must be another draw"):
         compare_releases(release, release)
-    with pytest.raises(InputError, match="must be the attribute of the first release, 'age'"):
+    with pytest.raises(InputError, match="in the first release, whose attribute is 'age'"):
         compare_releases(release, intervals(COUNTS, "hours"))
 
 

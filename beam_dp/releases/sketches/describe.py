@@ -74,9 +74,9 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     ]
     if bounds is not None:
         words.append(
-            f"The noise adds at most {bounds.noise:,.1f} to one answer, except with probability"
-            f" {bounds.failure_probability:g}. Hashing adds at most"
-            f" {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts."
+            f"The noise adds at most {bounds.noise:,.1f} to one answer, and hashing at most"
+            f" {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts,"
+            f" {terminal.surely(bounds.failure_probability)}."
         )
     if release.histogram is not None:
         held = terminal.counted(len(release.histogram.elements), "key")
