@@ -61,8 +61,8 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
     levels, *others = marginals.sections().items()
     found = {
         **noisy_number_fact(release),
-        "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records,"
-        " root of the mean square",
+        "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records"
+        " (root mean square)",
     }
     sections = dict([levels, ("Up to each value", _up_to(answers, truth)), *others])
     what = f"Counts of all intervals of {release.attribute.name[:60]}"
