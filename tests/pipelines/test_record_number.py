@@ -223,7 +223,7 @@ def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     [
         (
             {"num_records": "500", "expect_records": "500"},
-            "--expect_records: '500' needs --num_records noisy only",
+            "--expect_records: '500' needs --num_records noisy:",
         ),
         ({"expect_records": "0"}, "--expect_records: 0 is not valid: must be an integer from 1 to"),
         (
