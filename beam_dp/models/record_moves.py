@@ -25,6 +25,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 # enough for fast array operations.
 _PART_CELLS = 2**15
 _MAX_SWEEPS = 20
+# Cells that change are listed, which takes a sort, if this many times as many do not.
+_SPARSE = 16
 _MAX_HALVINGS = 10
 # The search ends after a sweep that lowers the squared error by less than this share.
 _LEAST_GAIN = 0.05
@@ -186,13 +188,13 @@ class _Moves:
         own = self._codes[movers, axis]
         left = rows * tables.size + own[:, None]
         entered = left + (wanted - own)[:, None]
-        change = tables.change(left, entered)
+        change, ids = tables.change(left, entered)
         # When several moves enter or leave one cell, every move reduces the gain of the other
         # moves. If only a share p of the moves is made, the reduction is p times the reduction if
         # all moves are made.
-        meeting = (
-            change.take(entered) - change.take(left)
-        ) @ tables.weights - 2 * tables.weights.sum()
+        left_ids, entered_ids = ids
+        meeting = change.amounts.take(entered_ids) - change.amounts.take(left_ids)
+        meeting = meeting @ tables.weights - 2 * tables.weights.sum()
         # Uses double precision, because 1e-9 times a small single-precision gain may be 0.
         least = 1e-9 * gains.astype(np.float64)
         shares = np.minimum(gains / np.maximum(2 * meeting, least), 1.0)
@@ -202,13 +204,21 @@ class _Moves:
             shares /= 2
             if not len(moved):
                 continue
-            change = tables.change(left[moved], entered[moved])
+            change, _ = tables.change(left[moved], entered[moved])
             gain = tables.gain(change)
             if gain > 0:
                 tables.add(change)
                 self.error = max(self.error - gain, 0.0)
                 self._codes[movers[moved], axis] = wanted[moved]
                 return
+
+
+@dataclasses.dataclass(frozen=True)
+class _Change:
+    """What is added to the surplus: to all cells in order, or to the given ones."""
+
+    cells: Any  # slice(None), or distinct cell numbers
+    amounts: NDArray[np.float64]
 
 
 class _StackedTables:
@@ -228,13 +238,12 @@ class _StackedTables:
     ) -> None:
         self.size = size
         lengths = [len(table) for table in tables]
-        # Single precision is exact for whole numbers below 2^24, and its products are twice as
-        # fast.
+        # Single precision is exact for whole numbers below 2^24, and its products are faster.
         self._strides = strides.T.astype(np.float32 if sum(lengths) < 2**24 else np.float64)
         self.weights = np.array(weights)
         self._starts = np.cumsum([0, *lengths[:-1]], dtype=np.int64)
-        self._surplus = np.concatenate(tables)
-        self._row_weights = np.repeat(self.weights, lengths)[:, None]
+        self._surplus = np.ascontiguousarray(np.concatenate(tables))
+        self._cell_weights = np.repeat(self.weights, np.multiply(lengths, size))
 
     def rows(self, records: NDArray[np.int32]) -> NDArray[np.int64]:
         """Returns the rows of records, shape (number of records, number of tables)."""
@@ -245,27 +254,39 @@ class _StackedTables:
     def slopes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns the change of the squared error by one more record, per code."""
         # The shape is (size, number of records), with one column per record.
-        table = (2 * self._row_weights * self._surplus).astype(np.float32)
+        held: Any = slice(None)
+        columns = rows.ravel()
+        if rows.size < len(self._surplus):  # the rows of the records, with repetitions
+            held, columns = columns, np.arange(rows.size)
+        weights = self._cell_weights[:: self.size, None]  # the same along a row
+        table = (2 * weights[held] * self._surplus[held]).astype(np.float32)
         ends = np.arange(0, rows.size + 1, rows.shape[1])
         ones = np.ones(rows.size, dtype=np.float32)
-        shape = (len(rows), len(table))
-        sums = csr_array((ones, rows.ravel(), ends), shape=shape) @ table
+        sums = csr_array((ones, columns, ends), shape=(len(rows), len(table))) @ table
         return np.ascontiguousarray(sums.T)
 
-    def change(self, left: NDArray[np.int64], entered: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns the change of all cells if records leave and enter the given cells."""
-        changed = np.bincount(entered.ravel(), minlength=self._surplus.size)
-        changed -= np.bincount(left.ravel(), minlength=self._surplus.size)
-        return changed.astype(np.float64)
+    def change(
+        self, left: NDArray[np.int64], entered: NDArray[np.int64]
+    ) -> tuple[_Change, NDArray[np.int64]]:
+        """Returns the change if records leave and enter cells, and the places of these in it."""
+        cells: Any = slice(None)
+        places, number = np.stack([left, entered]), self._surplus.size
+        if _SPARSE * places.size < number:
+            cells, places = np.unique(places, return_inverse=True)
+            number = len(cells)
+        places = places.reshape(2, *left.shape)
+        amounts = np.bincount(places[1].ravel(), minlength=number)
+        amounts -= np.bincount(places[0].ravel(), minlength=number)
+        return _Change(cells, amounts.astype(np.float64)), places
 
-    def gain(self, change: NDArray[np.float64]) -> float:
+    def gain(self, change: _Change) -> float:
         """Returns how much a change would lower the squared error."""
-        table = change.reshape(self._surplus.shape)
-        return -float(np.vdot(self._row_weights * table, 2 * self._surplus + table))
+        surplus, amounts = self._surplus.reshape(-1)[change.cells], change.amounts
+        return -float((self._cell_weights[change.cells] * amounts) @ (2 * surplus + amounts))
 
-    def add(self, change: NDArray[np.float64]) -> None:
+    def add(self, change: _Change) -> None:
         """Adds a change to the surplus."""
-        self._surplus += change.reshape(self._surplus.shape)
+        self._surplus.reshape(-1)[change.cells] += change.amounts
 
     def unstacked(self) -> list[NDArray[np.float64]]:
         """Returns the tables in their original shapes."""

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from beam_dp.models import record_moves
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals, tree_records
 from beam_dp.models.record_moves import Target, improve_records
 
@@ -117,6 +118,21 @@ def test_moves_lower_the_error_and_report_it(num_records):
     assert (codes >= 0).all() and (codes < np.array(SHAPE)[:, None]).all()
     if num_records == 20000:
         assert found < 0.15 * before
+
+
+@pytest.mark.parametrize("num_records", [3, 200])
+def test_listed_and_dense_changes_make_the_same_moves(num_records, monkeypatch):
+    tree = calibrated()
+    targets = targets_of(tree, num_records, PAIRS)
+    found = []
+    for never_or_always_listed in (math.inf, 0):
+        monkeypatch.setattr(record_moves, "_SPARSE", never_or_always_listed)
+        codes = tree_records(tree, num_records)
+        error = improve_records(SHAPE, codes, targets, 0.0)
+        assert error == pytest.approx(error_of(codes, targets), rel=1e-6, abs=1e-6)
+        found.append(codes)
+    assert (found[0] == found[1]).all()
+    assert (found[0] != tree_records(tree, num_records)).any()
 
 
 def test_moves_approach_tables_outside_the_tree():
