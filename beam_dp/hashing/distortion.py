@@ -1,7 +1,7 @@
 """Bounds on the change of inner products by a projection with random signs and r-wise hashing.
 
-Let x be the counts of keys and q a query, both without negative values, and let R be the number of
-nonzero entries of a column of A. The error of the answer <Aq, Ax> / R is the distortion
+Let A be a projection with a column A_y per key y and R nonzero entries per column, x the counts of
+keys, and q a query; x and q have no negative values. The error of <Aq, Ax> / R is the distortion
 
     D = sum over y != z of q_y x_z <A_y, A_z> / R.
 

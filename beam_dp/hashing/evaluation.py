@@ -8,8 +8,8 @@ i + j < r, of a polynomial in two variables. Polynomial number b of the family i
 and its value at x is read as s bits.
 
 Theorem. For a uniform key the bits at any r distinct triples (b, bit, x) are independent and fair.
-Proof. The triples belong to k <= r distinct points (b, x) of F^2. For each point, take the product,
-over the other points, of an affine form that is 0 at the other point but not at this point. This
+Proof. The triples belong to k <= r distinct points (b, x) of F^2. For each point, multiply affine
+forms, one for every other point: each form is 0 at that other point but not at this one. The
 product has total degree below r, so the map from keys to the k values is linear and onto: the
 values are uniform on F^k. The bits of a uniform word are independent and fair. QED
 The same argument covers the bits of one word, and of several polynomials that are drawn separately.

@@ -63,8 +63,8 @@ class HashKey:
     def draw(cls, independence: int = 48) -> HashKey:
         """Returns a fresh uniform key from the operating system's entropy.
 
-        ``independence``: r, in 1..1024. The paper's r is 2 log(k T / (2 beta)) for k
-        queries, width T and failure probability beta, rounded up to an even integer.
+        ``independence``: r, in 1..1024. The published r is 2 log(k T / (2 beta)) for k queries,
+        width T and failure probability beta, rounded up to an even integer.
 
         Reference: Blum and Roth (2011), Algorithm 2 and Remark 4.4.
         """

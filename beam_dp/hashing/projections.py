@@ -1,9 +1,9 @@
 """Projections with random signs: dense and block-sparse.
 
-A projection A has `projection_width` rows and one column per universe element. Adds each element's
-column, multiplied by its weight, to the accumulators. Sums are exact 64-bit integers that wrap
-modulo 2^64, so any order, split and merge (by adding accumulators) gives the same result. It is the
-true sum if the absolute weights of all batches sum to less than 2^63.
+A projection A has `projection_width` rows and one column per universe element. A batch adds each
+element's column, multiplied by its weight, to the accumulators. Sums are exact 64-bit integers that
+wrap modulo 2^64, so any order, split and merge (by adding accumulators) gives the same result. It
+is the true sum if the absolute weights of all batches sum to less than 2^63.
 
 The number of buckets in a block of ``BlockSigns`` is a power of two. A row of w cells is made from
 a block of 2^b buckets: 2^b = w if w is a power of two, otherwise 2^b >= 2 w. Bucket i is added to
@@ -99,8 +99,8 @@ class BlockSigns:
     add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
     sensitivities are twice as large (two columns can have opposite signs in the same rows).
 
-    Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks for the median;
-    Kane and Nelson (2014), the block construction.
+    Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks instead of the
+    median; Kane and Nelson (2014), the block construction.
     """
 
     def __init__(self, key: HashKey, projection_width: int, num_blocks: int = 8) -> None:
@@ -197,7 +197,7 @@ def cell_of(buckets: NDArray[np.int64], row_width: int) -> NDArray[np.int64]:
 
 
 def collisions(row_width: int) -> float:
-    """Returns the probability that two elements share a cell times the row width: at most 1.05."""
+    """Returns the row width times the probability that two elements share a cell: at most 1.05."""
     buckets = num_buckets(row_width)
     least, larger = divmod(buckets, row_width)
     squares = larger * (least + 1) ** 2 + (row_width - larger) * least**2

@@ -164,7 +164,7 @@ class HierarchyErrors:
         return np.where(inside, share[stop], 1.0), np.where(inside, noise[stop], 0.0)
 
     def _across(self, level: int, low: Indices, high: Indices, stop: Indices) -> Values:
-        """Returns variances of intervals that end in different nodes of a level with one parent."""
+        """Returns variances of intervals whose ends are in different nodes with the same parent."""
         nodes = self._nodes[level]
         first, last = nodes[low], nodes[high]
         start_share, start_noise = (each[low] for each in self._prefixes[level])
@@ -202,7 +202,7 @@ class HierarchyErrors:
 
 
 def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
-    """Returns the covariance of least squares from a measured matrix and independent estimates."""
+    """Returns the covariance of roots fitted to a measured matrix and independent estimates."""
     matrix = top.astype(np.float64)
     information = matrix.T @ matrix
     information[np.diag_indices_from(information)] += precisions

@@ -1,4 +1,4 @@
-"""The interface of strategies for intervals (integer matrices), and the tree of the textbook."""
+"""The interface of strategies for intervals (integer matrices), and the textbook tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types, flags and checks of parameters that mechanisms share."""
+"""Types, flags and parameter checks that mechanisms share."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Selects from a public list by the exponential mechanism, with integer scores.
+"""Selects from a public list by noisy integer scores, for example by the exponential mechanism.
 
-Scores must be integers in public units that move by at most ``sensitivity`` when one privacy unit
-changes under the relation. The privacy proofs are valid for both relations; only the sensitivity
-differs: a count of records moves by 1 under add-or-remove-one, and a difference of two counts moves
-by 2 under replace-one.
+Scores must be integers, in public units. When one privacy unit changes under the relation, a score
+moves by at most ``sensitivity``. The privacy proofs are valid for both relations; only the
+sensitivity differs: a count of records moves by 1 under add-or-remove-one, and a difference of two
+counts moves by 2 under replace-one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 
 
 def selection_scale(sensitivity: int, epsilon: float, monotone: bool = False) -> float:
-    """Returns 2D / epsilon, or D / epsilon for monotone scores, rounded up."""
+    """Returns the scale 2D / epsilon for a sensitivity D (D / epsilon if monotone), rounded up."""
     checked_integer("sensitivity", sensitivity, 1)
     checked_number("epsilon", epsilon, above=0)
     exact = Fraction(sensitivity * (1 if monotone else 2)) / Fraction(epsilon)
@@ -75,8 +75,8 @@ class TopChoice:
     def margin(self, num_candidates: int, failure_probability: float) -> float:
         """Returns a bound on how far the t-th chosen score is below the t-th largest, for every t.
 
-        Accuracy: with probability 1 - beta, for R candidates and scale s: if all are chosen in one
-        shot, the integer just below s ln(R / beta); if chosen in c rounds, s ln(R c / beta). See
+        Accuracy: with probability 1 - beta. For R candidates and scale s, the bound is the integer
+        just below s ln(R / beta) for one shot, and s ln(R c / beta) for c rounds. See
         ``choice_margin``.
         """
         checked_integer("num_candidates", num_candidates, self.number)
@@ -99,11 +99,11 @@ def top_choice(
 
     Privacy: the guarantee, for scores that move by at most ``sensitivity`` between neighbours.
 
-    * ``geometric``: one shot. All scores get one-sided geometric noise of scale s, and the c
-      largest sums are named in their order. Pure, epsilon = c W / s. Proof: given noise with which
-      scores u name i_1 ... i_c, add D + u - u' to the noise of each of i_1 ... i_c, where u' are
-      the neighbour's scores. The sums of i_1 ... i_c all rise by D, and no other sum rises by more,
-      so u' names i_1 ... i_c too, ties included, as all are integers. No noise value decreased, and
+    * ``geometric``: one shot. All scores get one-sided geometric noise of scale s, and the indices
+      of the c largest sums are returned in order. Pure, epsilon = c W / s. Proof: take noise with
+      which the scores u give i_1 ... i_c. Let u' be the neighbour's scores, and add D + u - u' to
+      the noise of each of i_1 ... i_c. Their sums all rise by D, and no other sum rises by more, so
+      u' gives i_1 ... i_c too, ties included, as all are integers. No noise value decreased, and
       each increased by at most 2D, so its probability fell by a factor of at most exp(2D / s). For
       monotone scores D + u - u' may be replaced by u - u' if u' is below u.
     * ``exponential``: c rounds of the exponential mechanism among the remaining candidates, which
@@ -113,8 +113,8 @@ def top_choice(
       bounded. In a round the expected shortfall of the score is at most that of the exponential
       mechanism, and at best half of it.
 
-    With delta the exponential mechanism spends rho, the other methods epsilon. ``auto`` compares
-    the first two methods by public numbers and takes the method with the smaller margin.
+    With delta > 0, the exponential mechanism spends rho; the other methods spend epsilon. ``auto``
+    compares the first two methods by public numbers and takes the method with the smaller margin.
 
     Args:
         guarantee: the guarantee of all choices together.
@@ -180,9 +180,9 @@ def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource)
     Privacy: ``choice.loss``, if neighbours change the difference of any two scores by at most
     ``choice.width``. Only the indices may be released; answers to the queries need their own noise.
 
-    Accuracy: ``choice.margin``. If the exponential mechanism chooses one of R scores and k of them
-    are the largest, R / k replaces R. If the scale is only a few units, one shot of geometric noise
-    gives ties, which the lower index wins: finer units avoid ties.
+    Accuracy: ``choice.margin``. If the exponential mechanism chooses one of R scores and k scores
+    tie for the largest, R / k replaces R. If the scale is only a few units, one shot of geometric
+    noise gives ties, which the lower index wins: finer units avoid ties.
 
     Args:
         scores: shape (num_candidates,), int64, at least c; secret. ``geometric`` clips scores to

@@ -98,7 +98,7 @@ class Plan(ABC):
 
     @property
     def unit_costs(self) -> UnitCosts | None:
-        """The limit on a unit's records in addition to their number; None if there is no limit.
+        """A limit on a unit's records besides the limit on their number; None without such a limit.
 
         Every step that counts records must apply this limit: the guarantee relies on it.
         """

@@ -36,10 +36,10 @@ ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
 class LeftOutPlan:
     """The plan for counting the records outside the domain; public.
 
-    Privacy: epsilon, pure, for the relation and the unit of the guarantee. Every record outside
-    the domain is counted once, at the first attribute that the record fails, or as impossible. At
-    most k = ``max_records_per_unit`` such records of a unit are counted, and which of these records
-    are counted depends on that unit's own records alone. So adding or removing a unit changes the
+    Privacy: pure epsilon, for the relation and the unit of the guarantee. Every record outside the
+    domain is counted once, at the first attribute that the record fails, or as impossible. At most
+    k = ``max_records_per_unit`` such records of a unit are counted, and which of these records are
+    counted depends on that unit's own records alone. So adding or removing a unit changes the
     vector of counts by at most k in L1 norm. Replacing a unit's records changes the vector by at
     most 2k, if all k records move from one count to another, and by at most k if there is only one
     count, to which the unit contributes between 0 and k. Noise of scale (L1 sensitivity) / epsilon
@@ -131,7 +131,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     A ledger adds up mu or rho as well as epsilon. If the release has a mu or a rho and no pure
     epsilon, pure noise with 5 % of epsilon may cost more mu or rho than the release leaves. The
     counts then get only the part that is left: the loss of both together is at most the loss of a
-    release that spends the whole guarantee in the same way, so paying for it covers both.
+    release that spends the whole guarantee in the same way, and paying for that covers both.
     """
     main = share_guarantee(guarantee)
     # This difference is exact: the numbers are within a factor of 2 of each other (Sterbenz).
@@ -162,7 +162,7 @@ def with_left_out(
 
 
 def _largest_within(whole: Loss, main: Loss, most: float) -> float:
-    """Returns the largest pure epsilon <= ``most`` that, added to ``main``, stays in ``whole``."""
+    """Returns the largest pure epsilon <= ``most`` whose sum with ``main`` stays in ``whole``."""
     limit = cost(whole.kind, whole)
 
     def fits(epsilon: float) -> bool:

@@ -46,8 +46,8 @@ _MATRIX_BYTES = 32
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
-# The start of Beam and of a program; per record that is read from Parquet; per value and, in
-# addition, per value within a bin that is written.
+# The start of Beam and of a program; per record read from Parquet; per value written; and, in
+# addition, per value written within a bin.
 _JOB_SECONDS = 2.5
 _READ_SECONDS = 2e-8
 _WRITTEN_SECONDS = 4.5e-8
@@ -196,7 +196,7 @@ def worker_bytes(plan: _Sized, summary_cells: int) -> int:
     """Returns the memory to request from a runner for a mechanism, a multiple of 2^28 bytes.
 
     The result depends only on public sizes, because requests appear in the job's graph. Beam's flag
-    ``--resource_hints=min_ram=64GB`` can request more: a runner uses the larger of both requests.
+    ``--resource_hints=min_ram=64GB`` can request more: a runner uses the larger request.
 
     ``summary_cells``: the size of the exact summary; 0 for counts of keys (``StabilityHistogram``,
     ``HybridSketch``, ``sparse_mw``): the number of keys is private, and each key adds 16 bytes.

@@ -134,7 +134,7 @@ class MarginalCoefficients:
 
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
     """Returns the square of the factor that converts a support's coefficients in a basis."""
-    # Their product with the factor gives the support's coefficients in the marginal on ``axes``.
+    # Times the factor, they are the support's coefficients in the marginal on ``axes``.
     sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 

@@ -46,7 +46,7 @@ _INDEPENDENT_PASSES, _CHAIN_PASSES = 8, 3
 _CHAINS = ((0.6, 0.2), (0.6, 0.5), (0.95, 0.1), (0.95, 0.2), (0.95, 0.4), (0.95, 0.8))
 # The variance of an estimate is at least this share of the noise's variance.
 _LEAST_VARIANCE = 0.05
-# Noisy counts are raised to at most this number of noise deviations below 0.
+# Noisy counts more than this number of noise deviations below 0 are raised to that point.
 _FAR = 8.0
 
 

@@ -1,4 +1,4 @@
-"""Finds elimination orders: a junction tree's cliques and edges, and the growth of the tree.
+"""Finds elimination orders and the cliques and edges of junction trees; adds pairs to trees.
 
 Attribute sets are bit masks here, with bit ``axis`` for each attribute in the set. All functions
 need only sizes, so a selection can compare thousands of models before building one. Adding a pair
@@ -75,7 +75,7 @@ def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
 
 
 def _joined(shape: Sequence[int], masks: Iterable[int]) -> tuple[list[int], list[float]]:
-    """Returns, per attribute, the mask of all attributes in a common set, and the log size."""
+    """Returns, per attribute, the mask of attributes that share a set with it, and the log size."""
     neighbours = [1 << axis for axis in range(len(shape))]
     for mask in masks:
         for axis in axes_of(mask):
@@ -123,7 +123,7 @@ def _eliminate(
     order: _Order,
     max_cells: float = math.inf,
 ) -> Triangulation:
-    """Returns the triangulation of a greedy order; the neighbours of an attribute include it."""
+    """Returns the triangulation of a greedy order; an attribute is among its own neighbours."""
     # If the triangulation exceeds the limit of cells, stops and returns it incomplete.
     neighbours = list(initial)
     costs = {axis: order(axis, neighbours, logs) for axis in range(len(shape))}
@@ -185,7 +185,7 @@ def join_cliques(shape: Sequence[int], cliques: Sequence[int]) -> list[tuple[int
 
 @dataclasses.dataclass(frozen=True)
 class _Path:
-    """The path between two attributes, which are only in its first and in its last clique."""
+    """A path of cliques: one attribute is only in the first clique, the other only in the last."""
 
     walked: list[int]
     cliques: list[int]  # after shortcuts: no separator contains the next one

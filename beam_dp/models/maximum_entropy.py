@@ -41,7 +41,7 @@ _MAX_STEPS = 100
 _COARSE_RATIO = 2.0
 _FINE_RATIO = 1.2
 # The error estimate is noisy: the path ends only after this number of rises. If errors differ by
-# less than this share, the smoothest step wins.
+# less than the share ``_TIE``, the smoothest step wins.
 _PATIENCE = 3
 # While the squared error is above this multiple of the squared error of the noise alone, the path
 # is far from its end and does not stop at rises.
@@ -108,7 +108,7 @@ def fit_maximum_entropy(
     ``total``: the number of records of the hypothesis, > 0.
     ``importance``: the weight of each coefficient's squared error, shape (num_coefficients,), >= 0.
     ``signs``: independent fair signs, shape (num_coefficients,).
-    ``progress``: called once, with the step's name and, for a long step, its usual duration.
+    ``progress``: called once, with the fit's name and, for a long fit, its usual duration.
     ``start``: log-weights of another hypothesis from which a second path starts, shape
     (num_coefficients,). The fit returns the better result of both paths, by their estimated errors:
     if the estimates are right, a misleading start only takes time.

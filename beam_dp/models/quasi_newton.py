@@ -38,7 +38,7 @@ _MAX_TRIALS = 30
 # predicts, and long enough if the slope falls to the second share of the initial slope.
 _DECREASE = 1e-4
 _FLATNESS = 0.9
-# If the divisors of each table differ by less than this factor, a diagonal describes them.
+# If the divisors of each table differ by less than this factor, a diagonal matrix is good enough.
 _EVEN = 100.0
 # Values with a smaller relative difference may differ only by rounding errors.
 _ROUNDING = 1e-14
@@ -104,7 +104,7 @@ class TableCurvature:
     @cached_property
     def _tables(self) -> list[_Tables]:
         basis, size = self._basis, len(self._chosen)
-        # Coefficients that are not chosen have the place of an additional zero.
+        # Coefficients that are not chosen get the place of an extra zero at the end.
         place = np.full(basis.num_coefficients, size)
         place[self._chosen] = np.arange(size)
         by_shape: dict[Support, list[tuple[NDArray[np.int64], Vector]]] = {}
@@ -130,7 +130,7 @@ class TableCurvature:
         ]
 
     def inverse(self, gradient: Vector, penalties: Vector) -> Inverse:
-        """Returns the product with the inverse, where the hypothesis has the gradient."""
+        """Returns a function that multiplies by the inverse where the fit has this gradient."""
 
         def diagonal(vector: Vector) -> Vector:
             return vector / (self._diagonal + penalties)
@@ -199,7 +199,8 @@ class QuasiNewton:
     def minimise(
         self, problem: Penalised, start: Point, tolerance: float, inverse: Inverse
     ) -> Point:
-        """Returns the point after a step that lowered the value by less than the tolerance, > 0."""
+        """Lowers the value step by step; returns the point reached."""
+        # Stops if a step gains at most ``tolerance`` (> 0), if none is found, or after a limit.
         pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
         pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
         point, value, gradient = start, problem.value(start), problem.gradient(start)

@@ -53,8 +53,8 @@ def improve_records(
 
     ``codes``: the records to change, shape (number of attributes, number of records).
     ``max_error``: the root of the weighted squared error at which to stop.
-    ``impossible``: (axes, table) pairs, with True in forbidden cells; records must not start in a
-    forbidden cell and never enter one.
+    ``impossible``: (axes, table) pairs, with True in forbidden cells; no record may start in a
+    forbidden cell, and none enters one.
 
     Accuracy: the error never rises.
     """
@@ -82,7 +82,7 @@ class _Moves:
         impossible: Sequence[tuple[Axes, NDArray[np.bool_]]],
     ) -> None:
         self._shape = shape
-        # Store each record's codes contiguously, because a part takes records with large steps.
+        # Store each record's codes contiguously, because a part takes every n-th record.
         self._codes = np.ascontiguousarray(codes.T)
         self._targets = [each for each in targets if each.weight > 0]
         self._impossible = impossible

@@ -71,8 +71,8 @@ class ResidualBasis:
         self, coefficients: NDArray[np.float64]
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         """Yields the table with the given coefficients in pieces that fit the cache."""
-        # A piece is its columns in the table with one row per code of the first merged axis, and
-        # its cells, which the caller may change.
+        # A piece is a pair: its columns, in the table with one row per code of the first merged
+        # axis, and its cells, which the caller may change.
         first, inner, ended = self._opened(coefficients)
         for where in self._columns():
             width = where.stop - where.start

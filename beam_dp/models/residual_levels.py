@@ -181,7 +181,7 @@ def _merge_axes(shape: Sequence[int]) -> list[range]:
 def _axis_rows(
     shape: Sequence[int], strides: list[int], run: range, support: Support
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns the basis vectors of a merged axis with one support, and their labels."""
+    """Returns the basis vectors of one support along merged (adjacent) axes, and their labels."""
     matrix: NDArray[np.float64] = np.ones((1, 1))
     labels = np.zeros(1, dtype=np.int64)
     for axis in run:

@@ -119,7 +119,7 @@ Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 DISTRIBUTIONS: tuple[Distribution, ...] = ("discrete_laplace", "discrete_gaussian")
 
 FAILURE_PROBABILITY = 0.05  # default probability that a stated bound is wrong
-# A count is too noisy to use if its error bar exceeds this fraction of it.
+# A count is too noisy to use if its error bar exceeds this fraction of the count.
 NOISY_SHARE = 0.5
 LEAST_FAILURE_PROBABILITY = 1e-100
 

@@ -16,7 +16,7 @@ def laplace_theorem(
 ) -> Theorem:
     """Returns an error bound for discrete Laplace noise on whole records.
 
-    ``l1_sensitivity``: the largest L1 change D of all answers by one privacy unit, > 0.
+    ``l1_sensitivity``: D > 0, the most that one privacy unit changes all answers, in L1 norm.
     ``epsilon``: the epsilon spent on all answers together, finite and > 0.
     ``failure_probability``: the probability beta, in (0, 1).
 
@@ -43,8 +43,8 @@ def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability
     ``plan.noise_variance`` times ``plan.strategy.errors.variances``.
 
     Accuracy: with probability 1 - beta, the bound is true for all intervals together. The proof
-    uses tail bounds for weighted sums of the strategy's noise. For ``textbook_tree``, the binary
-    tree as published, these sums have at most 2h - 2 nodes.
+    uses tail bounds for weighted sums of the strategy's noise. For ``textbook_tree``, the published
+    binary tree over 2^h cells, a sum has at most max(2, 2h - 2) nodes.
 
     Reference: Dwork, Naor, Pitassi and Rothblum (2010) and Chan, Shi and Song (2011) for the tree.
     """

@@ -27,7 +27,7 @@ from beam_dp.theorems.theorem import (
     least_integer,
 )
 
-# Ratio of consecutive sizes of small databases, or numbers of rounds, that are compared.
+# The ratio between successive sizes of small databases, or numbers of rounds, to compare.
 _GROWTH = 1.1
 
 
@@ -49,8 +49,9 @@ def small_db_theorem(
     Accuracy: the bound is for N records and is true with probability 1 - beta. ``textbook`` is the
     published theorem solved for the error, N ((16 ln U ln|Q| + 4 ln(1 / beta)) / (epsilon
     N))^(1/3), which treats the size as a real number: rounding it up adds up to 4 ln U / (epsilon
-    a). ``tight`` takes the size m with the smallest bound a N + (2 / epsilon) (ln C(U + m - 1, m) +
-    ln(1 / beta)), where a is the smallest share for which m is enough (see ``best_small_db_size``).
+    a) to the N that an error of a N needs. ``tight`` takes the size m with the smallest bound a N +
+    (2 / epsilon) (ln C(U + m - 1, m) + ln(1 / beta)), where a is the smallest share for which m is
+    enough (see ``best_small_db_size``).
 
     Reference: Dwork and Roth (2014), Theorem 4.5 and Proposition 4.4; Blum, Ligett and Roth (2013).
 
@@ -374,11 +375,12 @@ def best_early_stop(
     Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
     error in the released hypothesis is within the bound. The proof has two parts,
     ``RoundNoise.stopped_error`` and ``RoundNoise.stopping_threshold``. First, if a comparison with
-    A N ends the rounds, every error is at most A N + the noise of a comparison + the loss of a
-    selection. So a release with fewer than T updates states this bound; a release with all T
-    updates states no bound for its last hypothesis. Second, every update with an error of a N or
-    more lowers the relative entropy by nearly 15/32 a^2, so T = 32 ln|X| / (15 a^2) updates are
-    impossible, and a threshold of a N plus the noise is met. The published step of half the error
+    the threshold f N ends the rounds, every error is at most f N plus the noise of a comparison
+    plus the loss of a selection. So a release with fewer than T updates states this bound; a
+    release with all T updates states no bound for its last hypothesis. Second, every update with an
+    error of at least a N lowers the relative entropy by nearly 15/32 a^2. So the errors of T = 32
+    ln|X| / (15 a^2) updates cannot all be that large, and in one of these rounds a comparison falls
+    below the threshold, if f N is a N plus the noise. The published step of half the error
     guarantees only a quarter of this error, 4 ln|X| / a^2 updates.
 
     Reference: a lecture on online private multiplicative weights; Hardt, Ligett and McSherry

@@ -29,7 +29,7 @@ class Bound:
 
     @property
     def vacuous(self) -> bool:
-        """Whether the bound rules out no answer between 0 and the number of records."""
+        """Whether the bound says nothing about answers from 0 to the number of records."""
         return not (self.max_error < self.num_records and self.failure_probability < 1)
 
 

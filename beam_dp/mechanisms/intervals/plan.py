@@ -226,8 +226,8 @@ GAUSSIAN: tuple[Choice, ...] = (
     ("tree", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
-# At this number of grid steps per deviation, discrete Gaussian noise is larger than continuous
-# noise by a factor below 1 + 1e-6.
+# With this number of grid steps per standard deviation, discrete Gaussian noise is larger than
+# continuous noise by a factor below 1 + 1e-6.
 _GRID_DEVIATIONS = 4096
 # Above this number of leaves, the search for the best tree needs much time and memory, and another
 # strategy has a smaller error: at 2^20 leaves, 7 % smaller with Laplace noise and 40 % smaller with

@@ -75,12 +75,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     @abstractmethod
     def bound(self) -> float:
-        """Returns a bound on all errors, in records, that fails with the given probability.
-
-        ``failure_probability``: in (0, 1); by default the plan's failure probability.
-
-        Accuracy: see ``largest_noise``, for the number of queries.
-        """
+        """Returns a bound on all errors, in records, that fails with the plan's probability."""
 
     @abstractmethod
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:

@@ -96,7 +96,7 @@ class TopQueries:
     """A public release: the queries with the largest answers, and noisy answers to them."""
 
     places: list[int]  # the positions of the chosen queries in the workload
-    values: NDArray[np.float64]  # shape (c,), in records; unbiased, maybe in another order
+    values: NDArray[np.float64]  # shape (c,), in records; unbiased, maybe not in order
     standard_error: float  # of every answer, in records
     margin: float  # see ``TopQueriesPlan``
     bound: float  # see ``TopQueriesPlan``

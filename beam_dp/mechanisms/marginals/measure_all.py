@@ -176,7 +176,7 @@ def unit_cost_plan(
     num_records: NumRecords,
     max_unit_cost: UnitCost,
 ) -> MeasureAllPlan:
-    """Returns the plan for measuring all residuals if units' records cost at most this limit."""
+    """Returns the plan that measures all residuals and limits the cost of a unit's records."""
     check_unit_cost(workload, guarantee, num_records, max_unit_cost)
     if max_unit_cost == "planned":
         # The residuals' shares of the budget do not depend on the limit C.
@@ -192,8 +192,8 @@ def unit_cost_plan(
 def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     """Returns the privacy loss of measurements that are calibrated for the guarantee.
 
-    Privacy: Laplace tables have an epsilon, Gaussian residuals the mu of their calibration on a
-    fine grid, and Gaussian tables on the integers the rho of their calibration.
+    Privacy: an epsilon for Laplace tables, a mu for Gaussian residuals on a fine grid, and a rho
+    for Gaussian tables on the integers: those for which the noise is calibrated.
     """
     epsilon, delta = guarantee.epsilon, guarantee.delta
     kinds = {(each.kind, each.distribution) for each in measurements}
@@ -216,9 +216,9 @@ class Gaussian(plans.Mechanism):
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
     ``tight`` measures residuals with the best variances for the workload, calibrated exactly (see
-    ``measurements.residual_strategy``). ``textbook`` measures every marginal with the same noise:
-    L2 sensitivity sqrt(m) for m marginals (sqrt(2m) under replace-one), times the records of a
-    unit, on the integers, calibrated through zero-concentrated privacy.
+    ``measurements.residual_strategy``). ``textbook`` measures every marginal with the same noise,
+    on the integers, calibrated through zero-concentrated privacy. For m marginals, the L2
+    sensitivity is sqrt(m) (sqrt(2m) under replace-one) times the number of records per unit.
 
     Args:
         calibration: the method described above, ``tight`` or ``textbook``.
@@ -271,9 +271,9 @@ class Laplace(plans.Mechanism):
 
     Privacy: pure epsilon, for the relation and unit of the guarantee; a delta is not spent. A
     record changes one cell of each of m tables by one. With equal shares of epsilon, the scale is m
-    / epsilon (2m under replace-one), times the records of a unit. ``textbook`` measures the
-    workload's marginals with equal shares. ``tight`` measures the unions of marginals, up to the
-    joint table, and uses the shares that are predicted to be best.
+    / epsilon (2m / epsilon under replace-one) times the number of records per unit. ``textbook``
+    measures the workload's marginals with equal shares. ``tight`` measures unions of marginals, up
+    to the joint table, and uses the shares that are predicted to be best.
 
     Args:
         calibration: the method described above, ``tight`` or ``textbook``.
@@ -310,9 +310,8 @@ class Laplace(plans.Mechanism):
 class MWEM(plans.Mechanism):
     """Selects marginals that the hypothesis answers badly, measures each, and fits everything.
 
-    Privacy: (epsilon, delta), for the relation and unit of the guarantee. Rounds compose by sums of
-    mu^2 if delta > 0, and by sums of epsilon otherwise; both sums are valid for adaptively chosen
-    rounds.
+    Privacy: (epsilon, delta), for the relation and unit of the guarantee. The losses of rounds add
+    up: mu^2 if delta > 0, otherwise epsilon. Both sums are valid for adaptively chosen rounds.
 
     ``tight``: by default the measurements are chosen before any record is read, by the predicted
     error: all residuals with Gaussian noise, or tables with Laplace noise (see ``measurements``).
@@ -330,12 +329,12 @@ class MWEM(plans.Mechanism):
             the results of the rounds. With None there are no rounds: the tables that are predicted
             to be best are measured together.
         calibration: the method described above, ``tight`` or ``textbook``.
-        max_unit_cost: the limit C: the records of a unit are kept up to the joint cost of C equal
-            records, and up to ``max_records_per_unit``. A unit with different records keeps more
-            records than a unit with equal records; the noise is calibrated for C records. Requires
-            Gaussian noise, add-or-remove-one, and ``num_rounds=None``. ``"planned"`` sets C to the
-            cost of ``max_records_per_unit`` records that agree as often as random codes. See
-            ``unit_costs``.
+        max_unit_cost: the limit C: a unit's records are kept up to the joint cost of C equal
+            records, and up to the number ``max_records_per_unit``. A unit with different records
+            keeps more records than a unit with equal records; the noise is calibrated for C
+            records. Requires Gaussian noise, add-or-remove-one, and ``num_rounds=None``.
+            ``"planned"`` sets C to the cost of ``max_records_per_unit`` records that agree as often
+            as random codes. See ``unit_costs``.
         stop_below: for ``textbook`` only: the error below which the rounds end, as a share of the
             records, in (0, 1].
 

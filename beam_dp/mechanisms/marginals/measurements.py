@@ -99,7 +99,7 @@ def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:
     )
 
 
-# At this number of grid steps, discreteness enlarges Gaussian noise by a factor below 1 + 1e-6.
+# With this number of grid steps per deviation, discreteness enlarges the noise by less than 1e-6.
 _GRID_DEVIATIONS = 4096
 # Interactions of three and more attributes are weak in tables of people, and the fit recovers much
 # of these interactions from lower orders, so higher orders get more noise. On eight tables of 5 to
@@ -302,9 +302,9 @@ def best_table_strategy(
     """Returns the table strategy with the smallest predicted error.
 
     If small tables are united into larger tables, fewer tables share the budget, but their
-    marginals sum more noise. This function compares the unions from ``merge_tables`` for doubling
-    size limits, from the marginals themselves to the joint table of all attributes, each with the
-    best shares and with equal shares.
+    marginals sum more noise. This function compares the unions from ``merge_tables`` for size
+    limits that double, from the marginals themselves to the joint table of all attributes, each
+    with the best shares and with equal shares.
     """
     domain = workload.domain
     largest = max(
@@ -347,20 +347,20 @@ def _best_shares(
 
     A table with a share x measures a residual with precision a x^2, where 1 / a is the number of
     summed cells. The precisions of a residual in several tables add up, and the objective is the
-    sum of benefits over precisions. Let q be the parts of one precision p at the current shares.
-    Then 1 / p <= sum of (q / p)^2 / (a x^2), because 1 / x is convex, with equality at the current
-    shares. The bound is a sum of C / x^2 over tables, which is smallest for shares proportional to
-    the cube roots of C. So a step never raises the objective. If no residual is shared, the first
-    step ends at the minimum. Otherwise the objective is not convex, and the result is a local
-    minimum: for 20 covers of four workloads it was at most 1.5 % above the best result of six
-    random starts, and mostly the same.
+    sum of benefits over precisions. At the current shares, let p be a residual's precision and q
+    each table's part of p. Then 1 / p <= sum of (q / p)^2 / (a x^2), because 1 / x is convex, with
+    equality at the current shares. The bound is a sum of C / x^2 over tables, which is smallest for
+    shares proportional to the cube roots of C. So a step never raises the objective. If no residual
+    is shared, the first step ends at the minimum. Otherwise the objective is not convex, and the
+    result is a local minimum: for 20 covers of four workloads it was at most 1.5 % above the best
+    result of six random starts, and mostly the same.
 
     If the noise is large, the variance of discrete noise equals the variance of continuous noise;
     if the noise is small, equal shares may be better.
 
     Returns: One share per table; None if measuring the tables has no benefit.
 
-    Reference: Hunter and Lange (2004) for minimisation with upper bounds.
+    Reference: Hunter and Lange (2004), on minimising by repeatedly minimising an upper bound.
     """
     domain = workload.domain
     supports = [domain.axes(names) for names in workload.closure()]

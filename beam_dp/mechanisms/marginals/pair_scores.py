@@ -72,8 +72,8 @@ def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], gr
 def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDArray[np.int64]:
     """Returns a hypothetical answer in whole units of a grid, clipped; NaN becomes 0.
 
-    Processors convert NaN to different integers, and differences from these integers wrap: a record
-    would then change a score by far more than the score's sensitivity.
+    NaN, converted to an integer, would depend on the processor, and a difference from it could
+    wrap: one record could change a score by far more than the score's sensitivity.
 
     ``answer``: any shape, in records; public.
     ``grid``: the number of units per record, an integer >= 1.
@@ -105,8 +105,8 @@ def choose_pairs(
     """Returns the pairs whose measurement should lower the error most, from public numbers.
 
     The L1 error of a pair is its score if the pair is not measured. Otherwise the error is the
-    noise, which is at most about the expected count in each cell, and smaller if the hypothesis
-    joins the pair. More pairs mean more noise per pair, so several numbers of pairs are compared.
+    noise, at most the expected count in each cell; it is smaller if the hypothesis joins the pair.
+    More pairs mean more noise per pair, so several numbers of pairs are compared.
     """
 
     def remaining(axes: Support, deviation: float) -> float:
@@ -144,7 +144,7 @@ def _joined_and_loose(
     loose_gains: Mapping[Support, float],
     number: int,
 ) -> tuple[list[Support], list[Support]]:
-    """Returns the first pairs that fit a tree, and the pairs that lower the error outside it."""
+    """Returns the first pairs that fit one tree, and other pairs that still lower the error."""
     tree = plans.growing_tree(domain, plans.MAX_SELECTED_CELLS)
     joined: list[Support] = []
     loose: list[Support] = []
@@ -174,11 +174,11 @@ MOST_CHOICES = 5
 # was below 0.01 at epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times
 # as large, and the budget for checks raised the error more than the added pairs lowered it.
 LARGEST_MISS = 0.02
-# Fractions of mu^2 for a choice and for measuring the added pair. The second fraction is about
-# the share of a pair if forty pairs are measured.
+# Fractions of mu^2 for a choice and for measuring the added pair. The second fraction is about one
+# pair's share if forty pairs are measured.
 CHOICE_SHARE = 0.01
 ADDED_SHARE = 0.016
-# A fit that only compares pairs can be coarser than the last fit.
+# The penalty and the tolerance of the quick fit, which only compares pairs and so can be coarse.
 _PENALTY = 0.03
 _TOLERANCE = 1e-4
 

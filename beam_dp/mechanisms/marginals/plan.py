@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # A hypothesis is a single array if the domain has at most this many cells.
 MAX_ARRAY_CELLS = 2**18
-# Otherwise a hypothesis is a junction tree of at most this many cells, or weights of candidates.
+# Otherwise a hypothesis is a tree of at most this many cells, or at most this many candidates.
 MAX_CANDIDATE_TREE = 2**18
 MAX_CANDIDATES = 2**19
 # Limits of a hypothesis that joins a whole workload: cells of the domain, or cells of the tree.
@@ -116,7 +116,7 @@ class MarginalsPlan(Plan):
     records_format: str = "avro"  # one of ``RECORDS_FORMATS``
     num_synthetic_records: int | None = None  # the number of released records, if set by the user
     start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
-    asked: Any = None  # as stated in the ledger's entry; None for ``workload``
+    asked: Any = None  # the request as the ledger's entry states it; None for ``workload``
 
     @property
     def public(self) -> dict[str, Any]:

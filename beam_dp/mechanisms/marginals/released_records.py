@@ -113,7 +113,7 @@ def loose_targets(
     observed: maximum_entropy.NoisyCoefficients,  # all noisy coefficients, in records
     loose: Sequence[Support],
 ) -> list[Target]:
-    """Returns the targets of records for measured tables that the tree does not join."""
+    """Returns target tables for the records: one per measured table that the tree does not join."""
     # The hypothesis's own table is moved towards the noisy table by ``less_noise``.
     targets = []
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):

@@ -49,7 +49,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
-# Selection gets little of the budget: measuring a nearly worst marginal is nearly as good.
+# Selection gets little of the budget: a nearly worst marginal is nearly as good a choice.
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds per attribute.
 _UNITS_PER_ATTRIBUTE = 16
@@ -80,8 +80,9 @@ class RoundBudget:
     def of_round(self, units: int) -> RoundBudget:
         """Returns the scales of a round that spends several units.
 
-        A unit is a share of epsilon, inverse to the scales, or of mu^2, inverse to the squares of
-        the scales (less 4, on a grid). Epsilons and mu^2 add up, even for adaptively chosen units.
+        A unit is a share of epsilon or of mu^2. Scales are inverse to epsilon; their squares (less
+        4, on a grid) are inverse to mu^2. Epsilons and mu^2 add up, even for adaptively chosen
+        units.
         """
         if units == 1:
             return self

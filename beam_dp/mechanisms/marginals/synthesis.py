@@ -166,7 +166,7 @@ def _are_many(total: int) -> bool:
 
 
 def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, total: int) -> bool:
-    """Returns whether to fit a tree: if the tree is small, or was selected for few records."""
+    """Returns whether to fit a tree: if it is small, or if sets were selected for few records."""
     if not joins_all and not _are_many(total):
         return True
     return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)

@@ -169,13 +169,13 @@ _MAX_STEP = 700.0
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """A test that ends the rounds at the first selected cell with a small error, by comparison.
+    """A noisy comparison that ends the rounds at the first selected cell with a small error.
 
     ``bound``: a bound on the largest error of any cell, in records, that is true with probability
     0.95 for the hypothesis after the last round.
 
-    Privacy: AboveThreshold on minus the errors; a unit changes each error by at most k records. The
-    noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
+    Privacy: AboveThreshold on the negated errors; a unit changes each error by at most k records.
+    The noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
     rounds that are not run stays unspent but is charged, because the number of rounds depends on
     the data.
     """
@@ -186,7 +186,7 @@ class Stop:
     bound: float
 
     def comparison(self, total: int, noise: NoiseSource) -> AboveThreshold:
-        """Returns a test of whether minus an error is above minus the threshold."""
+        """Returns a test of whether a negated error is above the negated threshold."""
         threshold = round(self.below * total * self.grid)
         return AboveThreshold(-threshold, self.noise, noise, self.grid)
 
@@ -345,7 +345,7 @@ def plan_textbook(
 
 
 def _loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of all steps: their epsilons (rhos if delta > 0) sum to the guarantee."""
+    """Returns the loss of all steps: the guarantee's epsilon, or its rho if delta > 0."""
     if guarantee.delta == 0:
         return Loss.pure(guarantee.epsilon)
     return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))

@@ -178,7 +178,7 @@ class OnlinePlan(AnswersPlan):
 class Settings:
     """The public settings of a run, derived from the number of records. Bounds are in records."""
 
-    total: int  # N, by which the mean of a query over the hypothesis is multiplied
+    total: int  # N; an answer from the hypothesis is N times the query's mean
     total_bound: float  # a bound on the error of N
     max_error: float
     learning_rate: float
@@ -331,7 +331,7 @@ def _textbook(
         least = published_error(
             guarantee, plan.published_divergence, total, plan.num_questions, beta
         )
-        # A larger alpha only keeps the number of updates small; alpha > 1 would be vacuous.
+        # A larger alpha than the published one limits the updates; alpha > 1 would bound nothing.
         alpha = min(1.0, max(least, plan.least_error(_MAX_UPDATES), 1e-9))
     updates = plan.updates_at(alpha)
     (noise,) = noise_candidates(guarantee, updates, answers=True, calibration="textbook")
@@ -367,7 +367,7 @@ def _tight(
 def _candidates(
     guarantee: Guarantee, updates: int, asked: int, beta: float
 ) -> tuple[tuple[SparseVectorNoise, float, float], ...]:
-    """Returns the possible noises, each with its question margin and its answer bound; cached."""
+    """Returns candidate noise settings with their question margins and answer bounds; cached."""
     return tuple(
         (noise, noise.margin(asked, beta, GRID), noise.answer_bound(beta, GRID))
         for noise in _noises(guarantee, updates)
@@ -376,7 +376,7 @@ def _candidates(
 
 @functools.lru_cache(maxsize=256)
 def _noises(guarantee: Guarantee, updates: int) -> tuple[SparseVectorNoise, ...]:
-    """Returns the possible noises, which don't depend on the number of questions; cached."""
+    """Returns the candidate noise settings, for any number of questions; cached."""
     return tuple(noise_candidates(guarantee, updates, answers=True))
 
 

@@ -205,7 +205,7 @@ def _payment(
 def _use_secret(
     path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
-    """Marks a state as used in the ledger, removes the secret from the folder; returns the state.
+    """Marks a state as used in the ledger and removes the folder's secret; returns the state.
 
     If several callers use the same folder, only the caller that removes the secret succeeds.
     Without a ledger, a crash before the removal changes nothing, and a crash after it loses the

@@ -68,7 +68,7 @@ class SparseMWPlan(OnlinePlan):
         return self.divergence_at(max_error) + 1
 
     def least_error(self, updates: int) -> float:
-        """Returns an alpha that needs at most c = ``updates``: s = m (c + 1) + 1, or m c."""
+        """Returns an alpha that needs at most ``updates`` = c; s = m (c + 1) + 1 slots, or m c."""
         if self.calibration == "tight":
             divergence = math.log(self.max_sparsity * (updates + 1) + 1)
             return math.sqrt(divergence / (2 * (updates + 1))) * (1 + 1e-9)

@@ -3,10 +3,11 @@
 All errors are root mean squares over noise, hash and random queries of value 1 on m keys that are
 chosen uniformly from the keys of the profile.
 
-A cell of a row of w cells contains noise and, with random signs, a Poisson number of keys with
-each count c, with mean keys(c) / w. The cell's characteristic function is the noise's times
-exp(sum of keys(c) / w (cos(c t) - 1)). A Fourier transform gives the cell's distribution on the
-integers, from which the variances of medians and clipped means follow.
+Let keys(c) be the number of keys with count c. In a row of w cells, a cell contains noise plus, for
+each count c, a Poisson number of keys (mean keys(c) / w), each with a random sign. The cell's
+characteristic function is the noise's times exp(sum of keys(c) / w (cos(c t) - 1)). A Fourier
+transform gives the cell's distribution on the integers, from which the variances of medians and
+clipped means follow.
 """
 
 from __future__ import annotations

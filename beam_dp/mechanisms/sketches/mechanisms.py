@@ -38,10 +38,11 @@ from beam_dp.releases.sketches.release import Distribution, Estimator, Family
 class SparseProject(SparseMechanism):
     """Projects all records by random signs, and adds noise to the sums.
 
-    Let a unit move all counts together by at most w (``unit_weight``; twice as much under
-    replace-one). An element adds +1 or -1 once in each of R blocks of the projection; a dense
-    projection has R = T blocks of one cell. So, for any collisions, a unit moves the cells of each
-    block by at most w in L1 and L2 norm, and all cells together by at most w sqrt(R) in L2 norm.
+    Let w be the most that one unit can change all counts together, in L1 norm (``unit_weight``,
+    already doubled under replace-one). An element adds +1 or -1 once in each of R blocks of the
+    projection; a dense projection has R = T blocks of one cell. So, for any collisions, a unit
+    moves the cells of each block by at most w in L1 and L2 norm, and all cells together by at most
+    w sqrt(R) in L2 norm.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
 
@@ -126,12 +127,12 @@ def textbook_noise(guarantee: Guarantee) -> tuple[float, Loss]:
 class CountSketch(SparseMechanism):
     """Counts records in ``num_rows`` hashed rows with random signs, and adds noise to every cell.
 
-    Let a unit move all counts together by at most w (``unit_weight``; twice as much under
-    replace-one). Each record is in one cell of each row, so a unit moves the s rows by at most
-    s w in L1 norm and, as the L2 norm of a row is at most its L1 norm, by w sqrt(s) in L2 norm.
-    If k different elements of a unit never shared a cell, they would move the rows by sqrt(k s) in
-    L2 norm. But elements may share cells, with equal signs, and the key is public: the bound for
-    all data is w sqrt(s), and some data reach this bound.
+    Let w be the most that one unit can change all counts together, in L1 norm (``unit_weight``,
+    already doubled under replace-one). Each record is in one cell of each row, so a unit moves the
+    s rows by at most s w in L1 norm and, as the L2 norm of a row is at most its L1 norm, by w
+    sqrt(s) in L2 norm. If k different elements of a unit never shared a cell, they would move the
+    rows by sqrt(k s) in L2 norm. But elements may share cells, with equal signs, and the key is
+    public: the bound for all data is w sqrt(s), and some data reach this bound.
 
     Privacy: for the relation and unit of the guarantee,
 
@@ -228,8 +229,8 @@ _MARGIN = 1e-9
 class StabilityHistogram(SparseMechanism):
     """Adds noise to the count of every element that has records; drops counts below a threshold.
 
-    Let a unit move all counts together by at most w (``unit_weight``; twice as much under
-    replace-one). Counts get discrete Laplace noise of scale w / epsilon.
+    Let w be the most that one unit can change all counts together, in L1 norm (``unit_weight``,
+    already doubled under replace-one). Counts get discrete Laplace noise of scale w / epsilon.
 
     Privacy: (epsilon, delta) with delta > 0. On the elements that both neighbours contain, the
     noisy counts are epsilon-private. If only one neighbour contains an element, all records of this

@@ -275,7 +275,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
     Privacy: every cell and every existing count gets independent noise of the plan's scale; noisy
     counts below the plan's threshold are dropped. Both summaries must come from records limited as
     the plan says: at most k records per unit, weights from 0 to ``max_weight``, and, if
-    ``max_squared_norm`` is given, a squared norm of each unit's sketch of at most this.
+    ``max_squared_norm`` is given, at most this squared norm of each unit's sketch.
 
     ``summary``: exact sums and counts; the sums use the plan's hash key.
 

@@ -39,13 +39,13 @@ class _State:
     volume: int
     bound: int
     sums: tuple[int, ...]
-    units: tuple[int, ...]  # per tilt, an upper bound on the factor of the weights of cells
+    units: tuple[int, ...]  # per tilt, a bound from above on the factor of the cells' weights
     division: _Division | None = None
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Division:
-    """The parts of a state: one part for each number of cells in the first half of a group."""
+    """A state split into parts, by how many cells of a group lie in the group's first half."""
 
     position: int
     bounds: list[int]

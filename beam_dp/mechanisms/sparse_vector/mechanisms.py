@@ -33,8 +33,8 @@ class HaltedError(RuntimeError):
 class Live:
     """A secret state that must exist only once.
 
-    Calls from several threads take turns (``_turn``). Copying, pickling and calls in a forked child
-    process, which has a copy of the state, are refused.
+    Calls from several threads take turns (``_turn``). The object refuses to be copied or pickled,
+    and refuses calls in a forked child process, which has a copy of the state.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class Live:
         self._ended = reason
 
 
-# A process is identified by an object and its id. The id alone is not enough, since a later child
-# may get the id of its dead parent. The object alone is not enough either: a fork by C code does
-# not run ``_renew``.
+# A process is identified by an object and the process id. The id alone is not enough, since a later
+# child may get the id of its dead parent. The object alone is not enough either: a fork by C code
+# does not run ``_renew``.
 _process = object()
 
 

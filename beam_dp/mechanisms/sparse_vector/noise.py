@@ -1,6 +1,6 @@
 """Noise scales of the sparse vector mechanisms, chosen from public numbers.
 
-A run compares questions with a threshold and halts when c questions were above the threshold. Three
+A run compares questions with a threshold and halts after c questions above the threshold. Three
 calibrations keep a guarantee; the one with the least noise depends on c, epsilon and delta.
 """
 

@@ -109,8 +109,8 @@ def _means(
     """Returns three means over the sums of a question, for blocks of the given size.
 
     Returns:
-        The mean number of windows in a sum; the mean of the sum, over released full blocks, of the
-        squared number of windows that the sum includes; and this mean for a shorter last block.
+        Per sum, on average: its number of windows; its number of windows in each released full
+        block, squared and added up; and the same square for a shorter last block.
     """
     first, stop = question.ends(num_windows)
     last = (num_windows - 1) // size
