@@ -16,8 +16,7 @@ try:
     kernel = importlib.import_module("beam_dp.hashing._kernel")
 except ImportError:
     kernel = None
-    # Warn once per process, because a worker without the kernel is 100 to 200 times slower but
-    # shows no error.
+    # Warn once per process: without the kernel a worker is 100 to 200 times slower, with no error.
     logging.getLogger(__name__).warning(
         "beam_dp was installed without its compiled hashing kernel (no C compiler?): "
         "projections give the same results, about 100 times slower"

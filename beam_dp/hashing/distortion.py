@@ -10,13 +10,14 @@ D^p is the same as for independent hashes: a sum, without negative terms, over g
 no loops, and an even number of edges at each place. If no term decreases, no moment decreases. If a
 variable has mean 0 and cumulants c_1, c_2, ..., the moments of the variable follow from m_p = sum_j
 (p - 1 choose j - 1) c_j m_(p - j), which grows with each cumulant. Markov's inequality for an even
-p then gives the bound; p about ln(k / beta) is best, so r = 48 loses little.
+p then gives the bound; for k queries, p about ln(k / beta) is best, so r = 48 loses little.
 
 Dense signs of T rows. If normal variables replace the signs, no term decreases. Then T D is a sum
 over rows of g'Mg, M = (q x' + x q') / 2 without its diagonal, with the cumulants T 2^(j - 1) (j -
 1)! tr M^j; the diagonal only adds to these traces. With its diagonal, M has two eigenvalues, (<q,
 x> +- |q| |x|) / 2. The sum of their j-th powers grows with |x| and with <q, x>, which is at most
-|q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L).
+|q| times the norm S of x on the keys of q: S <= min(|x|, sqrt(m) L) for m keys in q and counts up
+to L.
 
 Blocks of w cells. All pairs (block, cell) in one connected part of a graph are equal, which has
 probability w^(1 - V) for V places. So the cumulants of R D are at most T y_j, where y_j is the same
@@ -109,8 +110,7 @@ class Distortion:
     def largest_entry(self, failure_probability: float) -> float:
         """Returns a bound on the entries of Aq for all queries, with probability 1 - beta.
 
-        The bound follows from the moments of one entry, up to the r-th, and the union bound over k
-        T entries.
+        Uses the moments of one entry, up to the r-th, and a union bound over k T entries.
 
         Reference: Blum and Roth (2011), Lemma 4.6, corrected.
         """

@@ -247,8 +247,7 @@ class PolynomialFamily:
         size = self.independence // 2
         powers = keys[np.newaxis][:size]
         step = keys
-        # Doubles the number of powers per call, because a numpy call takes as long as hundreds of
-        # products.
+        # Doubles the powers per call: a numpy call takes as long as hundreds of products.
         while len(powers) < size:
             step = self.field.multiply(step, step)
             more = self.field.multiply(powers[: size - len(powers)], step)

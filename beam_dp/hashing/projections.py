@@ -35,9 +35,9 @@ class DenseSigns:
 
     ``projection_width``: the number of rows, a multiple of 64.
 
-    Sensitivity: a column has L1 norm `projection_width` and L2 norm its square root, so under
-    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
-    sensitivities are twice as large (the key is public, and two columns can be opposite).
+    Sensitivity: a column has L1 norm `projection_width` and L2 norm its square root. These are the
+    sensitivities if an element of weight 1 is added or removed; under replace-one, they are twice
+    as large (the key is public, and two columns can be opposite).
 
     Reference: Blum and Roth (2011), Algorithm 2, without the factor 1 / sqrt(T).
     """
@@ -95,9 +95,9 @@ class BlockSigns:
 
     ``num_blocks``: the number of blocks; projection_width / num_blocks must be a power of two.
 
-    Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root, so under
-    add-or-remove-one of an element of weight 1 these are the sensitivities; under replace-one, the
-    sensitivities are twice as large (two columns can have opposite signs in the same rows).
+    Sensitivity: a column has L1 norm `num_blocks` and L2 norm its square root. These are the
+    sensitivities if an element of weight 1 is added or removed; under replace-one, they are twice
+    as large (two columns can have opposite signs in the same rows).
 
     Reference: Charikar, Chen and Farach-Colton (2002) with the sum of the blocks instead of the
     median; Kane and Nelson (2014), the block construction.

@@ -223,12 +223,10 @@ class Hierarchy:
     all measurements. The answers are linear, unbiased and consistent.
 
     ``weights``: the weights of the nodes of each level except the first, int64, >= 1.
-    ``top``: the matrix that measures the roots, shape (rows, sizes[0]), int64, >= 0; it may have no
-    rows.
+    ``top``: the matrix that measures the roots, shape (rows, sizes[0]), int64, >= 0; rows may be 0.
 
     Privacy: a record changes the sums of the nodes on one path, and the matrix's measurements of
-    the root of this path. The sensitivities are the norms of the record's column, computed in
-    integers.
+    the root of this path. The sensitivities are norms of the record's column, in integers.
 
     Reference: Hay, Rastogi, Miklau and Suciu (2010) for the consistency; Qardaji, Yang and Li
     (2013) for wide branches and no root.

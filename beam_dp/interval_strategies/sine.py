@@ -166,8 +166,7 @@ class SineErrors:
     def _between(self, places: Indices) -> Values:
         """Returns the variance of the difference of every two prefixes of given lengths."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
-        # The sine waves of every prefix; the products of the waves are the covariances of all
-        # pairs.
+        # The sine waves of every prefix; their products are the covariances of all pairs.
         waves = sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T

@@ -66,8 +66,7 @@ def denoised(
             continue
         if not np.isfinite(variances[where]).all():
             continue
-        # The coefficients of the attribute's own table are the basis's coefficients times
-        # ``scale``.
+        # The attribute's own table has the basis's coefficients times ``scale``.
         scale = math.sqrt(basis.cells_summed((axis,)))
         deviation = math.sqrt(variances[where][0]) * scale
         noisy = coefficients_table(values[where] * scale, (attribute.size,))

@@ -9,8 +9,8 @@ follows a path: from independent attributes, each step p_k solves
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
 geometrically (nonstationary iterated regularisation: the path fits strong structure without bias
 long before it fits noise). The fit returns the step with the smallest estimated error. If another
-start is given, such as public records, a second path begins there. The whole fit is post-processing
-of released values.
+start is given, such as public records, a second path begins there. The fit only post-processes
+released values.
 
 Each step minimises one smooth convex function under quadratic penalties: see ``quasi_newton.py``.
 """

@@ -190,8 +190,7 @@ class _Moves:
         entered = left + (wanted - own)[:, None]
         change, ids = tables.change(left, entered)
         # When several moves enter or leave one cell, every move reduces the gain of the other
-        # moves. If only a share p of the moves is made, the reduction is p times the reduction if
-        # all moves are made.
+        # moves. If only a share p of the moves is made, the reduction is p times as large.
         left_ids, entered_ids = ids
         meeting = change.amounts.take(entered_ids) - change.amounts.take(left_ids)
         meeting = meeting @ tables.weights - 2 * tables.weights.sum()

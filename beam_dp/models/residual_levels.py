@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
 
-# Adjacent small axes are merged up to this number of codes, so that one matrix product serves
-# several attributes.
+# Adjacent small axes are merged up to this number of codes: one product serves several attributes.
 _MERGED_AXIS_SIZE = 64
 
 Blocks = list[NDArray[np.float64]]

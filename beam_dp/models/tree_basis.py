@@ -18,8 +18,7 @@ from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix,
 from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 
-# Above this number of codes, multiplying by the matrix of contrasts is slower than subtracting
-# means.
+# Above this number of codes, subtracting means is faster than multiplying by contrasts.
 _DENSE_AXIS_SIZE = 64
 
 

@@ -144,9 +144,10 @@ def mwem_theorem(
 ) -> Theorem:
     """Returns an error bound for the average of all hypotheses of published MWEM.
 
-    Accuracy: 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon with probability 1 - 2T / |Q|, for pure
-    privacy. The release is the last hypothesis, for which the theorem proves nothing: see
-    ``best_early_stop``. The bound is often vacuous.
+    Accuracy: for |X| cells, |Q| queries, T rounds and k records per unit, 2N sqrt(ln|X| / T) + 10 k
+    T ln|Q| / epsilon with probability 1 - 2T / |Q|, for pure privacy. The release is the last
+    hypothesis, for which the theorem proves nothing: see ``best_early_stop``. The bound is often
+    vacuous.
 
     Reference: Hardt, Ligett and McSherry (2012), Theorem 2.2.
 
@@ -315,10 +316,10 @@ def mwem_queries_allowed(
 ) -> tuple[int, int]:
     """Returns the largest number of queries that published MWEM answers within an error, and T.
 
-    T rounds keep the error A for ln|Q| <= epsilon (A - 2N sqrt(ln|X| / T)) / (10 k T). As a
-    function of T the right side rises up to T = 9 N^2 ln|X| / A^2, where it is epsilon A^3 / (270 k
-    N^2 ln|X|), and then falls: one of the two nearest integers is best. The theorem fails with
-    probability 2T / |Q|, so a small number of queries counts as 0.
+    T rounds keep the error A = ``target_error`` if ln|Q| <= epsilon (A - 2N sqrt(ln|X| / T)) / (10
+    k T). As a function of T the right side rises up to T = 9 N^2 ln|X| / A^2, where it is epsilon
+    A^3 / (270 k N^2 ln|X|), and then falls: one of the two nearest integers is best. The theorem
+    fails with probability 2T / |Q|, so a small number of queries counts as 0.
 
     ``failure_probability``: the largest 2T / |Q| to accept, in (0, 1).
 
@@ -369,8 +370,7 @@ def best_early_stop(
     ``num_queries``: the number |Q| >= 1 of queries (cells of marginals).
     ``failure_probability``: the probability beta, in (0, 1).
     ``num_records``: the number N >= 1 of records.
-    ``num_rounds``: the number T of rounds; by default the number up to 100,000 with the smallest
-    bound.
+    ``num_rounds``: the number T of rounds; by default the best one up to 100,000.
 
     Accuracy: with probability 1 - beta, the rounds end before the last update, and every query's
     error in the released hypothesis is within the bound. The proof has two parts,

@@ -38,7 +38,7 @@ DEFAULT_FAILURE_PROBABILITY = 0.05
 class LinearAnswersPlan(AnswersPlan):
     """The plan for answering a whole workload, with noise on every released answer.
 
-    ``num_records`` appears on the card and has no other use.
+    ``num_records`` appears on the card and decides ``is_vacuous``; the answers do not use it.
 
     ``grid``: the number of grid steps per record: 1 for noise on whole records, else 2^16.
     ``scale``: the scale of the noise, in grid steps.
@@ -75,7 +75,7 @@ class LinearAnswersPlan(AnswersPlan):
 
     @abstractmethod
     def bound(self) -> float:
-        """Returns a bound on all errors, in records, that fails with the plan's probability."""
+        """Returns a bound on all errors, in records, for the plan's failure probability."""
 
     @abstractmethod
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:

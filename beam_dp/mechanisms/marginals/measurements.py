@@ -58,11 +58,11 @@ def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     private for any counts. This function does not clip tables. Residuals of several tables are
     measured together, and their joint change by a replacement depends on the attributes in which
     the two records agree. Clipping each table separately would break this dependence. Sums are
-    correct if ``grid`` times the number of records is below 2^63; planning refuses a larger public
+    correct if ``grid`` times the number of records is below 2^63; plans refuse a larger public
     number.
 
-    Along an axis of size s, the residual is the table minus its mean; s times the residual is a
-    whole number.
+    Along an axis of size s, the residual is the table minus its mean; s times this is a whole
+    number.
 
     Returns: shape of ``table``, int64. One more record changes the result by ``grid^2 prod(1 - 1 /
         size)`` in squared L2 norm.
@@ -114,21 +114,18 @@ TOTAL_SHARE = 0.02
 # than 0.02 and lowers errors by a tenth; a smaller share is not better.
 _UNIT_COST_TOTAL_SHARE = 0.005
 # The factor per order for units of many records, which need strong noise: it was at least as good
-# as the factor above for flights of planes, and for nltcs and seven columns of adult dealt out to
-# units.
+# as the factor above for flights of planes, and for the data sets nltcs and adult with records
+# dealt out to units.
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
-# The search for shares of Laplace tables: the largest number of steps, and the change of the shares
-# that ends the search.
+# The search for shares of Laplace tables: the most steps, and the change of shares that ends it.
 _MAX_SHARE_STEPS = 100
 _SHARE_TOLERANCE = 1e-4
 # Every table gets at least this fraction of an equal share, so that its noise stays in range.
 _LEAST_SHARE = 2.0**-10
-# The largest number of attributes for which all patterns of agreement between two records are
-# enumerated.
+# Up to this number of attributes, all patterns of agreement of two records are enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
 # The precisions on a card equal the plan's precisions up to rounding, which may slightly change the
-# bound that a search finds. This margin keeps a verification of the card from reporting too little
-# noise.
+# bound that a search finds. The margin keeps a check of the card from reporting too little noise.
 _SEARCH_MARGIN = 1e-7
 
 
@@ -355,8 +352,8 @@ def _best_shares(
     result is a local minimum: for 20 covers of four workloads it was at most 1.5 % above the best
     result of six random starts, and mostly the same.
 
-    If the noise is large, the variance of discrete noise equals the variance of continuous noise;
-    if the noise is small, equal shares may be better.
+    If the noise is large, the variance of discrete noise is almost that of continuous noise; if the
+    noise is small, equal shares may be better.
 
     Returns: One share per table; None if measuring the tables has no benefit.
 

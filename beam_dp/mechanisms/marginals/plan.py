@@ -57,8 +57,7 @@ class StartingRecords:
     ``codes``: distinct records, one array of shape (m,) per attribute; ``counts``: shape (m,).
 
     Privacy: the records must be public, or an earlier release, which spent its own budget. No
-    measurement and no promise depends on these records; only the fit to noisy tables reads these
-    records.
+    measurement and no promise depends on these records; only the fit to noisy tables reads them.
     """
 
     domain: Domain
@@ -193,7 +192,7 @@ class MarginalsPlan(Plan):
     def steps(self) -> Sequence[Step]:
         """See ``Plan``. The steps are derived from the strategy's parameters and the measurements.
 
-        If the package does not know a plan's strategy, only the ``measurements`` are drawn.
+        If the package does not know a plan's strategy, the steps are its ``measurements``.
         """
         # Imported here because the verifier loads the readers of releases.
         from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps

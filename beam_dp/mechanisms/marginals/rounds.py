@@ -66,8 +66,7 @@ class RoundBudget:
     ``selection``: the mechanism that selects. For the same epsilon, permute-and-flip is never worse
     than the exponential mechanism, but costs more if rhos add up.
     ``selection_scale``: the scale of the selection's coins or noise, in records.
-    ``total_scale``: the scale of the total's noise, in units of 1 / ``grid``; 0 if the total is
-    public.
+    ``total_scale``: the scale of the noise of the total, in units of 1 / ``grid``; 0 without noise.
     """
 
     selection: Selection
@@ -81,8 +80,7 @@ class RoundBudget:
         """Returns the scales of a round that spends several units.
 
         A unit is a share of epsilon or of mu^2. Scales are inverse to epsilon; their squares (less
-        4, on a grid) are inverse to mu^2. Epsilons and mu^2 add up, even for adaptively chosen
-        units.
+        4, on a grid) are inverse to mu^2. Epsilons and mu^2 add up, even for adaptive choices.
         """
         if units == 1:
             return self

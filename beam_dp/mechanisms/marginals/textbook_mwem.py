@@ -59,9 +59,9 @@ class RoundNoise:
 
         Accuracy: with probability 1 - beta, for the released hypothesis, any data and any number of
         records. The selected query is wrong by at most the threshold plus the noise of a
-        comparison; every other query by at most that plus the loss of a selection, s ln(|Q|T /
-        share). Answers and threshold are rounded to the grid of the scores. Each kind of noise gets
-        a fourth of beta; the measurements' fourth is in ``stopping_threshold``.
+        comparison; every other query by at most that plus the loss of a selection of scale s, s
+        ln(4 |Q| T / beta). Answers and threshold are rounded to the grid of the scores. Each kind
+        of noise gets a fourth of beta; the measurements' fourth is in ``stopping_threshold``.
         """
         log_term = math.log(4 * num_queries * self.num_rounds / failure_probability)
         lost = self.selection_scale * log_term
@@ -176,8 +176,7 @@ class Stop:
 
     Privacy: AboveThreshold on the negated errors; a unit changes each error by at most k records.
     The noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
-    rounds that are not run stays unspent but is charged, because the number of rounds depends on
-    the data.
+    skipped rounds stays unspent but is charged, because the number of rounds depends on the data.
     """
 
     below: float

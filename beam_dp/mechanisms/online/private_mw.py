@@ -219,13 +219,13 @@ class PrivateMW(OnlineMW[LinearQuery]):
 
     Accuracy: with probability at least 1 - beta, every answer to the first K different queries is
     within its ``bound``, which is known at construction: ``settings.hypothesis_bound`` and
-    ``update_bound``. ``tight``: one question |S - N w(q)| per round. An update happens only if
-    |S/n - w(q)| is at least the gap g (>= alpha). The update's step 4g' lowers the relative entropy
-    of the data to the hypothesis by at least 2g^2 (Hoeffding's lemma), for any g' from g to the
-    true difference; g' is the measured difference minus a noise bound. So ln|X| / (2 alpha^2)
-    updates are enough. ``textbook``: Dwork and Roth's Algorithm 6 with the threshold
-    max(T, 2 alpha): two questions per round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors
-    within 3 alpha N.
+    ``update_bound``. ``tight``: one question |S - N w(q)| per round, for a query q with the exact
+    sum S and the mean w(q) in the hypothesis. An update happens only if |S/n - w(q)| is at least
+    the gap g (>= alpha). The update's step 4g' lowers the relative entropy of the data to the
+    hypothesis by at least 2g^2 (Hoeffding's lemma), for any g' from g to the true difference; g' is
+    the measured difference minus a noise bound. So ln|X| / (2 alpha^2) updates are enough.
+    ``textbook``: Dwork and Roth's Algorithm 6 with the threshold max(T, 2 alpha): two questions per
+    round, steps of alpha / 2, 4 ln|X| / alpha^2 updates, errors within 3 alpha N.
 
     Edge cases: with one cell the hypothesis never changes. Empty data take the same code path.
     After K questions, answers stay private but have no bound. After the last update, answers come

@@ -208,8 +208,7 @@ def _use_secret(
     """Marks a state as used in the ledger and removes the folder's secret; returns the state.
 
     If several callers use the same folder, only the caller that removes the secret succeeds.
-    Without a ledger, a crash before the removal changes nothing, and a crash after it loses the
-    state.
+    Without a ledger, a crash before the removal changes nothing; a crash after it loses the state.
     """
     check_ledger(payment, ledger)
     if not os.access(path, os.W_OK | os.X_OK):

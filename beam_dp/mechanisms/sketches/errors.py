@@ -6,8 +6,8 @@ chosen uniformly from the keys of the profile.
 Let keys(c) be the number of keys with count c. In a row of w cells, a cell contains noise plus, for
 each count c, a Poisson number of keys (mean keys(c) / w), each with a random sign. The cell's
 characteristic function is the noise's times exp(sum of keys(c) / w (cos(c t) - 1)). A Fourier
-transform gives the cell's distribution on the integers, from which the variances of medians and
-clipped means follow.
+transform gives the cell's distribution on the integers, and so the variances of medians and clipped
+means.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ class SparseProject(SparseMechanism):
     Let w be the most that one unit can change all counts together, in L1 norm (``unit_weight``,
     already doubled under replace-one). An element adds +1 or -1 once in each of R blocks of the
     projection; a dense projection has R = T blocks of one cell. So, for any collisions, a unit
-    moves the cells of each block by at most w in L1 and L2 norm, and all cells together by at most
-    w sqrt(R) in L2 norm.
+    moves each block by at most w in L1 and L2 norm, and all blocks by at most w sqrt(R) in L2 norm.
 
     Privacy: (epsilon, delta) with delta > 0, for the relation and unit of the guarantee.
 
@@ -241,8 +240,8 @@ class StabilityHistogram(SparseMechanism):
     P(O) - e^epsilon P'(O) <= q + (1 - q) p - (1 - q') p <= max(q, q') <= delta. If the neighbours
     have no common elements this is tight: the threshold is the least possible for this noise.
 
-    Accuracy: the count of a released element has the error of the noise. Any other element is
-    answered by 0; its count was most probably below the threshold. An element without records is
+    Accuracy: the count of a released element has the error of the noise. The answer for any other
+    element is 0; its count was most probably below the threshold. An element without records is
     never released.
 
     Reference: Korolova, Kenthapadi, Mishra and Ntoulas (2009); Bun, Nissim and Stemmer (2016).

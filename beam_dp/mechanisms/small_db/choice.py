@@ -89,8 +89,7 @@ class MultisetChoice:
             ``auto`` never selects it.
 
     Raises:
-        InputError: if a parameter is out of range, or if no sampler is feasible for these public
-            sizes.
+        InputError: if a parameter is out of range, or if no sampler is feasible for these sizes.
 
     Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), Algorithm 4 and Theorem 4.5,
     with multisets in place of sequences.

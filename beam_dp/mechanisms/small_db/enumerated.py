@@ -37,8 +37,7 @@ class EnumerationSampler:
 
     ``law``: the distribution to draw from; at most some 10^8 multisets of types.
 
-    Exact arithmetic: doubles are only used for upper bounds, with a margin that is much larger than
-    rounding errors.
+    Exact arithmetic: doubles only give upper bounds, with a margin far above rounding errors.
     """
 
     name: ClassVar[str] = "enumeration"

@@ -47,7 +47,7 @@ class _State:
 class _Division:
     """A state split into parts, by how many cells of a group lie in the group's first half."""
 
-    position: int
+    position: int  # the position of the group in ``_State.held``
     bounds: list[int]
     totals: list[int]  # upper bounds on the parts' weights, which the search lowers
     visited: dict[int, _State]

@@ -319,8 +319,7 @@ class WindowDatabasesPlan(Plan):
     """The public parameters of one synthetic database per window of a horizon.
 
     ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together. There are no
-    blocks, and sums of windows can't be answered, because counts of the records of a synthetic
-    database are biased.
+    blocks or sums of windows, because counts in a synthetic database are biased.
     """
 
     block: ClassVar[None] = None
