@@ -97,7 +97,8 @@ def top_choice(
 ) -> TopChoice:
     """Returns the method and noise that choose the c largest scores under a guarantee.
 
-    Privacy: the guarantee, for scores that move by at most ``sensitivity`` between neighbours.
+    Privacy: the guarantee, for scores that move by at most D between neighbours. The difference of
+    two scores then moves by at most W: 2D, or D if ``monotone``.
 
     * ``geometric``: one shot. All scores get one-sided geometric noise of scale s, and the indices
       of the c largest sums are returned in order. Pure, epsilon = c W / s. Proof: take noise with

@@ -140,7 +140,7 @@ class JunctionTree:
             if not highest - lowest < _SAFE_RANGE:
                 summed = tuple(i for i, kept in enumerate(is_kept) if not kept)
                 shift = clique.belief.max(axis=summed, keepdims=True)
-                # If all cells are impossible, no finite value can be shifted.
+                # If all cells are impossible, the maximum is -inf, which cannot be subtracted.
                 shift[np.isneginf(shift)] = 0.0
             clique.belief -= shift
             np.exp(clique.belief, out=clique.belief)

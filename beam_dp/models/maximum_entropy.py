@@ -49,7 +49,7 @@ _FAR = 100.0
 _TIE = 0.01
 # One-way tables have few cells and many records per cell: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
-# The shift of the observations, in standard deviations, for measuring the freedom of the fit.
+# The shift of the observations, in standard deviations, for measuring the fit's degrees of freedom.
 _PROBE = 0.1
 # The range of passes in fits of NLTCS and Adult with 2 to 15 columns and epsilon 0.1 to 10. The
 # number of passes of one fit depends on its noise; these constants do not.

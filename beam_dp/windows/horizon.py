@@ -102,8 +102,8 @@ def counted_windows(
     """Returns the window in which each record counts; -1 if the record counts in no window.
 
     A record counts in the window of its event if it arrived before that window closed. A record
-    that arrived before its event does not count, because an event in the future comes from a wrong
-    clock.
+    that arrived before its event does not count, because events in the future come from wrong
+    clocks.
 
     ``events``, ``arrivals``: shape (n,), times in seconds, rounded down.
     """
@@ -303,9 +303,10 @@ def keep_windows(
 
     ``units``: distinct fingerprints in ascending order, first word first, shape (2, n).
 
-    Privacy: a window of a unit is kept if and only if fewer than c of the P - 1 windows before it
-    were kept, so of any P consecutive windows at most c are kept. The choice depends only on the
-    unit's own windows. If P is the whole horizon, the unit's first c windows are kept.
+    Privacy: let c be ``max_windows_per_unit`` and P ``protected_windows``. A window of a unit is
+    kept if and only if fewer than c of the P - 1 windows before it were kept, so of any P
+    consecutive windows at most c are kept. The choice depends only on the unit's own windows. If P
+    is the whole horizon, the unit's first c windows are kept.
 
     At most P - 1 windows of a unit are remembered. If no window is ever forgotten, only their
     number is remembered.
@@ -374,9 +375,9 @@ def whole_promise(
 
     Neighbours differ by one unit that is added or removed. A replaced unit would move between
     windows, and the number of records in a window is not public. The ``max_records_per_unit`` of
-    the guarantee is k c, the largest number of records of a unit that any P consecutive windows
-    use. The L1 distance of tables follows from k c alone. At most k of these records are in one
-    window, which makes the L2 distance smaller; the plan states this.
+    the guarantee is k c: any P consecutive windows use records of a unit from at most c windows, at
+    most k from each. The L1 distance of tables follows from k c alone. At most k of these records
+    are in one window, which makes the L2 distance smaller; the plan states this.
     """
     if unit.protected_windows > horizon.num_windows:
         condition = f"must be at most the {horizon.num_windows:,} windows of the horizon"
@@ -409,8 +410,9 @@ def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
 def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> dict[str, Any]:
     """Returns the guarantee as cards state it, and the worst case over the whole horizon.
 
-    Privacy: the horizon is at most ceil(W / P) runs of P windows. Each run is (epsilon,
-    delta)-private for any releases of the other runs; the epsilons and deltas of the runs add up.
+    Privacy: the horizon's W windows are at most ceil(W / P) runs of P = ``protected_windows``
+    windows. Each run is (epsilon, delta)-private for any releases of the other runs; the epsilons
+    and deltas of the runs add up.
     """
     periods = 1
     if not protects_horizon(horizon, unit):

@@ -186,12 +186,12 @@ def plan_workload_answers(
 
     ``auto`` uses discrete Laplace noise if delta is 0, else the noise with the smaller error.
 
-    Privacy: discrete Laplace noise of scale s in grid steps gives epsilon, pure, as s is at least
-    the L1 sensitivity over epsilon. Discrete Gaussian noise sigma gives (epsilon, delta) by
-    ``discrete_gaussian_mu``, as D^2 / (sigma^2 - 4) is at most the square of its mu for the L2
-    sensitivity D. Both proofs are for the relation and unit of the guarantee. Exact answers are
-    integers on the grid: whole records for Laplace noise if all queries are 0 or 1; otherwise steps
-    of 2^-16, which keeps Gaussian noise as private as continuous noise.
+    Privacy: discrete Laplace noise of scale s in grid steps gives pure epsilon, as s is at least
+    the L1 sensitivity over epsilon. Discrete Gaussian noise sigma gives (epsilon, delta), as D^2 /
+    (sigma^2 - 4) is at most the square of ``discrete_gaussian_mu`` for the L2 sensitivity D. Both
+    proofs are for the relation and unit of the guarantee. Exact answers are integers on the grid:
+    whole records for Laplace noise if all queries are 0 or 1; otherwise steps of 2^-16, which keeps
+    Gaussian noise as private as continuous noise.
 
     Args:
         workload: the queries; a repeated query costs as much as a new query.

@@ -1,10 +1,10 @@
 """Scores the distances between a distribution and exact tables, and chooses pairs by scores.
 
 Pairs are first chosen by sums over cells, in which the noise of a whole table can hide a strong
-dependence of a few codes. So a last check follows a quick fit to the measurements: the exponential
-mechanism chooses left-out pairs, one after the other, by the cell that is furthest from the fit.
-The chosen pairs are measured, too. A pair may join the fit if a cell is off by more than noise
-explains. Other pairs would add only noise to the fit, so only the records are fitted to them.
+dependence between a few codes. So a last check follows a quick fit to the measurements: the
+exponential mechanism chooses left-out pairs, one after the other, by the cell that is furthest from
+the fit. The chosen pairs are measured, too. A pair may join the fit if a cell is off by more than
+noise explains. Other pairs would add only noise to the fit, so only the records are fitted to them.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def choose_left_out(
 
 
 def is_off(measured: Measurement, noisy: NDArray[np.float64], answer: NDArray[np.float64]) -> bool:
-    """Returns whether a residual has a cell further from an answer than its noise explains."""
+    """Returns whether a residual has a cell further from an answer than noise explains."""
     # ``noisy``: the measured table; ``answer``: the table of a fit, same shape. Both in records.
     difference = coefficients_table(
         table_coefficients(noisy) - table_coefficients(answer), answer.shape

@@ -187,7 +187,7 @@ class Settings:
     gap: float  # the least error of the hypothesis that causes an update, in records
     hypothesis_bound: float  # a bound on the error of an answer from the hypothesis
     update_bound: float  # a bound on the error of an answer that causes an update
-    exhausted_bound: float | None  # when no updates are left; None if there may be too few
+    exhausted_bound: float | None  # when no updates are left; None if updates may run out
 
     @property
     def is_vacuous(self) -> bool:
@@ -237,8 +237,8 @@ def published_error(
     ``divergence``: maps alpha to (number of updates) / (4 / alpha^2), which is ln|X|.
 
     Accuracy: answers are within 3 alpha, as a fraction of the records. alpha is the solution of
-    alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n), or with delta of
-    (2 + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). alpha may be >= 1: vacuous.
+    alpha = 36 ln|X| (ln|Q| + ln(32 ln|X|/(alpha^2 beta)))/(eps alpha^2 n) or, with delta > 0, of (2
+    + 32 sqrt 2) sqrt(ln|X| ln(2/delta)) (...)/(alpha eps n). alpha may be >= 1: vacuous.
     """
     if divergence(1.0) == 0:  # there is a single cell
         return 0.0

@@ -36,12 +36,12 @@ _LEAST_SHAPE, _MOST_SHAPE = 1e-9, 1e6
 class KeyProfile:
     """A model of the counts of keys: counts fall with the rank as in a generalised Pareto law.
 
-    The key of rank r out of N has a (((N + 1) / r)^s - 1) / s records, but at least one. The three
-    arguments determine a and the shape s. The shape is minus infinity for equal counts, -1 for
-    uniform counts, 0 for geometric counts and positive for power laws: about 1.1 for words and web
-    pages. For any data, excesses over a high threshold approach this law (Pickands, 1975). Unless
-    all counts are similar, the model has keys with few records, as real tables do; a power law from
-    the largest to the smallest count does not have such keys.
+    The key of rank r out of N has f (((N + 1) / r)^s - 1) / s records, but at least one. The three
+    arguments determine the factor f and the shape s. The shape is minus infinity for equal counts,
+    -1 for uniform counts, 0 for geometric counts and positive for power laws: about 1.1 for words
+    and web pages. For any data, excesses over a high threshold approach this law (Pickands, 1975).
+    Unless all counts are similar, the model has keys with few records, as real tables do; a power
+    law from the largest to the smallest count does not have such keys.
 
     Privacy does not depend on the profile. With a wrong profile, predictions are wrong, so the
     chosen plan may not be the best.
@@ -153,7 +153,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
     Estimates of a sketch are unbiased over the signs, so the errors of two keys are correlated only
     if the keys share a cell. The correlation matters for queries about a large part of all keys.
 
-    * One mean over rows: noise of variance v, R rows and T cells give v / R + |x|^2 / T.
+    * One mean over rows: noise of variance v, R rows, T cells and counts x give v / R + |x|^2 / T.
     * Medians and clipped means of rows: computed from the distribution of a cell.
     * A histogram: v for keys that reach the threshold, the squared count for the remaining keys.
     * A hybrid: a sketch of the residual; for a released key, the noisy count plus the residual.
@@ -269,8 +269,7 @@ def _median_variance(law: NDArray[np.float64], sketch: SketchNoise, groups: Grou
     """Returns E median^2 = sum of (2 t + 1) P(|median| > t); P(median > t) is a binomial tail.
 
     A cell above half the length of ``law`` is taken to equal the one heavy key in it. Few keys
-    share cells with heavy keys in two rows, but the large errors of these keys may dominate the
-    mean.
+    share cells with heavy keys in two rows, but their large errors may dominate the mean.
     """
     from scipy.stats import binom  # imported here because it loads slowly
 

@@ -56,9 +56,9 @@ class _Division:
 class SearchSampler:
     """Draws exactly from a ``MultisetLaw`` by top-down search with bounds and rejection.
 
-    A set of multisets is divided by the number of cells in the first half of a group of types. A
-    set's weight is at most the sum, over its multisets, of products of
-    weights of cells, times a power of the weight of the set's least possible loss. ``find_tilts``
+    A set of multisets is divided by the number of cells in the first half of a group of types. For
+    each multiset of a set, multiply the weights of its cells. The set's weight is at most the sum
+    of these products, times a power of the weight of the set's least possible loss. ``find_tilts``
     gives several such bounds, one with equal weights for all cells; the smallest is used.
 
     A descent starts with the set of all multisets, draws a part in proportion to these bounds, then

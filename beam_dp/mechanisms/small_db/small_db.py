@@ -380,7 +380,8 @@ class SmallDB(Mechanism):
     def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
         """Returns the epsilon of the choice, and the scale of the noise on the number of records.
 
-        a / x + b / (1 - x) is smallest at the share x = sqrt a / (sqrt a + sqrt b).
+        If the number gets the share x, the error a / x + b / (1 - x) is smallest at x = sqrt a /
+        (sqrt a + sqrt b).
         """
         count = math.log(2 / self.failure_probability)
         choice = 2 * (math.log(num_multisets(num_cells, size)) + count)

@@ -49,7 +49,7 @@ class Live:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Lets one thread at a time make a call."""
+        """Allows one call at a time, from any thread."""
         # This check comes before locking: at the fork, a thread that does not exist in the child
         # may have held the lock.
         if self._made_in != _this_process():
@@ -226,7 +226,7 @@ class NumericSparse(Live):
 class Sparse(NumericSparse):
     """Reports which questions are above a threshold, and halts after c such questions.
 
-    Privacy, accuracy and arguments: see ``NumericSparse``; the calibration is for no answers.
+    Privacy, accuracy and arguments: see ``NumericSparse``; the calibration is without answers.
 
     Reference: Dwork and Roth (2014), Algorithm 2.
     """

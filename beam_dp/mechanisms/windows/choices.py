@@ -179,10 +179,10 @@ def gaussian_level(
     """Returns Gaussian measurements of each window, or of each block, for a part of the budget.
 
     Privacy: sqrt(part) times the mu of (epsilon, delta), for all windows that are protected
-    together, or for all blocks of a horizon. A unit that has records in a windows of a block moves
-    the measurements of the block by at most k a times as much as one record does, in L2 norm, by
-    the triangle inequality. The squares of several blocks add up: each block may have
-    mu / sqrt(squares) by itself, for k records. Neighbours: one unit is added or removed.
+    together, or for all blocks of a horizon. A unit that has records in j windows of a block moves
+    the measurements of the block by at most k j times as much as one record does, in L2 norm, by
+    the triangle inequality. The squares of several blocks add up: each block may have mu /
+    sqrt(squares) by itself, for k records. Neighbours: one unit is added or removed.
 
     A single marginal is measured as a table, which is never worse than residuals; several marginals
     are measured as residuals.
