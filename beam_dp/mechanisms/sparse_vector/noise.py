@@ -53,8 +53,7 @@ class SparseVectorNoise:
         return self.answer_scale * (math.sqrt(2) if laplace else 1.0)
 
     def margin(self, num_questions: int, failure_probability: float, grid: int = 1) -> float:
-        """Returns alpha: the largest distance of a misjudged question from the threshold, in
-        records.
+        """Returns alpha: how far a misjudged question may be from the threshold, in records.
 
         ``num_questions``: the largest number of questions; privacy does not depend on it.
         ``failure_probability``: beta, in (0, 1); ``answer_bound`` uses a third of the same beta.
