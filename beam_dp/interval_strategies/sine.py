@@ -164,7 +164,7 @@ class SineErrors:
         return ratio * self._constant(low, stop)
 
     def _between(self, places: Indices) -> Values:
-        """Returns the variance of the difference of every two prefixes of given lengths."""
+        """Returns, for prefixes of given lengths, the variance of the difference of every two."""
         cells = np.where(np.arange(self._num_leaves) < places[:, None], self._inverses, 0.0)
         # The sine waves of every prefix; their products are the covariances of all pairs.
         waves = sine_transform(cells)

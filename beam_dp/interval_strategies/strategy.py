@@ -190,7 +190,7 @@ class TextbookErrors:
         return total / (num_leaves * (num_leaves + 1) // 2)
 
     def _contained(self, level: int) -> int:
-        """Returns the number of pairs of a node of the level and an interval that contains it."""
+        """Returns the number of pairs (node of the level, interval that contains the node)."""
         starts = np.arange(0, self._num_leaves, 1 << level)
         ends = starts + (1 << level)
         counted = (starts + 1) * np.maximum(self._num_leaves + 1 - ends, 0)

@@ -60,7 +60,7 @@ _TOLERANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class NoisyCoefficients:
-    """Independent noisy observations of the coefficients of a table of counts."""
+    """Independent noisy observations of the coefficients of a count table."""
 
     values: NDArray[np.float64]  # shape (num_coefficients,), in records
     variances: NDArray[np.float64]  # of the noise; infinite without an observation

@@ -35,7 +35,7 @@ class Bound:
 
 @dataclasses.dataclass(frozen=True)
 class Theorem:
-    """A theorem on the error of one job as a function of the number of records, and its inverse.
+    """A theorem on one job's error as a function of the number of records; also its inverse.
 
     ``name``: a string with the mechanism, the source, and the changes to the published theorem.
     ``error``: the largest error of all answers, in records, as a function of the number of records.

@@ -191,7 +191,7 @@ class Blocks:
 
 
 def block_weight(num_summed: int, num_windows: int, variance_ratio: float) -> float:
-    """Returns the share w of a block's residual that is added to a sum of windows of the block.
+    """Returns the share w of a block's residual to add to a sum of some windows in the block.
 
     Let n windows contain counts x_i, measured as y_i with noise of variance v, and let the total
     be measured as B with noise of variance u, all independent. The estimate for j of these windows

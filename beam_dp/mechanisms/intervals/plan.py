@@ -128,7 +128,7 @@ def windows(num_leaves: int) -> Hierarchy:
 
 
 def _levels(num_leaves: int) -> tuple[int, ...]:
-    """Returns the number of blocks and the numbers of nodes of each level below the blocks."""
+    """Returns the number of blocks, then the number of nodes on each level below the blocks."""
     blocks = min(num_leaves, MAX_BLOCKS)
     factor = num_leaves / blocks
     if factor == 1:

@@ -184,7 +184,7 @@ def sparse_error(plan: SparsePlan, profile: KeyProfile) -> ErrorLaw:
 
 
 def mean_product(keys: NDArray[np.float64], values: NDArray[np.float64]) -> float:
-    """Returns the mean, over pairs of different keys, of the product of their values."""
+    """Returns the mean product of the values of two different keys."""
     number = float(keys.sum())
     if number < 2:
         return 0.0

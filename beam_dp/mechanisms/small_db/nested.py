@@ -108,7 +108,7 @@ class NestedSampler:
         return np.sort(np.array(cells, np.int64))
 
     def _split(self, first: int, second: int, size: int, noise: NoiseSource) -> int:
-        """Draws the number of cells, out of ``size``, that belong to the second of two factors."""
+        """Draws how many of ``size`` cells belong to the second of two factors."""
         cumulative = list(
             accumulate(
                 self._coefficient(first, size - taken) * self._coefficient(second, taken)

@@ -33,7 +33,7 @@ class _Group:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _State:
-    """The set of all multisets with a given number of cells from each of some groups."""
+    """The set of all multisets that take given numbers of cells from some groups."""
 
     held: tuple[tuple[_Group, int], ...]  # disjoint groups and their numbers of cells, > 0
     volume: int

@@ -137,7 +137,7 @@ def small_db_error_fraction(size: int, size_for: Callable[[float], int]) -> floa
 
 
 def num_multisets(num_cells: int, size: int) -> int:
-    """Returns C(U + m - 1, m), the number of multisets of m = ``size`` of U cells."""
+    """Returns C(U + m - 1, m), the number of multisets of m = ``size`` cells out of U."""
     return math.comb(num_cells + size - 1, size)
 
 

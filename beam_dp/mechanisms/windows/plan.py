@@ -53,7 +53,7 @@ _MAX_GAUSSIAN_CELLS = 2**28
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WindowTablesPlan(Plan):
-    """The public parameters of the tables of all windows of a horizon.
+    """The public parameters for the tables of all windows in a horizon.
 
     ``guarantee`` and ``loss`` are for any ``protected_windows`` windows together, with their
     blocks. One window by itself reveals less.
