@@ -168,9 +168,9 @@ def choice_margin(
 
     In one shot of geometric noise for R candidates, P(G > m) = exp(-(m + 1) / s): except with
     probability beta, every noise is at most the integer just below s ln(R / beta). The t-th largest
-    noisy score is at least the t-th largest score. With c rounds, each round chooses a score at
-    least s ln(R c / beta) below the best remaining score only with probability beta / c, and the
-    best score that remains in round t is at least the t-th largest.
+    noisy score is at least the t-th largest score. With c rounds, a round chooses a score at least
+    s ln(R c / beta) below the best remaining score only with probability beta / c. The best score
+    that remains in round t is at least the t-th largest.
 
     ``failure_probability``: the probability beta, in (0, 1).
     """

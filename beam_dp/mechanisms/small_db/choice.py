@@ -63,9 +63,9 @@ class ChoiceFacts:
 class MultisetChoice:
     """The choice of a multiset of cells by the exponential mechanism; all parameters are public.
 
-    A draw returns a multiset y of ``size`` cells with probability proportional to
-    exp(-epsilon max over q of |m S(q) - N s(q, y)| / (2 m d k)), where S(q) is the exact answer,
-    s(q, y) the answer from y, m the size, N the number of records, and d k the sensitivity of S.
+    Let S(q) be the exact answer, s(q, y) the answer from y, m the size, N the number of records,
+    and d k the sensitivity of S. A draw returns a multiset y of m cells with probability
+    proportional to exp(-epsilon max over q of |m S(q) - N s(q, y)| / (2 m d k)).
 
     Privacy: epsilon, pure, and epsilon^2 / 8 zero-concentrated, for add-or-remove-one and for
     replace-one alike, with up to k = ``max_records_per_unit`` records per unit, for any size,

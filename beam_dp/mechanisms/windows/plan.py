@@ -217,10 +217,11 @@ def plan_window_tables(
     contain records of the unit, at most k = ``max_records_per_unit`` records each
     (``windows.keep_windows``). If the unit is a record, the unit is in one window: then c = 1 and
     the guarantee is for the whole horizon. With ``independent`` noise, windows are disjoint parts
-    of the records, so a unit moves the measurements of P windows together by at most c times the L1
-    norm, and sqrt(c) times the L2 norm, that k records move in one window. Laplace noise has
-    epsilon / c per window, Gaussian noise mu / sqrt(c) with the mu of (epsilon, delta). ``levels``
-    also measures blocks of n windows when they end, with independent noise from a share of the
+    of the records, so a unit moves the measurements of P windows together by at most c times as
+    much as k records move those of one window in L1 norm, and sqrt(c) times as much in L2 norm.
+    Laplace noise has epsilon / c per window, Gaussian noise mu / sqrt(c) with the mu of (epsilon,
+    delta). ``levels`` also measures blocks of n windows when they end, with independent noise from
+    a share of the
     budget: epsilons add up, and so do squares of mu. All c windows of a unit may be in one block
     and in one cell: see ``choices.most_squares``. If the guarantee is for P windows and not for the
     horizon, blocks are refused, because a run of P windows may begin or end inside a block.
