@@ -221,10 +221,10 @@ def plan_window_tables(
     much as k records move those of one window in L1 norm, and sqrt(c) times as much in L2 norm.
     Laplace noise has epsilon / c per window, Gaussian noise mu / sqrt(c) with the mu of (epsilon,
     delta). ``levels`` also measures blocks of n windows when they end, with independent noise from
-    a share of the
-    budget: epsilons add up, and so do squares of mu. All c windows of a unit may be in one block
-    and in one cell: see ``choices.most_squares``. If the guarantee is for P windows and not for the
-    horizon, blocks are refused, because a run of P windows may begin or end inside a block.
+    a share of the budget: epsilons add up, and so do squares of mu. All c windows of a unit may be
+    in one block and in one cell: see ``choices.most_squares``. If the guarantee is for P windows
+    and not for the horizon, blocks are refused, because a run of P windows may begin or end inside
+    a block.
 
     Accuracy: tables are unbiased, never clipped, with exact variances. Errors of sums of windows
     are known in closed form: see ``WindowTablesPlan.error``.
