@@ -25,7 +25,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 # enough for fast array operations.
 _PART_CELLS = 2**15
 _MAX_SWEEPS = 20
-# Cells that change are listed, which takes a sort, if this many times as many do not.
+# Only the cells that change are listed, by sorting, if there are this many times as many cells.
 _SPARSE = 16
 _MAX_HALVINGS = 10
 # The search ends after a sweep that lowers the squared error by less than this share.
@@ -214,7 +214,7 @@ class _Moves:
 
 @dataclasses.dataclass(frozen=True)
 class _Change:
-    """What is added to the surplus: to all cells in order, or to the given ones."""
+    """Amounts to add to the surplus: to all cells in order, or only to the given cells."""
 
     cells: Any  # slice(None), or distinct cell numbers
     amounts: NDArray[np.float64]
@@ -267,7 +267,7 @@ class _StackedTables:
     def change(
         self, left: NDArray[np.int64], entered: NDArray[np.int64]
     ) -> tuple[_Change, NDArray[np.int64]]:
-        """Returns the change if records leave and enter cells, and the places of these in it."""
+        """Returns the change if records leave and enter cells, and where these cells are in it."""
         cells: Any = slice(None)
         places, number = np.stack([left, entered]), self._surplus.size
         if _SPARSE * places.size < number:
