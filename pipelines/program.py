@@ -335,13 +335,12 @@ _STANDARD_ERRORS = 3
 
 def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
     """Returns the number of records that the user expects; None without this flag."""
-    text = given.get(EXPECT_RECORDS.name)
-    if text is None:
+    name = EXPECT_RECORDS.name
+    if (text := given.get(name)) is None:
         return None
     if num_records != "noisy":
         condition = "needs --num_records noisy: a public number is released as it is"
-        raise InputError(EXPECT_RECORDS.name, text, condition)
-    name = EXPECT_RECORDS.name
+        raise InputError(name, text, condition)
     return checked_integer(name, integer(name, text), 1, MAX_RECORDS)
 
 

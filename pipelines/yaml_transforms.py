@@ -70,9 +70,7 @@ class ReadRecords(beam.PTransform):
         """Returns a placeholder for the records; the release reads the columns that it needs."""
         with _in_words_of(self._flags):
             if not isinstance(pipeline, beam.pvalue.PBegin):
-                condition = (
-                    "must not be given: ReadRecords reads files, and must come first in a chain"
-                )
+                condition = "must not be given: ReadRecords reads files, and must come first"
                 raise InputError("records", "the output of another transform", condition)
             return pipeline | self._read
 

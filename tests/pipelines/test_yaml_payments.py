@@ -151,7 +151,7 @@ def test_yaml_reader_refuses_records(tmp_path):
     line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
     assert line == (
         "records: 'the output of another transform' is not valid: must not be given: ReadRecords"
-        " reads files, and must come first in a chain"
+        " reads files, and must come first"
     )
 
 
