@@ -24,14 +24,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "flags.md"
 HEAD = """# Flags
 
-Made from the programs; `beam-dp NAME --help` shows the same. The fields of [Beam YAML](yaml.md)
-have the same names.
+This page is generated from the programs; `beam-dp NAME --help` shows the same. The fields of
+[Beam YAML](yaml.md) have the same names.
 
-Beam's own flags (`--runner`, `--direct_num_workers`, ...) pass through the programs that run a job.
-Without `--runner` a job runs on this machine, on Beam's FnApiRunner. A bad argument is reported in
-one line, with exit code 2, before any worker starts; an unknown flag with the nearest known one. A
-job that fails later exits with 1.
+Programs that run a job pass Beam's own flags (`--runner`, `--direct_num_workers`, ...) on to Beam.
+Without `--runner`, a job runs on this machine, on Beam's FnApiRunner. A bad argument is reported in
+one line, with exit code 2, before any worker starts. For an unknown flag, this line names the
+nearest known one. A job that fails later has exit code 1.
 """
+_WINDOWS = "[release-windows](#beam-dp-release-windows)"
 _TABLE = ["| flag | meaning | needed |", "| --- | --- | --- |"]
 
 
@@ -53,7 +54,12 @@ def page() -> str:
     lines += ["## Every release", "", of_all, "", *_TABLE, *shared, ""]
     for command in (*PIPELINES, *(name for name in commands if name not in PIPELINES)):
         lines += [f"## beam-dp {command}", "", _sentence(helps[command]), "", *_TABLE]
-        rows = [*map(_row, programs.get(command) or flags_of_command(command))]
+        flags = programs.get(command) or flags_of_command(command)
+        same = [flag for flag in flags if _is_of_windows(flag, programs["release-windows"])]
+        rows = [_row(flag) for flag in flags if flag not in same]
+        if same:
+            names = ", ".join(f"`--{flag.name}`" for flag in same)
+            rows.append(f"| {names} | with --windows: as in {_WINDOWS} |  |")
         if command in jobs:
             rows = [row for row in rows if row not in shared]
             rows += ["", "It also has the flags of [every release](#every-release)."]
@@ -114,6 +120,13 @@ def _row(flag: Flag) -> str:
     name = value if flag.is_positional else f"--{flag.name} {value}".strip()
     written = name.replace("|", "\\|")
     return f"| `{written}` | {meaning.replace('|', chr(92) + '|')} | {need} |"
+
+
+def _is_of_windows(flag: Flag, windows: Iterable[Flag]) -> bool:
+    """Returns whether a flag repeats one of release-windows, for use with --windows."""
+    return any(
+        flag.name == each.name and flag.help == f"with --windows: {each.help}" for each in windows
+    )
 
 
 def _sentence(text: str) -> str:
