@@ -413,8 +413,7 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
     order = np.arange(num_records)
     for clique in tree.cliques:
         decided = list(clique.separator)
-        # Large attributes come first: fewer records then end in groups that are too small to
-        # balance.
+        # Large attributes come first: fewer records then end in groups too small to balance.
         for axis in reversed(clique.axes):
             if axis in decided:
                 continue

@@ -181,8 +181,7 @@ def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.in
     sampler = _sampler(kind, values.size, scale)
     if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
-    # The sampler does not add the noise to the values, because its sums saturate, and a saturated
-    # sum reveals more.
+    # The sampler does not add the noise to the values: its sums saturate, which reveals more.
     noise = np.array(sampler([0] * values.size), dtype=np.int64)
     return values + noise.reshape(values.shape)
 

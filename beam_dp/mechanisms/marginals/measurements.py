@@ -61,8 +61,7 @@ def residual_query(table: NDArray[np.int64], grid: int) -> NDArray[np.int64]:
     correct if ``grid`` times the number of records is below 2^63; plans refuse a larger public
     number.
 
-    Along an axis of size s, the residual is the table minus its mean; s times this is a whole
-    number.
+    Along an axis of size s, the residual is the table minus its mean; s times this is an integer.
 
     Returns: shape of ``table``, int64. One more record changes the result by ``grid^2 prod(1 - 1 /
         size)`` in squared L2 norm.

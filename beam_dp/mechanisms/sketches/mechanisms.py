@@ -131,8 +131,7 @@ class CountSketch(SparseMechanism):
     s rows by at most s w in L1 norm. The L2 norm of a row is at most its L1 norm, so a unit moves
     the rows by at most w sqrt(s) in L2 norm. If k different elements of a unit never shared a cell,
     they would move the rows by sqrt(k s) in L2 norm. But elements may share cells, with equal
-    signs, and the key is public: the bound for all data is w sqrt(s), and some data reach this
-    bound.
+    signs, and the key is public: the bound for all data is w sqrt(s), and it is reached.
 
     Privacy: for the relation and unit of the guarantee,
 
