@@ -83,8 +83,8 @@ def read_guarantee(story: Story) -> None:
     story.say(
         f"""Each value of person_id is protected as a whole, with up to {MAX_VISITS} visits.
         Whatever anyone sees in this release is at most exp({EPSILON:g}) = 2.7 times as likely with
-        a person in the data as without, except with probability 1e-9. The guarantee does not
-        protect facts about a whole group, or a person who appears under two values of person_id."""
+        a person in the data as without; a probability may exceed this bound by 1e-9. The guarantee
+        does not protect facts about a whole group, or a person under two values of person_id."""
     )
 
 
@@ -92,8 +92,8 @@ def verify(story: Story) -> None:
     """Checks the noise."""
     story.step(
         "Check the noise",
-        "`verify` recomputes epsilon from the noise scales on the card, with code that is"
-        " independent of the code that planned it. Exit code 0 means that the guarantee holds.",
+        "`verify` recomputes epsilon from the noise scales on the card. Exit code 0 means that the"
+        " guarantee holds if the noise was drawn as the card says.",
     )
     assert "holds: epsilon 1 at delta 1e-09" in story.run("beam-dp verify first")
     verdict = json.loads(story.run("beam-dp verify second --json"))

@@ -33,6 +33,7 @@ _DOOR = "For a privacy officer: guarantee, verification, budget and citation"
 _MAX_POWER = 20.0  # for larger epsilons, the value of e^epsilon is not shown
 _GRAPHICAL = "R. McKenna, D. Sheldon, G. Miklau. Graphical-model based estimation and inference for"
 _GRAPHICAL += " differential privacy. ICML 2019"
+_SPARSE = "A. Blum, A. Roth. Fast private data release algorithms for sparse queries. 2011"
 _PAPERS = {
     "textbook": "M. Hardt, K. Ligett, F. McSherry. A simple and practical algorithm for"
     " differentially private data release. NIPS 2012",
@@ -41,11 +42,9 @@ _PAPERS = {
     " privacy. J. ACM, 2013",
     "private_mw": "M. Hardt, G. Rothblum. A multiplicative weights mechanism for privacy-preserving"
     " data analysis. FOCS 2010",
-    "sparse_mw": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries. 2011",
+    **dict.fromkeys(("sparse_mw", "sparse_project"), _SPARSE),
     "top_queries": "D. Durfee, R. Rogers. Practical differentially private top-k selection with"
     " pay-what-you-get composition. NeurIPS 2019",
-    "sparse_project": "A. Blum, A. Roth. Fast private data release algorithms for sparse queries."
-    " 2011",
     "count_sketch": "M. Charikar, K. Chen, M. Farach-Colton. Finding frequent items in data"
     " streams. ICALP 2002",
     "stability_histogram": "A. Korolova, K. Kenthapadi, N. Mishra, A. Ntoulas. Releasing search"
@@ -197,11 +196,12 @@ def _unit(promised: Guarantee) -> str:
 
 def _words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
-    unit, change, hidden = _unit(promised), "without it", "Neither its values nor its presence show"
-    hidden += ", and the exact number of records is private."
+    unit, change = _unit(promised), "without it"
+    hidden = "The factor limits how much its presence shows, and the factor's square how much its"
+    hidden += " values show. The exact number of records is private."
     if promised.neighboring is Neighboring.REPLACE_ONE:
         change = "with other values"
-        hidden = "The number of records is public; the values of the unit are not."
+        hidden = "The factor limits how much its values show. The number of records is public."
     change = f"with {unit} in the data or {change}"
     most = f"e^{promised.epsilon:g}"
     most += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import runpy
@@ -144,9 +145,10 @@ def paid(names: Names) -> None:
     """What is paid for in the ledger that the page shows."""
     book = Ledger("budgets.sqlite")
     given = dp.parse_domain(DOMAIN)
-    plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), PERSON)
+    month = dataclasses.replace(PERSON, epsilon=0.25)
+    plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), month)
     origin = Origin("alice", "the monthly report", "/data/out/visits")
-    token = book.spend("visits", PERSON, plan.loss, plan.mechanism, plan.public, origin)
+    token = book.spend("visits", month, plan.loss, plan.mechanism, plan.public, origin)
     book.mark_released(token, "0" * 32)
 
 
@@ -255,6 +257,7 @@ BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
     "docs/ledger.md": {"$ beam-dp ledger": (paid,)},
     "docs/online.md": {"": (visits, domain, guarantee, ledger, histogram, questions)},
     "docs/planning.md": {"": (file("adult7.json", ADULT7),)},
+    "docs/privacy.md": {"": (visits, domain)},
     "docs/queries.md": {"": (visits, whole_ages, guarantee, ledger, histogram, matrix)},
     "docs/releases.md": {"": (visits, release, releases)},
     "docs/runners.md": {"": (visits, domain)},

@@ -31,7 +31,7 @@ holds: epsilon 1 at delta 1e-09, where 1 was promised; 105 figures of the card
 were recomputed and agree
 """,
     "officer": """\
-epsilon 1    at most 73%
+epsilon 1    is in the table: 73%, smokes: 88%
 ...
 Q4: spent 2.00, left 0.00
 ...
