@@ -71,7 +71,7 @@ def invalid(name: str, value: object, condition: str) -> str:
 
 
 class UnreadableError(InputError):
-    """Another library cannot read a table; the message contains no text of that library."""
+    """Another library cannot read a table; the message repeats none of that library's text."""
 
 
 class PrivateStepError(RuntimeError):

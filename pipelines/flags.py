@@ -47,7 +47,7 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns our flags as typed, and Beam's flags; returns ``parsed`` if it is given."""
+    """Returns our flags as typed, and Beam's flags: those in ``parsed``, or else in ``argv``."""
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])

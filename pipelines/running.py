@@ -299,7 +299,7 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
             while not PipelineState.is_terminal(result.state) and time.monotonic() < end:
                 time.sleep(_SECONDS_BETWEEN_STATES)
 
-    # Runners do not limit the time of these calls.
+    # Runners set no timeout on these calls.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(SECONDS_TO_CANCEL)

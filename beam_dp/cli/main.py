@@ -121,7 +121,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         actions = commands[options.command]._actions
         flags = [option for action in actions for option in action.option_strings]
-        raise FlagError(f"{unknown[0]} is not a flag. Did you mean {nearest(unknown[0], flags)}?")
+        raise command_line.unknown_flag(unknown[0], nearest(unknown[0], flags))
     return options
 
 

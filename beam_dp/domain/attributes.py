@@ -349,7 +349,7 @@ class BooleanAttribute(ListedAttribute):
     Args:
         true_values: strings or integers that mean true. If given, only the listed values and
             booleans are read, and a release contains the first listed value. If empty, booleans,
-            0, 1 and the words true and false in any case are read, and a release contains booleans.
+            0, 1 and the words true and false (ignoring case) are read; a release has booleans.
         false_values: strings or integers that mean false; required with ``true_values``.
         other, nullable, null_values, case, trim: see ``Attribute``.
 

@@ -178,7 +178,7 @@ class IntegerLevels(Levels):
 
 
 class BooleanLevels(IntegerLevels):
-    """Encodes booleans, 0 and 1, and the words ``false`` and ``true`` in any case."""
+    """Encodes booleans, 0 and 1, and the words ``false`` and ``true``, ignoring case."""
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__(attribute, 0, 1)

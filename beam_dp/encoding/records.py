@@ -6,7 +6,7 @@ Values are read as follows:
 - Integers of any width, whole floats, booleans (as 0 and 1) and strings that spell integers
   (``12``, `` +07``, ``5.0``) are integers. A numeric attribute reads every number, also from a
   string. NaN has no level. A decimal is read as the string of its digits.
-- A boolean attribute also reads ``true`` and ``false`` in any case, or only the values that the
+- A boolean attribute also reads ``true`` and ``false``, ignoring case, or only the values that the
   attribute declares.
 - A categorical attribute compares the exact string first; an integer is compared as its digits.
 - A date or time attribute reads dates and times, also from ISO 8601 strings, with a zone if its

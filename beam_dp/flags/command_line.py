@@ -2,7 +2,8 @@
 
 The flags of programs are declared next to the mechanisms that use the flags, and Beam's flags are
 declared in Beam. Importing mechanisms or Beam is slow, so `make generated` writes all flags to
-files, which this module reads; tests compare the files with the declarations.
+files, which this module reads; tests compare the files with the declarations. ``check_texts`` in
+``flag`` has the messages about missing and invalid values; ``unknown_flag``, about unknown names.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
 
 def unknown_flag(name: str, near: str) -> FlagError:
     """Returns the error for an unknown flag, which names the nearest known flag."""
-    return FlagError(f"{name} is not a flag of this program or of Beam. Did you mean {near}?")
+    return FlagError(f"{name} is not a flag. Did you mean {near}?")
 
 
 def no_flag(

@@ -2,6 +2,7 @@
 
 A plain tree has one root. Without a matrix, the root is not measured, because it is the sum of its
 children. Overlapping windows are a matrix over many roots, with a tree below every root.
+``mechanisms.intervals.plan`` chooses the sizes of the levels, and so the branches of a node.
 """
 
 from __future__ import annotations

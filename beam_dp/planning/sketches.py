@@ -67,7 +67,7 @@ def plan_sparse_release(
     sparsity: int | None = None,
     is_wanted: Callable[[SparseMechanism], bool] = lambda _: True,
 ) -> list[SparseChoice]:
-    """Returns the mechanisms whose releases fit ``max_size``, best first.
+    """Returns the mechanisms whose releases store at most ``max_size`` numbers, best first.
 
     Compare the error of the first mechanism with ``error_of_nothing``: for queries about few
     elements with few records, always answering 0 may be more accurate than any mechanism.
@@ -119,7 +119,7 @@ def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
 def _candidates(
     guarantee: Guarantee, profile: errors.KeyProfile, max_size: int, max_weight: int
 ) -> Iterator[tuple[SparseMechanism, int]]:
-    """Yields mechanisms whose releases fit the size, with the expected size of the histogram."""
+    """Yields mechanisms within ``max_size``, each with the expected size of its histogram."""
     for rows in _ROWS:
         yield mechanisms.CountSketch(max_size // rows * rows, rows), 0
     if guarantee.delta == 0:

@@ -14,7 +14,8 @@ from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.ranking import WindowsOption, option_makers
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
-# Every tried epsilon has four digits, so that the printed epsilon is exactly the planned epsilon.
+# Only epsilons with four significant digits are tried: the printed epsilon is the planned one.
+# This is the number of steps from a power of ten to the next.
 _STEPS = 9000
 _FIRST_DECADE = -6
 _LAST = 12 * _STEPS  # the step of epsilon 1e6

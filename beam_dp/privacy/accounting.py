@@ -1,4 +1,4 @@
-"""Calibration of noise to a guarantee, and composition of mechanisms.
+"""Converts between epsilon and delta, mu, rho and noise; ``ledger.filters`` composes releases.
 
 Every function rounds so that the stated guarantee stays true (see ``rounding``): losses are rounded
 up. A bisection for a budget returns the end of its last bracket that meets the target.

@@ -21,8 +21,8 @@ def marginal_tables(
 ) -> dict[tuple[Name, ...], NDArray[Number]]:
     """Returns marginals of a table.
 
-    One walk over the attributes computes all marginals. At each attribute, marginals without the
-    attribute continue with the table summed over it; the other marginals keep the axis. Marginals
+    One walk over the attributes computes all marginals. At each attribute the walk forks: marginals
+    that lack the attribute go on from the table summed over it; the others keep the axis. Marginals
     that lack the same leading attributes share sums, and tables shrink before they are summed
     again: all 3-way marginals of binary attributes cost about 16 passes over the table in total.
 
@@ -97,7 +97,7 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
 Axes = tuple[int, ...]
 Literal = tuple[Range, ...]
 
-# Limits on the cells of the tables of one batch, and of all tables in memory together.
+# The largest number of cells: in the tables of a batch, and in all tables that are in memory.
 _BATCH_CELLS = 2**22
 _PART_CELLS = 2**24
 # A summing step is limited to this number of cells, or four times the table or the queries.

@@ -135,7 +135,7 @@ class LinearQueries:
                 ``LinearQuery.to_json``; or ``{"not": one of these}``, which is 1 - q.
 
         Raises:
-            InputError: if the query has another form or does not fit the domain.
+            InputError: if the query has none of these forms, or does not fit the domain.
         """
         is_negated = False
         while isinstance(parsed, Mapping) and set(parsed) == {"not"}:

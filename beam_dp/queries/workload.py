@@ -142,7 +142,7 @@ def marginals(
 
     Args:
         domain: the domain of the records.
-        ways: the number K of attributes per marginal, for all marginals of K attributes.
+        ways: K; the workload then has every marginal of K attributes.
         attributes: one marginal as a list of names, or several marginals as a list of lists. If
             ``ways`` is given too, the list of names from which K attributes are chosen.
 

@@ -105,6 +105,6 @@ class Ratio:
 
 
 def weakest_kind(answers: Iterable[Estimate]) -> ErrorKind | None:
-    """Returns the kind of an error that combines several errors; None if an error is missing."""
+    """Returns the least certain kind among the answers; None if an answer has no kind."""
     kinds = {each.kind for each in answers}
     return None if None in kinds else max(kinds, key=_KINDS.index)

@@ -22,7 +22,7 @@ from beam_dp.reports.cells import (
     single_levels,
 )
 from beam_dp.reports.markup import folded, paragraph, table, text
-from beam_dp.reports.pictures import MAX_LYING, MAX_STANDING, Tile, bars, heat_map, legend, told
+from beam_dp.reports.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, legend, told
 from beam_dp.reports.terminal import counted, short
 
 Axes = tuple[int, ...]
@@ -96,7 +96,7 @@ class Marginals:
     def _grouped(self, axis: int) -> Asked:
         """Returns the table to ask for: one attribute, with one group of levels per drawn bar."""
         is_named = self.answers.domain.attributes[axis].kind == "categorical"
-        most = MAX_LYING if is_named else MAX_STANDING
+        most = MAX_ROWS if is_named else MAX_COLUMNS
         return (axis,), (groups_of(self.answers, axis, most),)
 
     def _single(self, axis: int, cells: Sequence[Cell]) -> str:
@@ -116,7 +116,7 @@ class Marginals:
             return ""
         shown = known[:_SHOWN_PAIRS]
         asked = [
-            (axes, [groups_of(self.answers, axis, MAX_LYING) for axis in axes]) for _, axes in shown
+            (axes, [groups_of(self.answers, axis, MAX_ROWS) for axis in axes]) for _, axes in shown
         ]
         tables = cells_of(self.answers, asked, self.truth)
         figures = [

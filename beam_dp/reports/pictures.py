@@ -16,9 +16,9 @@ from beam_dp.reports.markup import text
 from beam_dp.reports.terminal import short
 
 WIDTH = 360
-# Up to MAX_LYING bars are horizontal and labelled; more bars are vertical, with a few labels.
-MAX_LYING = 12
-MAX_STANDING = 48
+# Up to MAX_ROWS bars are horizontal and labelled; more bars are vertical, with a few labels.
+MAX_ROWS = 12
+MAX_COLUMNS = 48
 
 _NUMBER = 92  # the width of a number with its error
 _LETTER = 6.3  # in a font of 11 pixels, the mean width of a label's letters is rarely larger
@@ -48,10 +48,10 @@ def told(cell: Cell) -> str:
 
 def bars(title: str, cells: Sequence[Cell]) -> str:
     """Returns a picture of cells: bars with error bars, next to bars of exact counts if known."""
-    return _lying(title, cells) if len(cells) <= MAX_LYING else standing(title, cells)
+    return _horizontal_bars(title, cells) if len(cells) <= MAX_ROWS else vertical_bars(title, cells)
 
 
-def _lying(title: str, cells: Sequence[Cell]) -> str:
+def _horizontal_bars(title: str, cells: Sequence[Cell]) -> str:
     low, high = _ends(cells)
     labels = short_labels([cell.labels[0] for cell in cells], _ROW_LETTERS)
     label_width = max(map(len, labels)) * _LETTER + 8
@@ -73,7 +73,7 @@ def _lying(title: str, cells: Sequence[Cell]) -> str:
         ]
         if margin is not None:
             ends = max(place(value - margin), left - 4), place(value + margin)
-            parts.append(_whisker(cell, ends, middle, is_lying=True))
+            parts.append(_whisker(cell, ends, middle, is_horizontal=True))
         parts.append(f'<text class="told" x="{WIDTH}" y="{middle + 4}">{text(number)}</text>')
         if cell.truth is not None:
             top += tall
@@ -84,7 +84,7 @@ def _lying(title: str, cells: Sequence[Cell]) -> str:
     return _picture(title, top, parts, _values(cells))
 
 
-def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
+def vertical_bars(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str:
     """Returns a picture of cells from left to right, as bars or as points joined by a line."""
     low, high = _ends(cells)
     left, right, top, bottom = 46, WIDTH - 4, 8, 168
@@ -123,7 +123,7 @@ def standing(title: str, cells: Sequence[Cell], *, is_line: bool = False) -> str
             parts.append(bar("truth", middle, truth, width))
         if margin is not None:
             ends = height(value + margin), min(height(value - margin), bottom)
-            parts.append(_whisker(cell, ends, at, is_lying=False))
+            parts.append(_whisker(cell, ends, at, is_horizontal=False))
         parts.append("</g>")
     for kind, drawn in points.items():
         parts += [f'<polyline class="{kind}" points="{" ".join(drawn)}"/>'] if drawn else []
@@ -309,10 +309,10 @@ def _shade(value: float, most: float, is_signed: bool) -> str:
     return f"shade{strength}{' fewer' if value < 0 else ''}"
 
 
-def _whisker(cell: Cell, ends: tuple[float, float], middle: float, *, is_lying: bool) -> str:
+def _whisker(cell: Cell, ends: tuple[float, float], middle: float, *, is_horizontal: bool) -> str:
     kind = "whisker predicted" if cell.answer.kind == "model_based" else "whisker"
     first, last = ends
-    if not is_lying:
+    if not is_horizontal:
         return _line(kind, middle, first, middle, last)
     caps = [_line("whisker", x, middle - 4, x, middle + 4) for x in (first, last)]
     return _line(kind, first, middle, last, middle) + "".join(caps)

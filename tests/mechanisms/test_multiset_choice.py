@@ -411,7 +411,7 @@ def test_scale_is_computed_exactly_and_rounded_up():
     ],
     ids=["prefixes", "hierarchy", "enumeration"],
 )
-def test_draw_stays_within_its_line_limit(queries, size, epsilon, lines):
+def test_draw_executes_fewer_lines_than_the_limit(queries, size, epsilon, lines):
     num_cells = queries.shape[1]
     shares = np.random.default_rng(1).dirichlet(np.full(num_cells, 0.3))
     counts = np.random.default_rng(2).multinomial(1000, shares)

@@ -345,7 +345,7 @@ def test_more_records_than_candidates_are_released_as_copies(name, monkeypatch):
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_selections_run_on_any_counts_or_are_refused(epsilon, neighboring):
+def test_selection_is_refused_by_the_plan_or_runs_on_any_counts(epsilon, neighboring):
     """Whatever the public numbers and the data, nothing fails once records have been read."""
     domain = domain_of(40, 3, 1, 2)
     workload = dataclasses.replace(workload_of(domain, 2), weights=(1e6, 1.0, 1e-6, 1.0, 3.0, 1e3))

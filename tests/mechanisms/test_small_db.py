@@ -74,7 +74,7 @@ def test_releases_follow_the_exact_distribution(
 
 
 @pytest.mark.slow
-def test_releases_follow_the_distribution_without_impossible_cells():
+def test_releases_follow_the_distribution_that_excludes_impossible_cells():
     domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
     workload = parse_linear_workload("conjunctions:1", domain)
     plan = SmallDB(size=3).plan(domain, workload, promise(ADD), 5)

@@ -164,7 +164,7 @@ def test_counts_at_or_above_the_threshold_are_released():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_without_noise_and_collisions_answers_are_exact(name):
+def test_answers_are_right_without_noise_or_collisions(name):
     plan = plan_of(SMALL[name])
     elements = universe_elements(["a", "b", 7], plan.hash_key)
     order = np.argsort(elements)

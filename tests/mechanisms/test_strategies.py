@@ -281,7 +281,7 @@ def test_table_strategies_cover_the_whole_workload(shape, ways):
         assert best <= first
 
 
-def test_marginals_above_the_limit_are_refused():
+def test_marginal_with_too_many_cells_is_refused():
     with pytest.raises(InputError, match="workload"):
         best_table_strategy(workload_of(domain_of(5, 5), 2), promise(ADD), True, 24)
 

@@ -165,7 +165,7 @@ class OwnRunner(PortableRunner):
 @pytest.mark.parametrize(
     ("runner", "flags"), [(FnApiRunner, {}), (OwnRunner, {"runner": f"{__name__}.OwnRunner"})]
 )
-def test_withholds_errors_from_a_runner_that_may_run_the_job_itself(
+def test_withholds_errors_raised_by_a_runner_that_may_run_the_job_itself(
     fails, monkeypatch, runner, flags
 ):
     monkeypatch.setattr(runner, "run_pipeline", raising(no_module()))

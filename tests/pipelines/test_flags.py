@@ -97,7 +97,7 @@ def test_required_flag_has_no_default(flag):
         (("records.csv",), "error: Unexpected argument 'records.csv'."),
     ],
 )
-def test_bad_flag_is_refused_in_one_line(argv, line):
+def test_bad_flag_gives_a_one_line_error(argv, line):
     assert refusal(*REQUIRED, *argv) == line
 
 

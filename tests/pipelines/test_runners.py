@@ -81,7 +81,7 @@ def folder(tmp_path, monkeypatch) -> Path:
         ({"runner": "portable"}, r"--job_endpoint is required with --runner Portable"),
     ],
 )
-def test_refuses_bad_beam_flags_in_one_line_without_paying(
+def test_bad_beam_flags_give_a_one_line_error_and_spend_no_budget(
     folder, capfd, monkeypatch, flags, pattern
 ):
     monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", 0.5)

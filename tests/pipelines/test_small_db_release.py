@@ -72,7 +72,7 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     ],
     ids=str,
 )
-def test_bad_flag_is_refused_in_one_line(tmp_path, capfd, change, line):
+def test_bad_flag_gives_a_one_line_error(tmp_path, capfd, change, line):
     argv = job_flags(tmp_path, **{**SMALL, **change})
     assert line in refused_line(main, argv, capfd, folder=tmp_path)
 

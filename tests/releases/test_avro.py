@@ -168,7 +168,7 @@ def test_names_invalid_in_avro_are_mapped_to_distinct_names():
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(1, 4))
-def test_integers_are_written_and_read_like_in_fastavro(values, at_once):
+def test_many_longs_are_written_and_read_like_single_ones(values, at_once):
     data = b"".join(encode("long", value) for value in values)
     assert encode_longs(np.array(values, np.int64)) == data
     with pytest.MonkeyPatch.context() as patch:

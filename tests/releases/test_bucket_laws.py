@@ -68,7 +68,7 @@ def test_recreated_object_has_a_new_version(bucket):
     assert content(bucket, "a") not in (None, b"full") and content(bucket, "b") is None
 
 
-def test_copies_an_object_only_at_its_version_and_to_a_free_name(bucket):
+def test_copies_only_the_given_version_and_only_to_an_unused_name(bucket):
     opened = bucket.create("a")
     assert opened is not None
     full = bucket.replace("a", opened, b"full")

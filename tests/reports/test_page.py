@@ -82,7 +82,7 @@ def test_every_kind_of_release_has_a_valid_page(kind):
     assert page == page_of(read(GOLDEN / kind))
 
 
-def test_escapes_the_queries_of_answers():
+def test_escapes_queries_in_answers():
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}

@@ -259,7 +259,7 @@ def csv_file(folder: pathlib.Path, text: str, encoding: str = "utf-8") -> str:
     return str(folder / "visits.csv")
 
 
-def test_csv_file_gives_its_names_with_open_types(tmp_path):
+def test_csv_header_gives_attribute_names_with_open_types(tmp_path):
     text = f'age,"in, or out",person_id\r\n83,x,{CANARY}\r\n'
     source = csv_file(tmp_path, text, "utf-8-sig")
     draft = dp.domain_draft(source)

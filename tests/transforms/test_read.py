@@ -79,7 +79,9 @@ def test_reads_all_columns_by_default(tmp_path, extension):
     assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
 
 
-def test_reads_every_file_if_there_are_too_many_to_name(tmp_path, monkeypatch):
+def test_reads_every_file_if_the_job_graph_holds_the_pattern_instead_of_names(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):

@@ -156,7 +156,7 @@ def test_refuses_second_writer_of_a_directory(folder, first, second, path):
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_refuses_only_the_same_bucket_folder_twice(monkeypatch, scheme):
+def test_refuses_a_second_writer_only_in_the_same_bucket_folder(monkeypatch, scheme):
     monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")

@@ -154,7 +154,7 @@ def test_checks_a_domain_on_a_sample(home):
         ),
     ],
 )  # fmt: skip
-def test_command_printed_by_plan_runs(home, output, job):
+def test_command_that_plan_prints_can_be_run(home, output, job):
     asked = flags(**PROMISE, num_records="300", output=output)
     line = home.run("beam-dp", "plan", *job, *asked).splitlines()[-1]
     assert line.startswith("beam-dp ")

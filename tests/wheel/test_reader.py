@@ -54,7 +54,7 @@ def test_reader_answers_on_the_command_line_and_in_python(reading):
         "run-yaml --yaml_pipeline_file domain.json",
     ],
 )
-def test_commands_that_need_missing_packages_fail_in_one_line(reading, command):
+def test_commands_that_need_missing_packages_fail_with_a_one_line_message(reading, command):
     domain = reading.folder / "elsewhere" / "domain.json"
     domain.write_text('{"attributes":[{"name":"a","type":"integer","min":0,"max":1}]}', "utf-8")
     words = command.split(" ")

@@ -69,7 +69,7 @@ def showed(cell: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_prints_its_figures(ran, name):
+def test_notebook_prints_the_expected_lines(ran, name):
     cells = json.loads((ran / f"{name}.ipynb").read_text("utf-8"))["cells"]
     printed = "".join(showed(cell) for cell in cells if cell["cell_type"] == "code")
     assert missing(FIGURES[name], printed) == ""

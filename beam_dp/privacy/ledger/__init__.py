@@ -1,1 +1,1 @@
-"""The ledger of budgets and releases, written before any noise can be drawn."""
+"""The ledger of budgets and releases, paid before any noise is drawn; ``filters`` adds them up."""

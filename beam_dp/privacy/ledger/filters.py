@@ -325,7 +325,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # Rounding this number down would lead to refusing a number that a user typed.
+            # Not rounded down: an epsilon that a user typed, such as the budget, could be refused.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":

@@ -51,7 +51,7 @@ _DEFLATE_LEVEL = 3
 _MAX_LONG_BYTES = 10  # seven bits per byte
 _LONGS_AT_ONCE = 2**15
 # Minimum sizes: bytes per record, and numbers per part of an array (the last part may be shorter).
-# They make the size of a file bound the time to read the file.
+# With these minimums, the time to read a file is bounded by its size.
 _RECORD_BYTES, _PART_NUMBERS = 8, 1024
 _SHIFTS = np.arange(0, 64, 7, dtype=np.uint64)  # shifts for the ten digits of a long
 _LONGER = np.uint64(1) << _SHIFTS[1:]  # the first numbers that take one more digit

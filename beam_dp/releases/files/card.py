@@ -52,7 +52,7 @@ class Card:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Returns the card in the text of a ``card.json``."""
+        """Parses a card from the text of a ``card.json``."""
         parsed = parsed_card(text)
         check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
         draw_id = parsed["draw_id"]

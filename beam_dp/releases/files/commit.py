@@ -4,7 +4,8 @@ Several workers may try to write. Their attempts have the same draw of noise if 
 the bundle that writes, and different draws if Beam also retries the bundle that draws the noise.
 The directory belongs to the draw whose card is created first; creating a card is exclusive:
 
-1. Each attempt writes all files into its own private draft folder, named by draw id.
+1. Each attempt writes all files into its own private draft folder, which ``storage.store`` names
+   by draw id.
 2. The attempt publishes its complete ``card.json`` in the directory. This fails if a card exists.
 3. An attempt that finds a card, its own or another attempt's, moves the payload of this card into
    place from the draft that contains the payload. So a later attempt repairs a crash after step 2.
@@ -137,8 +138,8 @@ def commit_files(
     ``text_of``: returns the text of the card, given all files.
     ``written``: further files, which ``write_part`` has written.
 
-    Returns whether the release in the directory, which is complete on return, is this draw. If it
-    is another draw, this draw's drafts are removed.
+    On return, the release in the directory is complete. Returns True if it is this draw; otherwise
+    this draw's drafts are removed.
     """
     store = storage.store_for(directory, "output")
     try:

@@ -21,7 +21,7 @@ from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Cell, Counts, groups_of
 from beam_dp.reports.marginals import RULE, Marginals, bar_words, figure
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
-from beam_dp.reports.pictures import MAX_STANDING, standing
+from beam_dp.reports.pictures import MAX_COLUMNS, vertical_bars
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -71,7 +71,7 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
 
 def _up_to(answers: IntervalAnswers, truth: Counts | None) -> str:
     """Returns a picture of the numbers of records up to each value, and the quartiles."""
-    groups = groups_of(answers, 0, MAX_STANDING)
+    groups = groups_of(answers, 0, MAX_COLUMNS)
     lasts = [int(each.codes[-1]) for each in groups]
     true: Sequence[int | None] = [None] * len(groups)
     if truth is not None:
@@ -82,7 +82,7 @@ def _up_to(answers: IntervalAnswers, truth: Counts | None) -> str:
     quartiles = answers.release.quantiles([0.25, 0.5, 0.75]).tolist()
     low, middle, high = map(answers.release.attribute.label, quartiles)
     words = f"Quartiles: {low}, {middle} (the median) and {high}. {bar_words(cells)}"
-    picture = standing("Records up to each value", cells, is_line=True)
+    picture = vertical_bars("Records up to each value", cells, is_line=True)
     return figure("Records up to each value", words, [picture], cells, "wide")
 
 

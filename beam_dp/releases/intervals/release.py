@@ -49,8 +49,8 @@ class IntervalAnswers:
 class IntervalRelease(Release):
     """Public counts of all intervals of one ordered attribute.
 
-    Answers to adjacent intervals add up, except with the textbook tree. The values "other" and null
-    have no place in the order, so intervals do not count the records with these values.
+    The counts of adjacent intervals add up to the count of their union, except with the textbook
+    tree. The values "other" and null have no place in the order: no interval counts their records.
 
     Args:
         attribute: the attribute; its integers or its bins are the cells, in ascending order.
@@ -140,7 +140,7 @@ class IntervalRelease(Release):
         return Domain((self.attribute,))
 
     def noisy_number(self) -> tuple[float, float]:
-        """Returns the answer to the interval of all cells and the standard error of the answer."""
+        """Returns the noisy count of the records in all cells, and its standard error."""
         everything = self.answer(0, self.num_leaves - 1)
         return float(everything.values), float(everything.standard_errors)
 

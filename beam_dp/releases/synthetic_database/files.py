@@ -309,7 +309,7 @@ def shard_bytes(shard: RecordShard) -> bytes:
 
 
 def distinct_records(release: SyntheticDatabase) -> dict[str, bytes]:
-    """Returns a file of the distinct records, which is much shorter than files of many rows."""
+    """Returns a file with each distinct record once, and its count."""
     columns = [("", release.counts), *zip(release.domain.names, release.codes, strict=True)]
     records = ({"column": name, "values": each.astype(np.int64)} for name, each in columns)
     data = avro.write_records(_DISTINCT_SCHEMA, release.draw_id, _DISTINCT, records)

@@ -42,13 +42,13 @@ from beam_dp.reports.marginals import (
 )
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
 from beam_dp.reports.pictures import (
-    MAX_LYING,
-    MAX_STANDING,
+    MAX_COLUMNS,
+    MAX_ROWS,
     Tile,
     heat_map,
     legend,
-    standing,
     told,
+    vertical_bars,
 )
 from beam_dp.reports.terminal import (
     below_each_other,
@@ -184,7 +184,7 @@ def _span(start: int, end: int) -> str:
 def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
     """Returns the sections about the windows over time, and about many windows together."""
     numbers = release.released
-    step = -(-len(numbers) // MAX_STANDING) or 1
+    step = -(-len(numbers) // MAX_COLUMNS) or 1
     shown = numbers[::step]
     found = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
     facts = {
@@ -195,7 +195,7 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
         return Told(what, "No window is released yet", "", facts, {}, "")
     cells = [_window_cell(release, each) for each in shown]
     words = bar_words(cells) + (f" Every {step}th window is drawn." if step > 1 else "")
-    line = standing("Records by window", cells, is_line=True)
+    line = vertical_bars("Records by window", cells, is_line=True)
     over_time = legend() + figure("Records of each window", words, [line], cells, "wide")
     last = release.windows[numbers[-1]]
     if not isinstance(last, WindowTables):
@@ -219,7 +219,7 @@ def _over_time(
 ) -> str:
     """Returns a map of an attribute's levels by window."""
     name = together.domain.names[axis]
-    groups = groups_of(together, axis, MAX_LYING)
+    groups = groups_of(together, axis, MAX_ROWS)
     rows = [cells_of(each, [((axis,), (groups,))], None)[0] for each in windows]
     cells = [
         dataclasses.replace(cell, labels=(cell.labels[0], time))

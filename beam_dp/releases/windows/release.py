@@ -290,7 +290,7 @@ class HorizonRelease:
         return self.summed(windows).answer_queries(queries)
 
     def summed(self, windows: slice) -> NoisyTables | SyntheticDatabase:
-        """Returns the estimate of the sum of some windows, which can answer many questions.
+        """Returns an estimate for the records of some windows together, for many questions.
 
         Raises InputError if a window has not been released yet, or if the windows can't be summed.
         """

@@ -205,7 +205,7 @@ class _EncodeKeys(beam.DoFn):
 
 
 class Summarise(beam.PTransform):
-    """Reduces encoded records to a summary: first per bundle, then per block in a tree.
+    """Reduces encoded records to a summary: counts each bundle, then adds up each block's shards.
 
     Output: (block, shard) pairs for ``accumulator.from_shards``, at most one pair per block, and no
     pairs without records. The shards are as secret as the records.

@@ -62,8 +62,8 @@ class AnswerQueries(beam.PTransform):
     state breaks the guarantee.
 
     The state of a stream contains the noisy threshold, which is secret: answers and threshold
-    together reveal more than the guarantee allows. Protect checkpoints and snapshots like the
-    records. Starting a job twice from one snapshot spends the budget twice.
+    together reveal more than the guarantee allows. Protect checkpoints and snapshots as carefully
+    as the records. Starting a job twice from one snapshot spends the budget twice.
 
     Args:
         plan: a plan from ``plan_private_mw``.

@@ -163,7 +163,7 @@ class ReleaseWindows(beam.PTransform):
         return drawn | beam.Flatten()
 
     def _check_begun(self, records: beam.PCollection[Any]) -> None:
-        """Refuses records, columns or a plan that differ from those at the horizon's beginning."""
+        """Refuses records, columns or a plan other than those with which the horizon was begun."""
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))

@@ -1,4 +1,4 @@
-"""Reads Avro, Parquet and CSV files as Arrow batches, in ranges unless CSV is compressed.
+"""Cuts Avro, Parquet and plain CSV files into ranges; reads files or ranges as Arrow batches.
 
 Compressed CSV is not read with Beam's reader, which accepts truncated files, nor with Python's
 readers, which ignore bytes after the last stream. Both would lose records silently.
@@ -49,7 +49,7 @@ def compression_of(path: str) -> str | None:
 
 @contextlib.contextmanager
 def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
-    """Opens a file on any filesystem that Beam supports, decompressing it by its extension."""
+    """Opens a file on any filesystem of Beam; with ``decompress``, decompresses by extension."""
     compression = compression_of(path) if decompress else None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
