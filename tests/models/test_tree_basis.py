@@ -139,7 +139,7 @@ def observations(name: str, seed: int = 1):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
-def test_tree_and_dense_array_have_the_same_fit(name):
+def test_tree_and_dense_array_give_the_same_fit(name):
     found = []
     for basis, observed in observations(name):
         importance = np.zeros(basis.num_coefficients)

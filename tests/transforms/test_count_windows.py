@@ -159,7 +159,7 @@ def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
 @pytest.mark.parametrize("number", range(3))
 @settings(max_examples=1)
 @given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
-def test_stream_and_batch_have_the_same_tables(number, arriving, unit):
+def test_stream_and_batch_give_the_same_tables(number, arriving, unit):
     compare(arriving, unit)
 
 
