@@ -79,7 +79,6 @@ class _Release(beam.PTransform):
     """The common steps of all releases: read and check the fields, pay, release and write.
 
     Input: Arrow batches (from ``ReadRecords``), dicts, or rows with a schema, from any source.
-
     Output: one row with the ``directory`` of the release, once the release is written.
     """
 

@@ -1,4 +1,1 @@
-"""Strategies for interval counts: matrices to measure, their answers and errors.
-
-``mechanisms.intervals.plan`` chooses the sizes of the levels, and so the branches of a tree.
-"""
+"""Matrices to measure for interval counts; ``mechanisms.intervals.plan`` chooses their sizes."""

@@ -452,9 +452,8 @@ def _codes(
 ) -> NDArray[np.int64]:
     """Returns, per record, the code at its position in its group's cumulative probabilities.
 
-    ``rows``: the weights of the codes per group, shape (num_groups, size).
-    ``groups``, ``positions``: the group and the position in [0, 1) per record, shape
-    (num_records,).
+    ``rows``: the weights of the codes per group, shape (num_groups, size). ``groups``,
+    ``positions``: the group and the position in [0, 1) per record, shape (num_records,).
     """
     used, ranks = np.unique(groups, return_inverse=True)
     ends = np.cumsum(rows[used], axis=1)

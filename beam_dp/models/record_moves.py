@@ -224,8 +224,7 @@ class _StackedTables:
     """The surplus of all tables that contain an attribute, as rows along the attribute's codes.
 
     ``tables``: tables of shape (number of cells of the other attributes, size).
-    ``strides``: the strides of a record's codes in the row numbers of each table, shape (number of
-    tables, number of attributes).
+    ``strides``: of codes in the row numbers, shape (number of tables, number of attributes).
     """
 
     def __init__(

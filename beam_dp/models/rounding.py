@@ -1,7 +1,6 @@
 """Rounds a distribution to records that answer the workload almost as well.
 
-``mechanisms.marginals`` calls this (``released_records`` and ``synthesis``), and verification
-repeats it. The records of a tree are made by ``junction_tree.tree_records``.
+``released_records`` calls this. The records of a tree are made by ``junction_tree.tree_records``.
 """
 
 from __future__ import annotations

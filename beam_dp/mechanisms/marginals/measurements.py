@@ -339,7 +339,7 @@ def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, 
 def _best_shares(
     workload: Workload, tables: Sequence[Names], total_is_public: bool
 ) -> list[float] | None:
-    """Returns the shares of epsilon for tables that (nearly) minimise the predicted variance.
+    """Returns the shares of epsilon that nearly minimise the predicted variance; None if useless.
 
     A table with a share x measures a residual with precision a x^2, where 1 / a is the number of
     summed cells. The precisions of a residual in several tables add up, and the objective is the
@@ -353,8 +353,6 @@ def _best_shares(
 
     If the noise is large, the variance of discrete noise is almost that of continuous noise; if the
     noise is small, equal shares may be better.
-
-    Returns: One share per table; None if measuring the tables has no benefit.
 
     Reference: Hunter and Lange (2004), on minimising by repeatedly minimising an upper bound.
     """

@@ -278,11 +278,7 @@ def _unpickled(token: Token | tuple[int, int]) -> Token:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Token):
-    """One recorded release.
-
-    A new field also needs a column in ``storage.RELEASES``, the value that ``Ledger._spend``
-    inserts, and the reading in ``Storage._entry``.
-    """
+    """One recorded release; a new field also changes ``storage`` and ``Ledger._spend``."""
 
     parameters: Mapping[str, Any]
     spent_at: str  # the time of payment, ISO 8601, UTC

@@ -332,10 +332,7 @@ def _times(step: Step, where: str, factor: int, loss: Loss) -> Step:
 
 
 def _with_other_level(step: Step, part: Fraction) -> Step:
-    """Returns the step with its loss scaled up to that of both levels.
-
-    This level has the share ``part`` of the budget; the other level spends the rest.
-    """
+    """Returns the step with the loss of both levels, if this one spends the share ``part``."""
     loss = _scaled(step.loss, 1 / part)
     if loss.epsilon is not None:
         loss = Loss(epsilon=loss.epsilon)
