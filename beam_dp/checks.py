@@ -1,4 +1,4 @@
-"""Checks of public arguments, which refuse booleans and NaN as numbers."""
+"""Checks for public arguments. Where a number is required, booleans and NaN are refused."""
 
 from __future__ import annotations
 

@@ -405,7 +405,7 @@ def bound_text(bound: float, failure_probability: float) -> str:
 
 
 def _cost(ledger: Mapping[str, Any] | None) -> str:
-    """Returns a text about the budget that pays, and its remaining epsilon."""
+    """Returns a text that names the budget that pays, and the epsilon left in it."""
     if ledger is None:
         return "no ledger: releases from this data are not added up"
     total = ledger["budget"]

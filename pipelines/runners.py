@@ -118,7 +118,7 @@ def empty_pipeline(options: beam_options.PipelineOptions) -> beam.Pipeline:
 
 
 def _silent_processes(options: beam_options.PipelineOptions) -> FnApiRunner | None:
-    """Returns Beam's local runner with silent processes, if the options ask for processes."""
+    """Returns Beam's local runner with silent worker processes, if options ask for processes."""
     # Beam's own processes print messages, and tracebacks that may quote records.
     direct = options.view_as(beam_options.DirectOptions)
     runner = runner_name(options.view_as(beam_options.StandardOptions).runner)
@@ -187,8 +187,8 @@ def pipeline_of(options: beam_options.PipelineOptions) -> beam.Pipeline:
 def refuse_unshared_output(output: str, runner: str, name: str = "output") -> None:
     """Refuses a local folder for a runner whose workers do not share it."""
     if "://" not in output and runner_name(runner) in _DATAFLOW:
-        condition = "must not be a folder of one machine with --runner"
-        raise refused(name, output, f"{condition} {runner}: its workers do not share a folder")
+        condition = "must be a URL such as gs://BUCKET/FOLDER with --runner"
+        raise refused(name, output, f"{condition} {runner}: its workers share no local folder")
 
 
 def runner_findings() -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def test_rejects_claim_that_fails_too_often():
     assert not Agreement(float("nan"), 10, "a loop", 1.0).holds
 
 
-def test_unknown_claim_is_rejected_in_one_line(capsys, monkeypatch):
+def test_unknown_claim_gives_a_one_line_error(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["claims.py", "--only", "small_bd"])
     with pytest.raises(SystemExit):
         claims.main()

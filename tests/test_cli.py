@@ -207,7 +207,7 @@ def test_help_command_shows_help_for_all_commands_or_one(capfd):
         (["answer", "out", "--queries=a", "--queries=b"], "--queries is given twice: 'a' and 'b'"),
     ],
 )
-def test_bad_command_is_refused_in_one_line(directory, capfd, argv, pattern):
+def test_bad_command_gives_a_one_line_error(directory, capfd, argv, pattern):
     message = line(capfd, *(directory if word == "DIR" else word for word in argv))
     assert re.search(pattern, message)
 
@@ -342,7 +342,7 @@ def declaration(**changed: str) -> list[str]:
         ([], r"ledger: 'sqlite:///.*' is not valid: must exist"),
     ],
 )
-def test_bad_ledger_flag_is_refused_in_one_line(tmp_path, capfd, argv, pattern):
+def test_bad_ledger_flag_gives_a_one_line_error(tmp_path, capfd, argv, pattern):
     assert re.search(pattern, line(capfd, "ledger", str(tmp_path / "l.sqlite"), *argv))
     assert list(tmp_path.iterdir()) == []
 

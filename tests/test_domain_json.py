@@ -319,7 +319,7 @@ def test_json_contains_declarations_as_written(fields):
     assert domain_from_json(domain.to_json()) == domain
 
 
-def test_names_dates_and_declared_words_as_users_write_them():
+def test_impossible_combinations_use_dates_and_words_as_users_write_them():
     domain = parse_domain(
         json.dumps(
             {

@@ -69,16 +69,16 @@ _NOT_OF_SPARSE = ("domain", "workload", "max_error")
 # Flags that ask for the smallest epsilon; --epsilon must not be given with these flags.
 TARGET_ERROR = Flag(
     "target_error",
-    "instead of --epsilon: find the smallest epsilon for which the expected error (root mean"
-    " square) is at most A records. With --epsilon, instead of --workload: find the number of"
+    "without --epsilon: find the smallest epsilon for which the expected error (root mean"
+    " square) is at most A records; with --epsilon, but without --workload: find the number of"
     " queries for which no answer is off by more than A records",
     "A",
     form="number",
 )
 TARGET_BOUND = Flag(
     "target_bound",
-    "instead of --epsilon: find the smallest epsilon for which no answer is off by more than A"
-    " records, except with --failure_probability",
+    "without --epsilon: find the smallest epsilon for which all answers are off by at most A"
+    " records, with probability 1 - --failure_probability",
     "A",
     form="number",
 )

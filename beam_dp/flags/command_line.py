@@ -3,7 +3,7 @@
 The flags of programs are declared next to the mechanisms that use the flags, and Beam's flags are
 declared in Beam. Importing mechanisms or Beam is slow, so `make generated` writes all flags to
 files, which this module reads; tests compare the files with the declarations. ``check_texts`` in
-``flag`` has the messages about missing and invalid values; ``unknown_flag``, about unknown names.
+``flag`` has the messages about missing and invalid values; here, ``unknown_flag`` has the other.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ WHO = Flag(
 COUNT_LEFT_OUT = Flag(
     "count_left_out",
     "also release noisy counts of the records outside the domain, by the first attribute that"
-    " does not fit; takes a twentieth of epsilon",
+    " does not fit; this takes a twentieth of epsilon",
     is_switch=True,
 )
 WITHIN_BINS = Flag(

@@ -1,1 +1,1 @@
-"""Matrices to measure for interval counts; ``mechanisms.intervals.plan`` chooses their sizes."""
+"""Matrices to measure for interval counts; ``mechanisms.intervals.plan`` sizes trees."""

@@ -14,7 +14,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
-from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
+from beam_dp.noise.bound import FAILURE_PROBABILITY, laplace_bound, noise_bound, noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost, loss_of
@@ -25,7 +25,6 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # The share of epsilon for the counts; the release gets the rest.
 LEFT_OUT_SHARE = 0.05
-_FAILURE_PROBABILITY = 0.05
 # The fields that differ between two draws.
 _DRAWN = ("sum", "counts", "impossible")
 
@@ -96,8 +95,8 @@ class LeftOutPlan:
         values = noisy.tolist()
         variance = noise_variance("discrete_laplace", self.scale)
         sum_variance = self.num_counts * variance
-        bound = laplace_bound(self.scale, self.num_counts, _FAILURE_PROBABILITY)
-        sum_bound = noise_bound(sum_variance, 1, variance, _FAILURE_PROBABILITY)
+        bound = laplace_bound(self.scale, self.num_counts, FAILURE_PROBABILITY)
+        sum_bound = noise_bound(sum_variance, 1, variance, FAILURE_PROBABILITY)
         return LeftOut(
             counts=dict(zip(self.names, values, strict=False)),
             impossible=values[-1] if self.counts_impossible else None,
@@ -106,7 +105,7 @@ class LeftOutPlan:
             bound=bound,
             sum_standard_error=math.sqrt(sum_variance),
             sum_bound=bound if self.num_counts == 1 else sum_bound,
-            failure_probability=_FAILURE_PROBABILITY,
+            failure_probability=FAILURE_PROBABILITY,
             budget={
                 "release": {"epsilon": self.main.epsilon, "delta": self.main.delta},
                 "left_out": {"epsilon": self.epsilon, "delta": 0.0},

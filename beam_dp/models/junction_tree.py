@@ -404,7 +404,7 @@ _BELOW_ONE = 1 - 1e-9
 
 
 def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
-    """Returns records whose marginals over attributes of one clique are close to the tree's.
+    """Returns records whose marginals within each clique are close to the tree's.
 
     Returns: shape (number of attributes, num_records), int32: the codes of each attribute. Cells of
         probability 0 get no records. The order of the records has no meaning.

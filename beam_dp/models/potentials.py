@@ -81,7 +81,7 @@ def connected(sets: Iterable[Axes]) -> list[Axes]:
 def _marginals_of(
     axes: Axes, shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], wanted: Iterable[Axes]
 ) -> Mapping[Axes, Table]:
-    """Returns marginals of one component, by the method that stores fewer cells."""
+    """Returns marginals of one component, over a dense table if it is small, else over a tree."""
     num_cells = math.prod(shape[axis] for axis in axes)
     if num_cells <= _DENSE_CELLS:
         return _dense_marginals(axes, shape, tables, wanted)

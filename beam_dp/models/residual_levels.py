@@ -260,7 +260,7 @@ def _joined(steps: Sequence[_Step]) -> _Products | None:
 
 
 def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
-    """Splits continuations: returns each part inside a merged axis with its possible successors."""
+    """Splits continuations after their merged axis; maps each first part to its possible rests."""
     result: dict[Support, set[Support]] = {}
     for continuation in sorted(continuations):
         part = tuple(axis for axis in continuation if axis in run)

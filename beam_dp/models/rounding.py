@@ -1,7 +1,4 @@
-"""Rounds a distribution to records that answer the workload almost as well.
-
-``released_records`` calls this. The records of a tree are made by ``junction_tree.tree_records``.
-"""
+"""Rounds a distribution to records; ``junction_tree.tree_records`` makes those of a tree."""
 
 from __future__ import annotations
 
@@ -126,7 +123,7 @@ def _lowest(values: NDArray[np.float64], number: int) -> NDArray[np.int64]:
 
 
 def _change(moves: _Moves, batch: int, num_cells: int) -> NDArray[np.float64]:
-    """Returns the change of each cell by the first ``batch`` moves, in records."""
+    """Returns by how many records the first ``batch`` moves change each cell."""
     sources, targets = (cells[:batch] for cells in moves)
     change = np.zeros(num_cells)
     change[sources] -= 1

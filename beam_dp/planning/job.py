@@ -14,6 +14,7 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
@@ -51,7 +52,7 @@ class PlanningJob:
     guarantee: Guarantee
     num_records: int
     num_records_is_public: bool
-    failure_probability: float = 0.05
+    failure_probability: float = FAILURE_PROBABILITY
     max_error_fraction: float | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +121,7 @@ class SparsePlanningJob:
     max_size: int = DEFAULT_SIZE
     num_questions: int | None = None
     num_records_is_public: bool = False
-    failure_probability: float = 0.05
+    failure_probability: float = FAILURE_PROBABILITY
 
     def __post_init__(self) -> None:
         check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)

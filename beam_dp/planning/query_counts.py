@@ -16,6 +16,7 @@ from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.planning.job import check_promise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems import synthesis
@@ -38,7 +39,7 @@ class QueryCountJob:
     num_records: int
     num_records_is_public: bool
     target_error: float  # A, in records, > 0 and < N
-    failure_probability: float = 0.05  # that some answer is off by more than A, in (0, 1)
+    failure_probability: float = FAILURE_PROBABILITY  # that an answer is off by over A, in (0, 1)
     num_cells: int | None = None  # U, the size of the universe, up to 2^1000; None if infinite
     max_sparsity: int | None = None  # m, the largest number of elements of a query
 

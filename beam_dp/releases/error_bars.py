@@ -83,7 +83,7 @@ class Ratio:
         return self.total.value / self.number.value
 
     def with_error(self, moved: Estimate | None) -> Estimate | None:
-        """Returns the quotient with the error of ``moved`` divided by the number of records.
+        """Returns the quotient; its error is that of the sum ``moved``, over the number of records.
 
         The error is computed to first order, at the estimated number and quotient. The error is
         exact only if the number is known, or if neither the sum nor the number has an error.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
-# The folder of each kind, next to this file, by the name of the kind in cards. A folder has
+# From the name of each kind in cards to the folder of the kind, next to this file. A folder has
 #   files.py     ``payload``: returns the files of a release, by name; and ``read``: reads a
 #                release from its card and payload, or raises InputError or DamagedFileError;
 #   verify.py    ``verify_KIND``: verifies a release;

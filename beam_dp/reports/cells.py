@@ -126,8 +126,8 @@ def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
     """Returns the levels of an attribute in at most ``most`` groups.
 
     Many ordered levels become groups of neighbours, with about the same number of levels per group.
-    For an attribute without an order, the levels with the largest answers stay single and the other
-    levels form one group.
+    For an attribute without an order, the levels with the largest answers keep groups of their
+    own, and the other levels share one.
     """
     attribute = answers.domain.attributes[axis]
     if attribute.size <= most:

@@ -1,4 +1,4 @@
-"""Builds HTML elements. Every string that a release may have chosen goes through ``text``."""
+"""Builds HTML elements. ``text`` escapes every string that may come from a release."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class FoundObject(NamedTuple):
 class Bucket(Protocol):
     """A set of named objects; an object exists completely or not at all.
 
-    Every call sees the effects of all earlier calls, in any process. A version is a string that is
-    unique to one content of an object name. Failures raise OSError, or FileNotFoundError if an
-    object is missing.
+    Every call sees the effects of all earlier calls, in any process. A version is a string that
+    identifies one content of the object with that name. Failures raise OSError, or
+    FileNotFoundError if an object is missing.
     """
 
     def check(self) -> None:

@@ -262,7 +262,7 @@ def queries_allowed(
 
     ``theorem_of``: returns the theorem for |Q| queries, from ``least`` to 10^10,000.
     ``target_error``: the largest bound to accept, in records, finite and > 0.
-    ``failure_probability``: the largest failure probability of the theorem to accept, in (0, 1).
+    ``failure_probability``: the largest one to accept from the theorem, in (0, 1).
     ``least``: the smallest number of queries for which the theorem is stated.
 
     Returns:

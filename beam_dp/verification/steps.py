@@ -317,7 +317,7 @@ def positive(scale: Any) -> Fraction:
 def noise_step(
     what: str, distribution: object, l1: Fraction | int, l2_squared: Fraction | int, scale: float
 ) -> Step:
-    """Returns the step of Laplace noise (needs an L1 sensitivity) or Gaussian noise (needs L2)."""
+    """Returns the step for Laplace noise, by its L1 sensitivity, or Gaussian noise, by its L2."""
     check_choice("distribution", distribution, DISTRIBUTIONS)
     if distribution == "discrete_laplace":
         return laplace_step(what, l1, scale)

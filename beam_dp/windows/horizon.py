@@ -410,9 +410,9 @@ def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:
 def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> dict[str, Any]:
     """Returns the guarantee as cards state it, and the worst case over the whole horizon.
 
-    Privacy: the horizon's W windows are at most ceil(W / P) runs of P = ``protected_windows``
-    windows. Each run is (epsilon, delta)-private for any releases of the other runs; the epsilons
-    and deltas of the runs add up.
+    Privacy: the W windows of the horizon split into ceil(W / P) runs of at most P windows, where P
+    is ``protected_windows``. Each run is (epsilon, delta)-private for any releases of the other
+    runs; the epsilons and deltas of the runs add up.
     """
     periods = 1
     if not protects_horizon(horizon, unit):

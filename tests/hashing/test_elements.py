@@ -102,6 +102,6 @@ NO_ARRAYS = [
         (b"alice", "not one element"),
     ],
 )
-def test_invalid_elements_are_refused_in_one_line(values, condition):
+def test_invalid_elements_give_a_one_line_error(values, condition):
     message = refusal(universe_elements, values, KEY, "support")
     assert message.startswith("support: ") and condition in message

@@ -148,7 +148,7 @@ def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float)
     return float(data @ np.log(moved / moved.sum() / weights))
 
 
-def test_update_lowers_the_relative_entropy_as_the_threshold_assumes():
+def test_update_lowers_relative_entropy_by_at_least_what_the_threshold_assumes():
     """Cells and other queries, errors either way, and noise that makes the most of its bound."""
     rng, closest = np.random.default_rng(), math.inf
     for _ in range(3000):

@@ -98,7 +98,7 @@ class Counted(Product):
         super().add_to(table, step)
 
 
-def test_query_that_the_hypothesis_answers_reads_each_table_once():
+def test_query_answered_by_the_hypothesis_reads_each_table_once():
     run = small_run()
     Counted.READS.clear()
     answer = run.answer(Counted(run.plan.domain.shape, (), ()))

@@ -66,7 +66,7 @@ def both(name: str, size: float = 1.0):
 
 @pytest.mark.parametrize("size", [0.5, 100.0])
 @pytest.mark.parametrize("name", CASES)
-def test_tree_and_dense_array_have_the_same_moments(name, size):
+def test_tree_and_dense_array_give_the_same_moments(name, size):
     dense, tree, raw, scaled = both(name, size)
     assert dense.slices == tree.slices and dense.supports == tree.supports
     assert dense.num_coefficients == tree.num_coefficients
@@ -78,7 +78,7 @@ def test_tree_and_dense_array_have_the_same_moments(name, size):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_tree_and_dense_array_have_the_same_marginals(name):
+def test_tree_and_dense_array_give_the_same_marginals(name):
     dense, tree, raw, scaled = both(name)
     wanted = [s for k in range(4) for s in combinations(range(len(dense.shape)), k)]
     wanted.append(wanted[-1])
@@ -155,7 +155,7 @@ def test_tree_and_dense_array_give_the_same_fit(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_tree_and_dense_array_have_the_same_refit(name):
+def test_tree_and_dense_array_give_the_same_refit(name):
     found = []
     for basis, observed in observations(name):
         start = independent_log_weights(basis, observed, 3000)

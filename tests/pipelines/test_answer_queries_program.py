@@ -289,7 +289,7 @@ def test_installed_command_runs_the_same_program(tmp_path, capfd):
         ({"ledger": "x.sqlite"}, r"--dataset_id is required"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(tmp_path, capfd, named, pattern):
+def test_bad_input_gives_a_one_line_error(tmp_path, capfd, named, pattern):
     workload = named.pop("workload", None)
     argv = flags(tmp_path, **named)
     argv += [f"--workload={workload}"] if workload else []

@@ -140,7 +140,7 @@ def test_error_for_a_missing_column_names_the_nearest(tmp_path, capsys):
         ([], "--sample"),
     ],
 )
-def test_bad_argument_is_refused_in_one_line(flags, message, capfd):
+def test_bad_argument_gives_a_one_line_error(flags, message, capfd):
     assert message in refused_line(main, ["--domain", '{"age": 5}', *flags], capfd)
 
 

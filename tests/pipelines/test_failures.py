@@ -186,7 +186,7 @@ def test_shows_setup_errors_from_other_machines():
     assert failure(RuntimeError(quoted)) == "a worker can't be set up: the module 'x' is not"
 
 
-def test_missing_module_is_reported_in_one_line(fails, monkeypatch, tmp_path):
+def test_missing_module_gives_a_one_line_error(fails, monkeypatch, tmp_path):
     name = "pipelines.release_synthetic_database.plan_release"
     monkeypatch.setattr(name, raising(no_module("scipy")))
     assert fails(2) == "error: the module 'scipy' is not installed\n"

@@ -75,7 +75,7 @@ def test_refuses_value_after_a_switch():
 
 
 @pytest.mark.parametrize("flag", [flag.name for flag in shared.COMMON if flag.required])
-def test_required_flag_has_no_default(flag):
+def test_missing_required_flag_is_refused_by_name(flag):
     line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
     assert line.startswith(f"error: --{flag} is required")
 

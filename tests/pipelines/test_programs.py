@@ -95,7 +95,7 @@ def no_links(*_: object, **__: object) -> None:
 
 @pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_output_without_hard_links_is_refused_in_one_line(tmp_path, monkeypatch, capfd, name):
+def test_output_without_hard_links_gives_a_one_line_error(tmp_path, monkeypatch, capfd, name):
     program = PROGRAMS[name]
     ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
     monkeypatch.setattr(os, "link", no_links)
@@ -187,7 +187,7 @@ def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypa
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
 
-def test_state_in_read_only_folder_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
+def test_state_in_read_only_folder_gives_a_one_line_error(tmp_path, monkeypatch, capfd):
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir
 

@@ -196,7 +196,7 @@ def test_refuses_bad_queries_in_a_file(tmp_path, capfd):
     ],
     ids=str,
 )
-def test_bad_input_is_refused_in_one_line(tmp_path, capfd, change, pattern):
+def test_bad_input_gives_a_one_line_error(tmp_path, capfd, change, pattern):
     refused_line(main, flags(tmp_path, **change), capfd, pattern, folder=tmp_path)
 
 

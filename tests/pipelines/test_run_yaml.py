@@ -65,14 +65,14 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
-def test_file_that_is_not_yaml_is_refused_in_one_line(tmp_path, capfd):
+def test_file_that_is_not_yaml_gives_a_one_line_error(tmp_path, capfd):
     path = tmp_path / "pipeline.yaml"
     path.write_text("pipeline:\n  type: [chain\n")
     assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
 
 
 @pytest.mark.parametrize("text", ["{x", "[1]", "7"])
-def test_variables_that_are_not_an_object_are_refused_in_one_line(text, tmp_path, capfd):
+def test_variables_that_are_not_an_object_give_a_one_line_error(text, tmp_path, capfd):
     told = f"error: --jinja_variables: '{text}' is not valid: must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
     assert line(capfd, *argv) == told
@@ -87,7 +87,7 @@ def test_variables_that_are_not_an_object_are_refused_in_one_line(text, tmp_path
         ({"domain": {"agee": 100}}, r"'agee' is not valid: must be a column of .*'age'"),
     ],
 )
-def test_refused_field_is_reported_in_one_line(changed, told, tmp_path, capfd):
+def test_refused_field_gives_a_one_line_error(changed, told, tmp_path, capfd):
     if "domain" in changed:
         changed = {**changed, "workload": "marginals:1"}
     shown = line(capfd, "--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path, **changed)))
@@ -96,7 +96,7 @@ def test_refused_field_is_reported_in_one_line(changed, told, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_unknown_transform_or_runner_is_refused_in_one_line(tmp_path, capfd):
+def test_unknown_transform_or_runner_gives_a_one_line_error(tmp_path, capfd):
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
     path = file_of(tmp_path, *job(tmp_path))
@@ -169,7 +169,7 @@ def test_failed_job_leaves_no_draft(tmp_path, capfd, monkeypatch):
         ("apache_beam/dataframe/io.py", False),
     ],
 )
-def test_withholds_errors_from_readers_of_records_at_construction(place, is_told):
+def test_withholds_errors_raised_by_record_readers_at_construction(place, is_told):
     with pytest.raises(ValueError, match="tell-tale") as caught:
         exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
     assert ("tell-tale" in run_yaml._told(caught.value)) == is_told

@@ -139,8 +139,8 @@ def test_refuses_local_output_for_dataflow_workers(tmp_path, ledger, has_ledger)
     release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **fields)
     line = refusal(pipeline, read(tmp_path), release, kind="chain")
     assert line == (
-        f"output: '{tmp_path}/out' is not valid: must not be a folder of one machine with"
-        " --runner DataflowRunner: its workers do not share a folder"
+        f"output: '{tmp_path}/out' is not valid: must be a URL such as gs://BUCKET/FOLDER with"
+        " --runner DataflowRunner: its workers share no local folder"
     )
     assert ledger.entries("people") == []
 

@@ -128,7 +128,7 @@ OF_KEYS = [
         for changed, line in cases
     ],
 )
-def test_invalid_flag_is_refused_in_one_line(capsys, given, changed, line):
+def test_invalid_flag_gives_a_one_line_error(capsys, given, changed, line):
     assert main(argv(given, **changed)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith(f"error: {line}"), err

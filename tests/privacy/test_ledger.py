@@ -114,7 +114,7 @@ def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
     assert ledger.remaining("visits") <= 1e-12
 
 
-def test_refusal_names_the_fitting_epsilon_and_the_largest_spenders(ledger_url):
+def test_refusal_names_the_largest_epsilon_that_fits_and_the_largest_spenders(ledger_url):
     ledger = declared(ledger_url)
     for epsilon in (0.1, 0.5):
         guarantee = Guarantee(epsilon, 0.0, AR, "person", 3)

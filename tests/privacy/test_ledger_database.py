@@ -182,7 +182,7 @@ def test_rejects_damaged_index(tmp_path):
 
 
 @pytest.mark.slow
-def test_flipped_bit_in_the_schema_is_reported_in_one_line(tmp_path):
+def test_flipped_bit_in_the_schema_gives_a_one_line_error(tmp_path):
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
     first = content.index(b"CREATE TABLE")

@@ -225,7 +225,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("written", "condition"), BAD)
-def test_invalid_query_is_rejected_in_one_line(written, condition):
+def test_invalid_query_gives_a_one_line_error(written, condition):
     message = refusal(QUERIES.from_json, written)
     assert condition in message and message.startswith("query")
 

@@ -100,7 +100,7 @@ def test_condition_selects_the_expected_levels(text, held):
         ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
     ],
 )
-def test_invalid_conditions_are_rejected_in_one_line(text, message):
+def test_invalid_conditions_give_a_one_line_error(text, message):
     line = refusal(read_condition, DOMAIN, text)
     assert line.startswith("where") and message in line and len(line) < 600
 

@@ -55,7 +55,7 @@ def test_reads_a_file_of_json_lines(tmp_path):
         ("nul\0byte", "cannot be read as a file"),
     ],
 )
-def test_unknown_specification_is_rejected_in_one_line(spec, condition):
+def test_unknown_specification_gives_a_one_line_error(spec, condition):
     message = refusal(parse_workload, spec, DOMAIN)
     assert message.startswith("workload: ") and condition in message
 

@@ -152,7 +152,7 @@ def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 @pytest.mark.usefixtures("no_waits")
-def test_service_error_is_reported_in_one_line(service, status):
+def test_service_error_gives_a_one_line_error(service, status):
     fail_first(service, "GET", float("inf"), status, "SomeCode")
     line = f"Amazon S3 says {status} SomeCode to"
     with pytest.raises(InputError, match=f"output: .* can be written: {line} Get") as caught:
@@ -193,14 +193,14 @@ def test_missing_credentials_are_named(service, monkeypatch):
     ],
 )
 @pytest.mark.usefixtures("no_waits", "service")
-def test_unreachable_service_is_reported_in_one_line(monkeypatch, name, value, reason):
+def test_unreachable_service_gives_a_one_line_error(monkeypatch, name, value, reason):
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=f"written: Amazon S3 cannot be reached: {reason}$"):
         check_output(OUT)
 
 
 @pytest.mark.usefixtures("no_waits")
-def test_missing_response_is_reported_in_one_line(service, monkeypatch):
+def test_missing_response_gives_a_one_line_error(service, monkeypatch):
     service.loses = lambda method, path: True
     with pytest.raises(InputError, match=r"cannot be reached: ConnectionClosedError$"):
         check_output(OUT)

@@ -114,7 +114,7 @@ def test_rejects_url_that_does_not_name_a_folder(cloud, folder):
 
 
 @pytest.mark.mostly_slow(one_in=2)
-def test_missing_bucket_is_rejected_in_one_line(cloud):
+def test_missing_bucket_gives_a_one_line_error(cloud):
     url = f"{cloud.scheme}://absent/out"
     with pytest.raises(InputError, match=r"output: .*absent/out' is not valid: must be .*no such"):
         check_output(url)

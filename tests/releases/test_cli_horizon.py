@@ -166,7 +166,7 @@ def test_finish_names_the_window_with_a_lost_file(week, capfd):
     assert f"'{week}/windows/000001' is not valid: card.json names no files" in line
 
 
-def test_damaged_horizon_is_reported_in_one_line(week, capfd):
+def test_damaged_horizon_gives_a_one_line_error(week, capfd):
     pathlib.Path(week, "horizon.json").write_text("{}")
     for argv in (
         ("describe", week),

@@ -68,7 +68,7 @@ def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
-def test_service_error_is_reported_in_one_line(service, monkeypatch, status):
+def test_service_error_gives_a_one_line_error(service, monkeypatch, status):
     def fail(method: str, path: str) -> None:
         raise Answer(status)
 

@@ -364,7 +364,7 @@ def test_rejects_slices_outside_the_horizon(windows):
         released(plan).answer(plan.workload, windows)
 
 
-def test_rejects_window_of_another_horizon_or_number():
+def test_rejects_window_with_another_horizon_or_number():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)
     windows = {**release.windows}

@@ -109,7 +109,7 @@ def test_rejects_counts_of_another_domain():
     ],
     ids=str,
 )
-def test_damaged_counts_are_rejected_in_one_line(tmp_path, change):
+def test_damaged_counts_give_a_one_line_error(tmp_path, change):
     write_release(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)), tmp_path)
     assert read_release(tmp_path).left_out is not None
     with edited_card(tmp_path) as card:

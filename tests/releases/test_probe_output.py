@@ -54,7 +54,7 @@ def test_probing_a_folder_leaves_nothing(tmp_path, output):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
-def test_folder_without_a_needed_feature_is_rejected_in_one_line(
+def test_folder_without_a_needed_feature_gives_a_one_line_error(
     tmp_path, monkeypatch, fault, output
 ):
     (tmp_path / "there").mkdir()

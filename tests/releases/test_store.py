@@ -130,7 +130,7 @@ def test_failed_write_is_reported_in_one_line_and_leaves_nothing(tmp_path, monke
 @pytest.mark.parametrize(
     "url", ["gs://", "gs://b", "hdfs://h/o", "abfs://c@a/o", "file:///tmp/out"]
 )
-def test_unsupported_filesystems_are_rejected_in_one_line(url):
+def test_unsupported_filesystems_give_a_one_line_error(url):
     for act in (check_output, lambda directory: write_release(OURS, directory)):
         with pytest.raises(InputError, match=r"output: .*must be .*gs://BUCKET/FOLDER"):
             act(url)
@@ -316,7 +316,7 @@ def _card(**changes):
         (_card(errors=[3]), "must each name a marginal"),
     ],
 )
-def test_damaged_or_hostile_release_is_rejected_in_one_line(tmp_path, damage, message):
+def test_damaged_or_hostile_release_gives_a_one_line_error(tmp_path, damage, message):
     directory = tmp_path / "out"
     write_release(OURS, directory)
     damage(directory)

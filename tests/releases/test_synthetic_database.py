@@ -80,7 +80,7 @@ def test_bytes_restore_the_whole_release():
         lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:],
     ],
 )
-def test_damaged_bytes_are_rejected_in_one_line(damage):
+def test_damaged_bytes_give_a_one_line_error(damage):
     with pytest.raises(ReleaseError) as caught:
         release_from_bytes(damage(release_to_bytes(release_of())))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000

@@ -138,9 +138,7 @@ def test_binned_integer_column_keeps_its_range(counts):
         (4, {}, "must be paid for by a ledger"),
     ],
 )
-def test_number_of_bins_out_of_range_or_release_without_ledger_is_refused(
-    bins, parameters, condition
-):
+def test_refuses_bins_out_of_range_and_releases_without_ledger(bins, parameters, condition):
     with pytest.raises(dp.InputError, match=condition):
         binned_attribute(released([1000] * 16, parameters=parameters), bins)
 

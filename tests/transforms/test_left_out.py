@@ -157,7 +157,7 @@ def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("unit", ["record", "household"])
 @pytest.mark.parametrize("as_cells", [True, False])
-def test_counting_left_out_records_keeps_the_same_records_inside(unit, as_cells):
+def test_counting_left_out_records_does_not_change_the_records_inside(unit, as_cells):
     generator = np.random.default_rng(3)
     batch = pa.record_batch(
         {

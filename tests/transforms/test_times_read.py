@@ -106,7 +106,7 @@ ARROW: list[tuple[pa.Array, list[Any]]] = [
 @pytest.mark.parametrize(
     ("column", "expected"), ARROW, ids=lambda each: str(getattr(each, "type", ""))
 )
-def test_parquet_time_column_has_levels(tmp_path, column, expected):
+def test_parquet_time_column_is_read_only_by_matching_attributes(tmp_path, column, expected):
     path = str(tmp_path / "a.parquet")
     pyarrow.parquet.write_table(pa.table({"a": column}), path)
     assert accepted(ReadRecords(path).check_column) == expected

@@ -180,7 +180,7 @@ def test_verification_notes_noise_for_more_records_per_unit_than_promised(tmp_pa
     assert "either there is more noise than the promise needs" in found.notes[0]
 
 
-def test_card_without_the_number_of_units_is_rejected_in_one_line(tmp_path):
+def test_card_without_the_number_of_units_gives_a_one_line_error(tmp_path):
     write_release(RELEASES[f"rounds, {ADDED}"](), tmp_path / "out")
     edit(tmp_path / "out" / "card.json", lambda card: card["parameters"].pop("num_units"))
     with pytest.raises(InputError, match="num_units: None is not valid"):

@@ -124,7 +124,7 @@ _LEAST_SHARE = 2.0**-10
 # Up to this number of attributes, all patterns of agreement of two records are enumerated.
 _MAX_PATTERN_ATTRIBUTES = 20
 # The precisions on a card equal the plan's precisions up to rounding, which may slightly change the
-# bound that a search finds. The margin keeps a check of the card from reporting too little noise.
+# bound that a search finds. Without the margin, a check could reject the noise of a correct card.
 _SEARCH_MARGIN = 1e-7
 
 
@@ -339,7 +339,7 @@ def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, 
 def _best_shares(
     workload: Workload, tables: Sequence[Names], total_is_public: bool
 ) -> list[float] | None:
-    """Returns the shares of epsilon that nearly minimise the predicted variance; None if useless.
+    """Returns each table's share of epsilon, for nearly the least predicted variance.
 
     A table with a share x measures a residual with precision a x^2, where 1 / a is the number of
     summed cells. The precisions of a residual in several tables add up, and the objective is the
@@ -352,7 +352,7 @@ def _best_shares(
     result of six random starts, and mostly the same.
 
     If the noise is large, the variance of discrete noise is almost that of continuous noise; if the
-    noise is small, equal shares may be better.
+    noise is small, equal shares may be better. Returns None if measuring has no benefit.
 
     Reference: Hunter and Lange (2004), on minimising by repeatedly minimising an upper bound.
     """

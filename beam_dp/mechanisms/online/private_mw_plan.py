@@ -16,6 +16,7 @@ from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready
 from beam_dp.mechanisms.resources import online_resources
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
@@ -75,7 +76,7 @@ def plan_private_mw(
     num_records: NumRecords,
     *,
     num_questions: int,
-    failure_probability: float = 0.05,
+    failure_probability: float = FAILURE_PROBABILITY,
     calibration: Calibration = "tight",
     max_error: float | None = None,
     max_updates: int | None = None,

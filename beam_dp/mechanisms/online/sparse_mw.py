@@ -15,6 +15,7 @@ from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, re
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.models.weights import SparseWeights
+from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
@@ -81,7 +82,7 @@ def plan_sparse_mw(
     *,
     max_sparsity: int,
     num_questions: int,
-    failure_probability: float = 0.05,
+    failure_probability: float = FAILURE_PROBABILITY,
     calibration: Calibration = "tight",
     max_error: float | None = None,
     max_updates: int | None = None,
@@ -248,7 +249,7 @@ def plan_conjunctions(
     guarantee: Guarantee,
     num_records: NumRecords,
     *,
-    failure_probability: float = 0.05,
+    failure_probability: float = FAILURE_PROBABILITY,
     calibration: Calibration = "tight",
 ) -> SparseMWPlan:
     """Returns the plan of ``release_conjunctions``: one question per conjunction.
@@ -275,7 +276,7 @@ def release_conjunctions(
     guarantee: Guarantee,
     num_records: NumRecords,
     *,
-    failure_probability: float = 0.05,
+    failure_probability: float = FAILURE_PROBABILITY,
     calibration: Calibration = "tight",
     ledger: Ledger | None = None,
     dataset_id: str = "",

@@ -53,7 +53,7 @@ class KeyProfile:
 
     Raises:
         InputError: if num_records exceeds num_keys * largest_count, or if less than one record per
-            key remains for the keys other than the largest.
+            key remains for the other keys if one has ``largest_count``.
 
     Example:
         >>> counts, keys = KeyProfile(10**6, 10**6, 1).groups

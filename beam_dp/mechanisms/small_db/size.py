@@ -93,8 +93,8 @@ def small_db_size_by_vc(
 def small_db_size_for_intervals(max_error_fraction: float) -> int:
     """Returns ceil(1 / a), a size that suffices for all intervals of an ordered universe.
 
-    The quantiles at fractions (i - 1/2) / m of the records miss a prefix by at most 1 / (2m), and
-    an interval, which is a difference of two prefixes, by at most 1 / m.
+    The quantiles at fractions (i - 1/2) / m of the records answer a prefix with an error of at
+    most 1 / (2m), and an interval, a difference of two prefixes, of at most 1 / m.
     """
     _check_fraction(max_error_fraction)
     return math.ceil(1 / max_error_fraction)

@@ -112,7 +112,7 @@ analyst could reach almost 2 delta by spending slack only after favourable noise
 if the declaration says ``with_slack``. Otherwise the first release decides: r = 0 if the release
 has no slack, r = delta / 2 if its slack is at most delta / 2, and r = delta if its slack is larger.
 
-All sums are exact. Epsilons and slacks are typed numbers, rounded to doubles, so their sums may
+All sums are exact. Epsilons and slacks are numbers that users type, as doubles, so their sums may
 exceed epsilon and r by one part in 2^50; otherwise ten releases of 0.1 would not fit a budget of 1.
 The exact guarantee is therefore (epsilon (1 + 2^-50), delta (1 + 2^-50)): the transcripts that only
 the pure filter accepts add only their slacks to the sum of (P - e^(epsilon (1 + 2^-50)) Q)+.
@@ -325,7 +325,7 @@ class Account:
         if left <= 0 or (which, kind) in _NEVER_ADMITTED:
             return 0.0
         if which == "pure":
-            # Not rounded down: an epsilon that a user typed, such as the budget, could be refused.
+            # Rounded down, this could refuse an epsilon that a user typed, such as the budget.
             return min(float(self.left("pure") / _TYPED), self.epsilon)
         mu = math.sqrt(2 * left) if which == "zcdp" else math.sqrt(left)
         if kind == "pure":

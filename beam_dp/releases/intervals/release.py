@@ -24,7 +24,7 @@ from beam_dp.interval_strategies.strategy import (
     Strategy,
     Values,
 )
-from beam_dp.noise.bound import noise_bound
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
@@ -177,7 +177,7 @@ class IntervalRelease(Release):
         low: ArrayLike,
         high: ArrayLike,
         *,
-        failure_probability: float = 0.05,
+        failure_probability: float = FAILURE_PROBABILITY,
         all_at_once: bool = False,
     ) -> IntervalAnswers:
         """Returns the number of records in the cells low..high, both included.

@@ -19,7 +19,7 @@ from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, collisions, fold, num_buckets
-from beam_dp.noise.bound import noise_variance
+from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
 from beam_dp.queries.sparse import KEY_TYPES, KeyType, SparseQuery
 from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
@@ -39,7 +39,6 @@ Family = Literal["dense", "blocks"]
 Distribution = Literal["discrete_laplace", "discrete_gaussian"]
 Estimator = Literal["mean", "median", "clipped_mean"]
 
-FAILURE_PROBABILITY = 0.05
 # The hash functions that map elements to cells; another family maps a key to other cells.
 HASH_FAMILY = "bivariate polynomials over GF(2^64), 1"
 

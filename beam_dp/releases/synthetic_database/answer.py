@@ -185,7 +185,7 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         flag = named[0] if named else argument
         if flag == "where" and options.where is None:
             flag = "share"
-        # Users of the command line know Python's method ``share`` as a flag.
+        # On the command line, Python's ``share(...)`` is the flag --share.
         condition = re.sub(
             r"share\('(.+)'\)", lambda call: f"--share {shlex.quote(call[1])}", error.condition
         )

@@ -136,7 +136,7 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
         stated = (terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS)
         rows.append((", ".join(names), *stated))
     columns = ("marginal", *_ERROR_COLUMNS.values())
-    words = "Errors are in records; 'bound' is for all counts of a marginal at once."
+    words = "Errors are in records; 'bound' holds for all counts of a marginal at once."
     parts: list[RenderableType] = [
         terminal.plain_table(columns, rows, range(1, len(columns))),
         Text(words),

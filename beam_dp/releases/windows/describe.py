@@ -217,7 +217,7 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
 def _over_time(
     together: Answers, windows: Sequence[Answers], times: Sequence[str], axis: int
 ) -> str:
-    """Returns a map of an attribute's levels by window."""
+    """Returns a heat map of an attribute's levels by window."""
     name = together.domain.names[axis]
     groups = groups_of(together, axis, MAX_ROWS)
     rows = [cells_of(each, [((axis,), (groups,))], None)[0] for each in windows]
