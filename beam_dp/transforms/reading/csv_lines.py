@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from beam_dp.transforms.errors import FileError
 
-BLOCK_BYTES = 2**22
+BLOCK_BYTES = 2**20  # larger blocks, with their columns, leave the cache
 MAX_LINE_BYTES = 2**26  # longer lines, including the line end, are dropped
 
 _BOM = b"\xef\xbb\xbf"

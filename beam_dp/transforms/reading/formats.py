@@ -303,9 +303,10 @@ def _in_threads(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the batches of each block in order, while threads parse the next blocks."""
     num_threads = min(_MAX_THREADS, pa.cpu_count())
+    num_blocks = num_threads + 2  # threads find work while the caller uses a batch
     with ThreadPoolExecutor(num_threads) as pool:
         pending = collections.deque(
-            pool.submit(function, block) for block in itertools.islice(blocks, num_threads)
+            pool.submit(function, block) for block in itertools.islice(blocks, num_blocks)
         )
         while pending:
             batches = pending.popleft().result()
