@@ -145,7 +145,7 @@ class Job(ABC):
         }
         if plan.left_out is not None:
             share = plan.left_out.to_json()["budget"]["left_out"]["epsilon"]
-            told = f"records outside the domain are counted, with {share:.4g} of epsilon"
+            told = f"records outside the domain are counted, for epsilon {share:.4g} of the total"
             rows["left out"] = told
         memory = f"about {plan.memory_bytes / 1e6:,.0f} MB"
         rows["memory"] = f"{memory} on the worker that draws the noise"
