@@ -116,8 +116,8 @@ def latent_columns(
     """Yields columns of codes that depend on each other through a latent number of each record.
 
     A value is spread around that number, on a circle, so that it is uniform and all combinations
-    are possible; low codes are the most frequent. With empty cells, a value is between half that
-    number and half of it plus a half, so that no record has a low code beside a high one.
+    are possible; low codes are the most frequent. With empty cells, a value is the mean of that
+    number and of an independent one, so that no record combines the lowest codes with the highest.
     """
     generator = np.random.default_rng([LATENT_SEED, start])
     latent = generator.random(stop - start)

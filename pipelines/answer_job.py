@@ -155,7 +155,7 @@ class Job(program.Job):
     def headline(self) -> str:
         """Returns a short description of the job."""
         domain = self.plan.universe
-        universe = "any keys" if domain is None else f"{magnitude(domain.num_cells)} cells"
+        universe = "arbitrary keys" if domain is None else f"{magnitude(domain.num_cells)} cells"
         asked = f"{counted(len(self.lines), 'query', 'queries')} over {universe}"
         if self.payment is None:
             return asked

@@ -2,8 +2,8 @@
 
 The flags of programs are declared next to the mechanisms that use the flags, and Beam's flags are
 declared in Beam. Importing mechanisms or Beam is slow, so `make generated` writes all flags to
-files, which this module reads; tests compare the files with the declarations. ``check_texts`` in
-``flag`` has the messages about missing and invalid values; here, ``unknown_flag`` has the other.
+files, which this module reads; tests compare the files with the declarations. The messages are in
+``flag.check_texts`` for missing and invalid values, and in ``unknown_flag`` for mistyped names.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ FACTS = {
     "release_projection": ("queries of up to", "each answer comes with its own standard error"),
     "release_intervals": ("all intervals of", "root mean square over all intervals"),
     "answer_queries, private_mw": ("query over 24 cells", "bound depends on the number of records"),
-    "answer_queries, sparse_mw": ("any keys", "bound depends on the number of records"),
+    "answer_queries, sparse_mw": ("arbitrary keys", "bound depends on the number of records"),
     "answer_queries, laplace": ("records expected of an answer", "with probability 95 %"),
 }
 
