@@ -6,9 +6,10 @@ import csv
 import io
 import itertools
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import beam_dp.transforms.reading.csv_lines as csv_lines
 
@@ -192,27 +193,28 @@ def test_reads_no_records_from_file_with_only_a_header(end):
 
 
 @settings(max_examples=400, deadline=None)
+@example([b'"', b"a\n", b'a"'], 1)
+@example([b'"a"', b",a,", b'"a"'], 1)
+@example([b'"a"', b"\r\n", b'"a"'], 1)
+@example([b'"', b"\r", b'"'], 1)
 @given(
     st.lists(
-        st.sampled_from([b'"', b",", b"\n", b"\r", b"\r\n", b"a", b'"a"', b'""']), max_size=24
+        st.sampled_from([b'"', b",", b"\n", b"\r", b"\r\n", b"a", b'"a"', b'""', b'","', b'"\n"']),
+        max_size=24,
     ),
     st.sampled_from([1, 3, 2**17]),
 )
-def test_detects_quotes_that_only_surround_fields(parts, piece):
-    """And only such: a block that is called plain has no line with odd quotes."""
+def test_block_is_regular_exactly_if_it_has_no_odd_line(parts, piece):
     block = b"".join(parts) + b"\n"
-    if b'"' not in block:
-        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "_PIECE_BYTES", piece)
-        is_plain = csv_lines._all_plain(block)
-        patch.setattr(csv_lines, "_all_plain", lambda _: False)
-        clean, odd = csv_lines._take_out_odd_quotes(block)
-    if is_plain:
-        assert (clean, odd) == (block, [])
-    fields = [field for line in block.splitlines() for field in line.split(b",")]
-    if all(b'"' not in field[1:-1] for field in fields):
-        surrounded = all(
-            (field[:1] == b'"') == (field[-1:] == b'"') and field != b'"' for field in fields
-        )
-        assert is_plain == surrounded
+        is_regular = csv_lines._all_regular(block)
+        patch.setattr(csv_lines, "_all_regular", lambda _: False)
+        assert is_regular == (csv_lines._take_out_odd_quotes(block) == (block, []))
+    lines = block[:-1].split(b"\n")
+    fields = [field for line in lines for field in line.split(b",")]
+    quoted = all(
+        len(each) > 1 and each[:1] == each[-1:] == b'"' and not {*each[1:-1]} & {*b'"\r'}
+        for each in fields
+    )
+    assert csv_lines._all_quoted(np.frombuffer(block, np.uint8)) == quoted

@@ -72,6 +72,15 @@ def test_reads_every_record_of_every_file_once(tmp_path, extension, monkeypatch)
     ]
 
 
+@pytest.mark.parametrize("length, most", [(20, 18), (10, 3), (7, 7), (1, 5), (0, 4)])
+def test_cuts_a_file_into_the_fewest_ranges_of_equal_length(length, most):
+    ranges = formats._ranges(length, most)
+    assert [each for start, stop in ranges for each in range(start, stop)] == list(range(length))
+    lengths = {stop - start for start, stop in ranges}
+    assert len(ranges) == -(-length // most)
+    assert not lengths or max(lengths) <= min(most, min(lengths) + 1)
+
+
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_reads_all_columns_by_default(tmp_path, extension):
     write(tmp_path / f"a.{extension}", table(2))

@@ -27,8 +27,8 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
 _FIRST_LINE = "must name its columns in its first line"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
-# Bits: an edge of a field before a character, an edge after it, and a line end.
-_OPENS, _CLOSES, _LINE_END = 1, 2, 4
+# Whether a byte may precede an opening quote, or follow a closing one. Quotes may be doubled.
+_NEXT_TO_QUOTE = np.isin(np.arange(256), (_COMMA, _QUOTE, _LF, _CR))
 _PIECE_BYTES = 2**17
 
 
@@ -208,27 +208,19 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
     A line is regular if its quotes open after a comma or the line's start, close before a
     comma or the line's end, and are doubled in between. No quote is open after a regular line.
     """
-    if _all_plain(block):
+    if _all_regular(block):
         return block, []
     data = np.frombuffer(block, np.uint8)
-    quotes = np.flatnonzero(data == _QUOTE)
-    ends = np.flatnonzero((data == _LF) | (data == _CR))
+    quotes, ends = np.flatnonzero(data == _QUOTE), _line_ends(data)
     line = np.searchsorted(ends, quotes)
     first = np.flatnonzero(np.diff(line, prepend=-1))  # each line's first quote
     lengths = np.diff(first, append=quotes.size)
     rank = np.arange(quotes.size) - np.repeat(first, lengths)
-    before = np.where(quotes > 0, data[np.maximum(quotes, 1) - 1], _LF)
-    behind = data[quotes + 1]
     opens = rank % 2 == 0
-    regular = np.where(
-        opens,
-        _is_edge(before) | ((before == _QUOTE) & (rank > 0)),
-        _is_edge(behind) | (behind == _QUOTE),
-    )
+    # Before the first byte: the last one, a line end.
+    next_to = data.take(np.where(opens, quotes - 1, quotes + 1))
     closed = lengths % 2 == 0
-    stray = np.union1d(line[~regular], line[first[~closed]])
-    if not stray.size:
-        return block, []
+    stray = np.union1d(line[~_NEXT_TO_QUOTE.take(next_to)], line[first[~closed]])
     starts = np.concatenate(([0], ends + 1))[stray]
     stops = ends[stray] + 1
     # A removed CRLF must not leave its LF behind, because an empty line can be a record.
@@ -238,37 +230,50 @@ def _take_out_odd_quotes(block: bytes) -> tuple[bytes, list[bytes]]:
     return clean, [block[a:b] for a, b in zip(starts, stops, strict=True)]
 
 
-def _all_plain(block: bytes) -> bool:
-    """Returns whether quotes in all lines only surround whole fields; true for most blocks."""
+def _all_regular(block: bytes) -> bool:
+    """Returns whether all lines have regular quotes; true for most blocks."""
     start = 0
     while start < len(block):
-        # Parts are short, so that the masks, which are several times larger, stay in the cache.
+        # Parts are short, so that the masks and positions stay in the cache.
         stop = block.find(b"\n", start + _PIECE_BYTES) + 1 or len(block)
-        if not _only_surrounds(np.frombuffer(block, np.uint8, stop - start, start)):
+        data = np.frombuffer(block, np.uint8, stop - start, start)
+        if not (_all_quoted(data) or _is_regular(data)):
             return False
         start = stop
     return True
 
 
-def _only_surrounds(data: NDArray[np.uint8]) -> bool:
-    """Returns whether quotes in these lines only surround whole fields.
+def _all_quoted(data: NDArray[np.uint8]) -> bool:
+    """Returns whether quotes surround every field, with none inside and LF as line end.
 
-    A quote opens if only an edge of a field precedes it, and closes if only an edge follows it.
-    Opening and closing quotes must alternate, with no line end in between.
+    The masks are much faster than the positions of so many quotes. Each quote opens or closes; an
+    opening one follows two bytes after each closing one, and a closing one precedes each line end.
     """
-    is_end = data == _LF
-    if (is_return := data == _CR).any():
-        is_end |= is_return
+    is_quote, is_end = data == _QUOTE, data == _LF
+    if not (is_quote[0] and is_quote[-2:].tolist() == [True, False]) or (data == _CR).any():
+        return False
     is_edge = is_end | (data == _COMMA)
-    sides = is_end * np.uint8(_LINE_END)
-    sides[0] |= _OPENS
-    np.bitwise_or(sides[1:], is_edge[:-1], out=sides[1:])
-    np.bitwise_or(sides[:-1], is_edge[1:] * np.uint8(_CLOSES), out=sides[:-1])
-    found = sides.take(np.flatnonzero(is_end | (data == _QUOTE)))
-    opens, closes = found == _OPENS, found == _CLOSES
-    is_other = (found == 0) | (found == _OPENS | _CLOSES)
-    takes_turns = not closes[0] and np.array_equal(opens[:-1], closes[1:])
-    return bool(takes_turns and not is_other.any())
+    opens, closes = is_quote[1:] & is_edge[:-1], is_quote[:-1] & is_edge[1:]
+    return bool(
+        not closes[0]
+        and np.array_equal(opens[:-1] ^ closes[1:], is_quote[1:-1])
+        and np.array_equal(opens[1:], closes[:-1])
+        and not (is_end[1:] & ~closes).any()
+    )
+
+
+def _is_regular(data: NDArray[np.uint8]) -> bool:
+    quotes = np.flatnonzero(data == _QUOTE)
+    # If every line has an even number of quotes, every other quote opens.
+    if (np.searchsorted(quotes, _line_ends(data)) % 2).any():
+        return False
+    # Before the first byte: the last one, a line end.
+    before, behind = data.take(quotes[::2] - 1), data.take(quotes[1::2] + 1)
+    return bool(_NEXT_TO_QUOTE.take(before).all() and _NEXT_TO_QUOTE.take(behind).all())
+
+
+def _line_ends(data: NDArray[np.uint8]) -> NDArray[np.intp]:
+    return np.flatnonzero((data == _LF) | (data == _CR))
 
 
 def _join(parts: Sequence[bytes]) -> bytes:
@@ -280,10 +285,6 @@ def _join(parts: Sequence[bytes]) -> bytes:
         if part:
             joined.append(part)
     return b"".join(joined)
-
-
-def _is_edge(byte: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    return np.asarray((byte == _COMMA) | (byte == _LF) | (byte == _CR))
 
 
 def _parse_one_by_one(

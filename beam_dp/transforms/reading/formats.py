@@ -165,8 +165,8 @@ class Avro:
         return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of 16 MiB, which fit in memory and take seconds to decode."""
-        return _byte_ranges(num_bytes, _SPLIT_BYTES // 4)
+        """Returns ranges of up to 16 MiB, which fit in memory and take seconds to decode."""
+        return _ranges(num_bytes, _SPLIT_BYTES // 4)
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
@@ -190,10 +190,10 @@ class Parquet:
         return [(field.name, ColumnType.of_arrow(field.type)) for field in schema]
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of row groups, about 64 MiB per range."""
+        """Returns ranges of row groups, up to about 64 MiB per range."""
         with open_file(path, decompress=False) as file:
             num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
-        return _byte_ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
+        return _ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
@@ -229,10 +229,10 @@ class Csv:
             return [(name, None) for name in csv_lines.read_header(file)[0]] or None
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
-        """Returns ranges of 64 MiB, or one range without end for a compressed file."""
+        """Returns ranges of up to 64 MiB, or one range without end for a compressed file."""
         if compression_of(path) is not None:
             return [(0, -1)]
-        return _byte_ranges(num_bytes, _SPLIT_BYTES)
+        return _ranges(num_bytes, _SPLIT_BYTES)
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range, as columns of text."""
@@ -267,8 +267,11 @@ def format_of(path: str) -> FileFormat | None:
     return None
 
 
-def _byte_ranges(length: int, step: int) -> list[tuple[int, int]]:
-    return [(start, min(start + step, length)) for start in range(0, length, step)]
+def _ranges(length: int, most: int) -> list[tuple[int, int]]:
+    """Returns the fewest ranges of at most ``most``, equally long, so that workers share evenly."""
+    number = -(-length // most)
+    cuts = [length * i // number for i in range(number + 1)] if number else []
+    return list(itertools.pairwise(cuts))
 
 
 def _texts(schema: pa.Schema) -> set[str]:
