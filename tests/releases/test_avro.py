@@ -404,3 +404,32 @@ def test_reads_prefix_of_a_longer_number_at_the_end_of_a_block(value):
                          num_records=1)  # fmt: skip
     codes, counts = read_records(records_bytes(release), release)
     assert (codes[0].tolist(), counts.tolist()) == ([value - 4160], [1])
+
+
+@pytest.mark.parametrize("lengths", [[3] * 7, [3, 1, 0, 4, 4], [0, 0], [2]])
+def test_takes_encoded_values_of_equal_and_of_different_lengths(lengths):
+    values = [bytes([65 + place]) * length for place, length in enumerate(lengths)]
+    places = np.array([len(values) - 1, 0, *range(len(values)), 0])
+    taken = avro_files.Packed.of(values).take(places)
+    assert taken.buffer.tobytes() == b"".join(values[place] for place in places)
+    ends = zip(taken.starts, taken.lengths, strict=True)
+    assert [taken.buffer[start : start + length].tobytes() for start, length in ends] == [
+        values[place] for place in places
+    ]
+
+
+@pytest.mark.parametrize("has_texts", [True, False])
+def test_deflates_texts_and_short_codes_each_in_the_shorter_way(has_texts):
+    rng = np.random.default_rng(0)
+    words = [b"\x10Bachelor", b"\x0eMasters", b"\x04HS"]
+    words = words if has_texts else [bytes([2 * code]) for code in range(40)]
+    block = b"".join(words[place] for place in rng.integers(0, len(words), 2**17))
+    sizes = []
+    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):
+        compressor = zlib.compressobj(3, wbits=-15, strategy=strategy)
+        sizes.append(len(compressor.compress(block) + compressor.flush()))
+    assert (sizes[0] < sizes[1]) == has_texts
+    written = file_of((2**17, block), (2**17, block))
+    assert 2 * min(sizes) < len(written) < 2 * min(sizes) + 1000
+    schema = avro.records_schema(DOMAIN_2)
+    assert list(avro_files.read_blocks(written, schema, 2**22)) == [(2**17, block)] * 2
