@@ -54,8 +54,16 @@ MECHANISM = Flag(
 )
 _SIZE = flags_of(CountSketch)[0]
 _PROFILE = flags_of(KeyProfile)
+LIST_KEYS = Flag(
+    "list_keys",
+    "stability_histogram and hybrid: also release the keys themselves, as text, wherever a key's"
+    " own count is released",
+    is_switch=True,
+)
 # The flags that each mechanism accepts.
 _OPTIONS = {AUTO: (_SIZE, *_PROFILE), **options_of(SKETCHES)}
+for _counts_keys in ("stability_histogram", "hybrid"):
+    _OPTIONS[_counts_keys] += (LIST_KEYS,)
 MECHANISM_FLAGS = (
     MECHANISM,
     *dict.fromkeys(flag for flags in _OPTIONS.values() for flag in flags),
@@ -136,7 +144,12 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     if ledger is not None and given["mechanism"] == AUTO:
         account = ledger.account(given["dataset_id"])
     mechanism, choices = choose(given, guarantee, max_sparsity, max_weight, account=account)
-    columns = KeyColumns(given["key"], cast(KeyType, given["key_type"]), given.get("weight"))
+    columns = KeyColumns(
+        given["key"],
+        cast(KeyType, given["key_type"]),
+        given.get("weight"),
+        list_keys="list_keys" in given,
+    )
     plan = mechanism.plan(guarantee, max_sparsity=max_sparsity, max_weight=max_weight)
     return Job(
         **fields,

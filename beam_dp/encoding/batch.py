@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,9 +22,15 @@ class KeyBatch:
     keys: NDArray[np.uint64]  # shape (n,), uint64, one per record; may repeat
     weights: NDArray[np.int64]  # shape (n,), int64, clamped to the declared range
     units: NDArray[np.uint64] | None = None
+    names: NDArray[np.uint64] | None = None  # shape (2, n): fingerprints of the keys' texts
 
     def __repr__(self) -> str:
         return "KeyBatch(secret)"
+
+    @property
+    def num_rows(self) -> int:
+        """The number of keys; with partial sums, not of records."""
+        return len(self.keys)
 
 
 def merged_keys(batch: KeyBatch) -> KeyBatch:
@@ -116,6 +123,22 @@ class KeyWords:
         """Returns the records that were given to ``from_batch``, without units."""
         keys, weights = columns
         return KeyBatch(keys.astype(np.uint64), weights.astype(np.int64))
+
+
+class NamedKeyWords(KeyWords):
+    """Weighted universe elements with the fingerprints of their texts."""
+
+    dtypes = (*KeyWords.dtypes, np.dtype("<u8"), np.dtype("<u8"))
+
+    def from_batch(self, batch: KeyBatch) -> Columns:
+        """Returns the elements, the weights and the fingerprints of a batch."""
+        assert batch.names is not None
+        return [*super().from_batch(batch), *batch.names]
+
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
+        """Returns the records that were given to ``from_batch``, without units."""
+        batch = super().to_batch(columns[:2], units)
+        return dataclasses.replace(batch, names=np.stack(columns[2:]).astype(np.uint64))
 
 
 def to_bytes(

@@ -6,6 +6,7 @@ other records are read.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.texts import integer_key, plain_integers
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
+from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+_NOTHING_NAMED = _NOTHING[0], np.zeros((2, 0), np.uint64), _NOTHING[1]
 
 
 def key_elements(
@@ -43,6 +46,70 @@ def key_elements(
     found = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
     elements, valid = zip(*found, strict=True) if found else ((), ())
     return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
+
+
+# Longer texts are counted like others, but are not listed.
+MAX_LISTED_BYTES = 256
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class KeyTexts:
+    """Distinct texts of keys, and their fingerprints. Secret.
+
+    A fingerprint is one of ``unit_fingerprints``: short texts have different ones, and two longer
+    texts with the same one cannot be found.
+    """
+
+    names: NDArray[np.uint64]  # shape (2, n)
+    texts: pa.Array  # shape (n,), large binary
+
+    def __repr__(self) -> str:
+        return "KeyTexts(secret)"
+
+    @property
+    def num_rows(self) -> int:
+        """The number of texts."""
+        return len(self.texts)
+
+
+def named_key_elements(
+    column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask, list[KeyTexts]]:
+    """Returns elements, fingerprints of shape (2, n) and the mask of keys, and the short texts.
+
+    Keys are text or bytes, and read as ``key_elements`` reads them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    listed: list[KeyTexts] = []
+
+    def read(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask]:
+        texts = _texts(chunk)
+        encoded = texts.dictionary_encode()
+        names, _ = unit_fingerprints(encoded.dictionary)
+        short = pc.less_equal(pc.binary_length(encoded.dictionary), MAX_LISTED_BYTES)
+        kept = np.flatnonzero(short.to_numpy(zero_copy_only=False))
+        listed.append(KeyTexts(names[:, kept], encoded.dictionary.take(pa.array(kept))))
+        elements = _hashed(encoded.dictionary, key_type, hash_key)
+        return (
+            gather(elements, encoded.indices),
+            gather(names, encoded.indices),
+            not_null(texts),
+        )
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [_NOTHING_NAMED, *(by_values(chunk, read) for chunk in chunks)]
+    elements, names, valid = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    return elements, names, valid, listed
+
+
+def _hashed(distinct: pa.Array, key_type: KeyType, hash_key: HashKey) -> NDArray[np.uint64]:
+    """Returns the elements of texts that are large binary, without null."""
+    import pyarrow as pa
+
+    as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
+    return universe_elements(as_text, hash_key)
 
 
 def clamped_numbers(
@@ -67,14 +134,11 @@ def _elements(
     if key_type == "integer":
         numbers, negative, valid = _whole_numbers(chunk)
         return numbers, valid & ~negative
-    import pyarrow as pa
-
     # Columns of text contain repeated values; each distinct value is hashed once.
     texts = _texts(chunk)
     encoded = texts.dictionary_encode()
-    distinct = encoded.dictionary
-    as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
-    return gather(universe_elements(as_text, hash_key), encoded.indices), not_null(texts)
+    elements = _hashed(encoded.dictionary, key_type, hash_key)
+    return gather(elements, encoded.indices), not_null(texts)
 
 
 def _texts(chunk: pa.Array) -> pa.Array:

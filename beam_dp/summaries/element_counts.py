@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.queries.sparse import Element
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The largest sum; larger sums are capped. Sums of sketches may wrap around at 2^64, because all
 # later sums are modulo 2^64, too. Sums of elements are compared with thresholds and must not wrap.
@@ -26,10 +29,13 @@ class ElementCounts:
 
     ``elements``: shape (n,), uint64, strictly ascending, from ``universe_elements``.
     ``counts``: shape (n,), int64, 0 < count <= ``MOST``; elements of weight 0 are left out.
+    ``texts``: if each text is counted, the texts as large binary, null for those that are too long
+    to be listed. Elements are then in any order, and two texts may have the same one.
     """
 
     elements: NDArray[np.uint64]
     counts: NDArray[np.int64]
+    texts: pa.Array | None = None
 
     def __repr__(self) -> str:
         return "ElementCounts()"

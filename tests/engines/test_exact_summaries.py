@@ -24,12 +24,8 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
-from beam_dp.transforms.counting.summarise import (
-    CountCells,
-    CountElements,
-    EncodeKeys,
-    counts_of_shards,
-)
+from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
+from beam_dp.transforms.counting.summarise import CountCells, EncodeKeys
 
 pytestmark = pytest.mark.engines
 # Both slots of Flink read some of the files, so that their counts must be added.

@@ -111,6 +111,24 @@ def test_every_mechanism_answers_within_its_noise(tmp_path, capfd, mechanism):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["stability_histogram", "hybrid"])
+def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
+    more: dict[str, str | None] = {"mechanism": mechanism, "size": None, "list_keys": "true"}
+    argv = [each.removesuffix("=true") for each in flags(tmp_path, **more)]
+    assert main(argv) == 0
+    release = read_release(tmp_path / "out", kind=SparseRelease)
+    assert dict(release.listed_keys()) == pytest.approx(
+        {f"plane {number}": 40 for number in range(50)}, abs=1
+    )
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+    capfd.readouterr()
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    out, _ = capfd.readouterr()
+    assert re.search(r"^plane \d+ +40$", out, re.MULTILINE) and "and 30 more" in out
+    assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
+
+
+@pytest.mark.slow
 def test_limits_records_of_a_unit_and_clips_weights(tmp_path, capfd):
     more = {"weight": "seats", "max_weight": "7"}
     assert main(flags(tmp_path, **more)) == 0

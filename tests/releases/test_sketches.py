@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +11,16 @@ import fastavro
 import numpy as np
 import pytest
 from damaged_files import refusal_of
+from rich.console import Console
 from scipy import stats
 
 import beam_dp as dp
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.avro import encode_longs
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.sketches.describe import describe_sparse_release, report_sparse_release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
 
@@ -49,6 +52,18 @@ def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool =
     )
 
 
+def listed_release(key_type: str = "text") -> Any:
+    keys: list[Any] = [f"{i} ü{'!' * i}" for i in range(40)]
+    keys = [key.encode() for key in keys] if key_type == "bytes" else keys
+    elements = universe_elements(keys, KEY)
+    order = np.argsort(elements)
+    held = np.empty(len(keys), object)
+    held[:] = [None if place == 7 else keys[place] for place in order]
+    histogram = NoisyCounts(elements[order], 50 + np.arange(40), 2.5, 50, held)
+    plan = {"key": {"key": "email", "key_type": key_type, "rule": 2, "list_keys": True}}
+    return dataclasses.replace(release_of(sketch=False), plan=plan, histogram=histogram)
+
+
 def assert_same(one: SparseRelease, other: SparseRelease) -> None:
     for name in ("draw_id", "mechanism", "guarantee", "hash_key", "max_sparsity", "max_weight"):
         assert getattr(one, name) == getattr(other, name)
@@ -75,6 +90,52 @@ def test_sketch_release_round_trips_through_files(tmp_path, sketch, histogram):
     again = release_from_bytes(release_to_bytes(release))
     assert isinstance(again, SparseRelease)
     assert_same(again, release)
+
+
+@pytest.mark.parametrize("key_type", ["text", "bytes"])
+def test_listed_keys_round_trip_through_files(tmp_path, key_type):
+    release = listed_release(key_type)
+    write_release(release, tmp_path)
+    found = read_release(tmp_path, kind=SparseRelease)
+    assert_same(found, release)
+    assert len(found.listed_keys()) == 39
+    with (tmp_path / f"histogram-{DRAW}.avro").open("rb") as file:
+        rows = list(fastavro.reader(file))
+    assert [row["key"] for row in rows] == release.histogram.keys.tolist()
+
+
+def test_rejects_a_listed_key_of_another_element(tmp_path):
+    def rename(data: bytes) -> bytes:
+        return data.replace("3 ü!!!".encode(), "4 ü!!!".encode())
+
+    refusal = refusal_of(listed_release(), "histogram", tmp_path, change_data=changed(rename))
+    assert "must each belong to its element" in refusal
+
+
+@pytest.mark.parametrize("change", [{"list_keys": False}, {"key_type": "bytes"}])
+def test_rejects_a_card_about_other_lists_of_keys(tmp_path, change):
+    def forge(card: Any) -> None:
+        card["parameters"]["key"].update(change)
+
+    refusal_of(listed_release(), "histogram", tmp_path, forge)
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-40], lambda data: data + data[-16:]])
+def test_rejects_a_damaged_list_of_keys(tmp_path, change):
+    refusal_of(listed_release(), "histogram", tmp_path, change_data=changed(change))
+
+
+def test_description_and_report_show_hostile_keys_as_text():
+    release = listed_release()
+    release.histogram.keys[0] = "<script>\x1b[31m\u202e"
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(describe_sparse_release(release))
+    shown = captured.get()
+    assert "<script>" in shown and "\x1b" not in shown and "\u202e" not in shown
+    assert "and 19 more: release.listed_keys() in Python" in shown
+    page = "".join(report_sparse_release(release, None).sections.values())
+    assert "&lt;script&gt;" in page and "<script>" not in page and "\u202e" not in page
 
 
 def test_fastavro_reads_the_payload(tmp_path):

@@ -28,13 +28,9 @@ from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
+from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
-from beam_dp.transforms.counting.summarise import (
-    CountElements,
-    EncodeKeys,
-    Summarise,
-    counts_of_shards,
-)
+from beam_dp.transforms.counting.summarise import EncodeKeys, Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = KeyColumns("email")

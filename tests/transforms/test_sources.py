@@ -59,7 +59,7 @@ from beam_dp.transforms import (
     WriteAnswers,
     WriteRelease,
 )
-from beam_dp.transforms.counting.summarise import CountElements
+from beam_dp.transforms.counting.count_keys import CountElements
 from beam_dp.transforms.drawing import answer_queries
 from beam_dp.transforms.drawing.answer_queries import _CountsByFingerprint, _Starter
 from beam_dp.windows.horizon import Horizon, WindowUnit

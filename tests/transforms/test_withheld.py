@@ -214,6 +214,9 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "intervals": lambda records: records | ReleaseIntervals(DOMAIN, "age", guarantee()),
     "clipped": lambda records: records | ReleaseProjection(PLANS["clipped"], KEY),
     "histogram": lambda records: records | ReleaseProjection(PLANS["histogram"], KEY),
+    "listed": lambda records: (
+        records | ReleaseProjection(PLANS["histogram"], KeyColumns("sex", list_keys=True))
+    ),
     "workload": lambda records: (
         records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
     ),
@@ -312,18 +315,19 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "summarise._AddShards.merge_accumulators": ("intervals", {"summarise.merge_shards": fail}),
-    "summarise._MergeBundle.process": (
+    "count_keys._MergeBundle.process": (
         "histogram",
-        {"summarise._BUFFERED_RECORDS": 1, "summarise.ElementCounts.of": fail},
+        {"count_keys._BUFFERED_RECORDS": 1, "count_keys.ElementCounts.of": fail},
     ),
-    "summarise._MergeBundle.finish_bundle": (
+    "count_keys._MergeBundle.finish_bundle": (
         "histogram",
-        {"summarise.split_by_unit": fail},
+        {"count_keys.split_by_unit": fail},
     ),
-    "summarise._MergePartition.process": (
+    "count_keys._MergePartition.process": (
         "histogram",
-        {"summarise.counts_of_shards": fail},
+        {"count_keys.counts_of_shards": fail},
     ),
+    "count_keys._JoinPartition.process": ("listed", {"count_keys._distinct_texts": fail}),
     "release_windows._Draw.process": (
         "drawn windows",
         {"release_windows.HistogramAccumulator.from_shards": fail},

@@ -112,6 +112,11 @@ class SparsePlan(Plan):
         """The number of cells of the projection, in all blocks; 0 without a projection."""
         return 0 if self.sketch is None else self.sketch.projection_width
 
+    @property
+    def lists_keys(self) -> bool:
+        """Whether the release lists the keys, as text or bytes, whose counts it contains."""
+        return self.key is not None and bool(self.key.get("list_keys"))
+
     def bounds(
         self, num_queries: int = 1, failure_probability: float = FAILURE_PROBABILITY
     ) -> ProjectionBounds | None:
@@ -292,14 +297,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
         sketch = NoisySketch(**fields, cells=cells)
     if plan.histogram is not None:
         assert summary.counts is not None
-        noisy = noise.laplace(summary.counts.counts, plan.histogram.scale)
-        kept = noisy >= plan.histogram.threshold
-        histogram = NoisyCounts(
-            elements=summary.counts.elements[kept],
-            counts=noisy[kept],
-            scale=plan.histogram.scale,
-            threshold=plan.histogram.threshold,
-        )
+        histogram = _noisy_counts(plan, plan.histogram, summary.counts, noise)
     return SparseRelease(
         draw_id=noise.draw_id(),
         mechanism=plan.mechanism,
@@ -311,3 +309,33 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
         sketch=sketch,
         histogram=histogram,
     )
+
+
+def _noisy_counts(
+    plan: SparsePlan, planned: HistogramNoise, exact: ElementCounts, noise: NoiseSource
+) -> NoisyCounts:
+    """Returns the noisy counts that reach the threshold.
+
+    Privacy: with texts, each text has its own count, as an element has without. What follows the
+    threshold is post-processing: two released texts with the same element get one count, and one of
+    them is listed.
+    """
+    noisy = noise.laplace(exact.counts, planned.scale)
+    kept = np.flatnonzero(noisy >= planned.threshold)
+    elements, places = np.unique(exact.elements[kept], return_inverse=True)
+    counts, keys = np.zeros(len(elements), np.int64), None
+    np.add.at(counts, places, noisy[kept])
+    if exact.texts is not None:
+        texts = exact.texts.take(kept).to_pylist()
+        keys = np.empty(len(elements), object)
+        keys[places] = (
+            list(map(_as_text, texts)) if (plan.key or {}).get("key_type") == "text" else texts
+        )
+    return NoisyCounts(elements, counts, planned.scale, planned.threshold, keys)
+
+
+def _as_text(key: bytes | None) -> str | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from beam_dp.queries.sparse import Element
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
-from beam_dp.reports.markup import paragraph, text
+from beam_dp.reports.markup import paragraph, table, text
 from beam_dp.reports.page import Told, noise_words
 
 if TYPE_CHECKING:
@@ -60,18 +61,30 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         for name, value in release.plan.items()
         if name not in ("sketch", "histogram", "key", "bound")
     }
-    return terminal.below_each_other(
-        [terminal.plain_text(headline, "bold"), *terminal.facts_tables(tables)]
-    )
+    parts = [terminal.plain_text(headline, "bold"), *terminal.facts_tables(tables)]
+    if keys := release.listed_keys():
+        rows = [(_key_text(key), f"{count:,}") for key, count in keys[:_SHOWN_KEYS]]
+        parts.append(terminal.plain_table(("key", "noisy count"), rows, numbers=(1,)))
+        if len(keys) > _SHOWN_KEYS:
+            more = f"and {len(keys) - _SHOWN_KEYS:,} more: release.listed_keys() in Python"
+            parts.append(terminal.plain_text(more))
+    return terminal.below_each_other(parts)
+
+
+_SHOWN_KEYS = 20
+
+
+def _key_text(key: Element) -> str:
+    return key if isinstance(key, str) else repr(key)
 
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
     bounds = release.bounds()
-    words = [
-        "This release answers sums over keys, with values from 0 to 1. Keys are hashed, so no one"
-        " can list them from the release."
-    ]
+    keys = release.listed_keys()
+    words = ["This release answers sums over keys, with values from 0 to 1."]
+    if not keys:
+        words[0] += " Keys are hashed, so no one can list them from the release."
     if bounds is not None:
         words.append(
             f"The noise adds at most {bounds.noise:,.1f} to one answer, and hashing at most"
@@ -83,5 +96,9 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
         words.append(f"Keys with a count of their own: {held}.")
     most = terminal.counted(release.max_sparsity, "key")
     sections = {"What it answers": "".join(paragraph(text(each, 400)) for each in words)}
+    if keys:
+        rows = [(_key_text(key), f"{count:,}") for key, count in keys]
+        caption = "Keys with the largest counts"
+        sections[caption] = table(caption, ("key", "noisy count"), rows, numbers=(1,))
     noise = noise_words(release.noise)
     return Told("Sketch of keys", f"Answers sums over up to {most}", "", {}, sections, noise)

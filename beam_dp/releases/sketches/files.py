@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import fastavro
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.avro import read_blocks
@@ -75,6 +76,21 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
         ],
     },
 }
+# The schema of a histogram that lists its keys, by the type of the keys.
+_LISTED = {
+    key_type: {
+        **_SCHEMAS["histogram"],
+        "fields": [
+            *_SCHEMAS["histogram"]["fields"],
+            {
+                "name": "key",
+                "type": ["null", avro_type],
+                "doc": "Null if it is longer than 256 bytes, or a text that is not UTF-8.",
+            },
+        ],
+    }
+    for key_type, avro_type in (("text", "string"), ("bytes", "bytes"))
+}
 
 
 def payload(release: SparseRelease) -> dict[str, bytes]:
@@ -91,12 +107,29 @@ def payload(release: SparseRelease) -> dict[str, bytes]:
         written["projection"] = avro.write_records(schema, draw_id, "projection", shards)
     if histogram is not None:
         rows = np.stack([histogram.elements.view(np.int64), histogram.counts], axis=1)
-        parts = (rows[start : start + _SHARD_CELLS] for start in range(0, len(rows), _SHARD_CELLS))
-        blocks = ((len(part), avro.encode_longs(part.ravel())) for part in parts)
-        written["histogram"] = avro.write_blocks(
-            _SCHEMAS["histogram"], draw_id, "histogram", blocks
+        starts = range(0, len(rows), _SHARD_CELLS)
+        schema, parts = (
+            _SCHEMAS["histogram"],
+            (rows[start : start + _SHARD_CELLS] for start in starts),
         )
+        blocks = ((len(part), avro.encode_longs(part.ravel())) for part in parts)
+        if histogram.keys is not None:
+            schema = _LISTED[str(key_type_of(release.plan))]
+            blocks = avro.in_blocks([avro.side_by_side(_columns(histogram))])
+        written["histogram"] = avro.write_blocks(schema, draw_id, "histogram", blocks)
     return {avro.file_name(draw_id, purpose): data for purpose, data in written.items()}
+
+
+def _columns(histogram: NoisyCounts) -> list[avro.Packed]:
+    """Returns the columns of a histogram that lists its keys."""
+    assert histogram.keys is not None
+    longs = histogram.elements.view(np.int64), histogram.counts
+    keys = (key.encode() if isinstance(key, str) else key for key in histogram.keys)
+    written = [b"\0" if key is None else b"\2" + avro.encode("bytes", key) for key in keys]
+    return [
+        *(avro.Packed.together(avro.encode_longs(each), avro.long_lengths(each)) for each in longs),
+        avro.Packed.of(written),
+    ]
 
 
 def read(card: Card, payload: Payload) -> SparseRelease:
@@ -126,10 +159,23 @@ def read(card: Card, payload: Payload) -> SparseRelease:
         sketch.signs(hash_key)  # refuses a width that the rows do not divide
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
-        elements, counts = payload.read(
-            names["histogram"], lambda data: _read_counts(data, number, of_histogram["threshold"])
+        columns = parsed["parameters"].get("key") or {}
+        schema = _LISTED.get(columns.get("key_type")) if columns.get("list_keys") else None
+        elements, counts, keys = payload.read(
+            names["histogram"],
+            lambda data: (
+                _read_rows(data, number) if schema is None else _read_listed(data, schema, number)
+            ),
         )
-        histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts)
+        if not (elements[1:] > elements[:-1]).all():
+            raise InputError("elements", len(elements), "must be ascending and distinct")
+        if len(counts) and int(counts.min()) < of_histogram["threshold"]:
+            raise InputError("counts", len(counts), "must each reach the threshold of the card")
+        if keys is not None:
+            held = np.array([key is not None for key in keys], np.bool_)
+            if (universe_elements(keys[held].tolist(), hash_key) != elements[held]).any():
+                raise InputError("keys", int(held.sum()), "must each belong to its element")
+        histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts, keys=keys)
     return SparseRelease(
         draw_id=draw_id,
         mechanism=parsed["mechanism"],
@@ -198,9 +244,10 @@ def _read_cells(data: bytes, width: int) -> NDArray[np.int64]:
     return np.frombuffer(cells, np.int64)
 
 
-def _read_counts(
-    data: bytes, num_elements: int, threshold: int
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+_Rows = tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.object_] | None]
+
+
+def _read_rows(data: bytes, num_elements: int) -> _Rows:
     rows, read = [np.zeros((0, 2), np.int64)], 0
     for number, block in read_blocks(data, _SCHEMAS["histogram"]):
         file = io.BytesIO(block)
@@ -213,9 +260,21 @@ def _read_counts(
     if read != num_elements:
         raise DamagedFileError("has fewer elements than its card says")
     both = np.concatenate(rows)
-    elements, counts = both[:, 0].copy().view(np.uint64), both[:, 1].copy()
-    if not (elements[1:] > elements[:-1]).all():
-        raise InputError("elements", len(elements), "must be ascending and distinct")
-    if len(counts) and int(counts.min()) < threshold:
-        raise InputError("counts", len(counts), "must each reach the threshold of the card")
-    return elements, counts
+    return both[:, 0].copy().view(np.uint64), both[:, 1].copy(), None
+
+
+def _read_listed(data: bytes, schema: dict[str, Any], num_elements: int) -> _Rows:
+    parsed, rows = fastavro.parse_schema(schema), []
+    for number, block in read_blocks(data, schema):
+        if number > num_elements - len(rows):
+            raise DamagedFileError("has more elements than its card says")
+        file = io.BytesIO(block)
+        rows += [avro.decode(parsed, file) for _ in range(number)]
+        if file.read(1):
+            raise DamagedFileError("has bytes after the records of a block")
+    if len(rows) != num_elements:
+        raise DamagedFileError("has fewer elements than its card says")
+    keys = np.empty(num_elements, object)
+    keys[:] = [row["key"] for row in rows]
+    longs = np.array([(row["element"], row["count"]) for row in rows], np.int64).reshape(-1, 2)
+    return longs[:, 0].copy().view(np.uint64), longs[:, 1].copy(), keys

@@ -20,7 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, collisions, fold, num_buckets
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_variance
-from beam_dp.queries.sparse import KEY_TYPES, KeyType, SparseQuery
+from beam_dp.queries.sparse import KEY_TYPES, Element, KeyType, SparseQuery
 from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
@@ -130,12 +130,17 @@ class NoisySketch(Sketch):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NoisyCounts:
-    """The noisy counts that reached a threshold, and the elements of these counts, ascending."""
+    """The noisy counts that reached a threshold, and the elements of these counts, ascending.
+
+    ``keys``: the keys, text or bytes, None for those that cannot be listed; None if the release
+    lists no keys.
+    """
 
     elements: NDArray[np.uint64]
     counts: NDArray[np.int64]
     scale: float
     threshold: int
+    keys: NDArray[np.object_] | None = None
 
     def look_up(self, support: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Returns the counts of elements (0 if not released) and a mask of released elements."""
@@ -315,6 +320,21 @@ class SparseRelease(Release):
             return counts.astype(np.float64)
         return np.asarray(counts + self._residual_share(found) * self._sketched(support))
 
+    def listed_keys(self) -> list[tuple[Element, int]]:
+        """Returns the keys whose counts are released, with their noisy counts, largest first.
+
+        Integer keys are always listed; text and bytes only in a release with ``list_keys``, and
+        only up to 256 bytes. The error of a count is that of its noise.
+        """
+        if self.histogram is None:
+            return []
+        keys: Any = self.histogram.keys
+        if key_type_of(self.plan) == "integer":
+            keys = self.histogram.elements.tolist()
+        counts = self.histogram.counts.tolist()
+        found = [] if keys is None else zip(keys, counts, strict=True)
+        return sorted((each for each in found if each[0] is not None), key=lambda each: -each[1])
+
     @cached_property
     def _signs(self) -> DenseSigns | BlockSigns:
         assert self.sketch is not None
@@ -395,7 +415,8 @@ class SparseRelease(Release):
 
 def _without_arrays(part: NoisySketch | NoisyCounts) -> dict[str, Any]:
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return {name: value for name, value in fields.items() if not isinstance(value, np.ndarray)}
+    arrays = np.ndarray, type(None)
+    return {name: value for name, value in fields.items() if not isinstance(value, arrays)}
 
 
 def _noise(distribution: str, part: NoisySketch | NoisyCounts) -> dict[str, Any]:

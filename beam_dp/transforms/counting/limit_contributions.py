@@ -19,6 +19,7 @@ from beam_dp.encoding.batch import (
     CostLimit,
     KeyBatch,
     KeyWords,
+    NamedKeyWords,
     RecordWords,
     Words,
     from_bytes,
@@ -226,7 +227,7 @@ class LimitKeys(beam.PTransform):
     def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[KeyBatch]:
         """Limits the records of units together with the norms of their sketches."""
         guarantee, sketch = self.plan.guarantee, self.plan.sketch
-        words = KeyWords()
+        words = NamedKeyWords() if self.plan.lists_keys else KeyWords()
         if sketch is not None and sketch.max_squared_norm is not None:
             if guarantee.privacy_unit == RECORD:
                 # A record of weight w adds w^2 to the squared norm of each row of the sketch.

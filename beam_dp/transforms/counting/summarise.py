@@ -16,10 +16,9 @@ from beam_dp.checks import check_choice
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.encoding.contributions import split_by_unit
-from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.keys import KeyTexts, clamped_numbers, key_elements, named_key_elements
 from beam_dp.encoding.records import EncodedBatch, column_of, encode_all_records, encode_records
-from beam_dp.encoding.units import mix, unit_fingerprints
+from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.left_out import LeftOutPlan
@@ -27,7 +26,6 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.queries.sparse_reader import KEY_RULE
-from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.shards import (
     Accumulator,
@@ -42,6 +40,7 @@ from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches, refuse_windows
 
 INSIDE, LEFT_OUT = "inside", "left_out"
+KEYS, TEXTS = "keys", "texts"
 
 
 class EncodeRecords(beam.PTransform):
@@ -128,23 +127,33 @@ class KeyColumns:
         key_type: the type of the keys: ``text``, ``bytes`` or ``integer`` (see
             ``encoding.keys.key_elements``).
         weight: the column of whole-number weights; None if every record has weight 1.
+        list_keys: whether a release of counts lists the texts of its keys, up to 256 bytes long. A
+            key is only listed if the count of its own text was released.
 
     Raises:
-        InputError: if the type is unknown, or key and weight are the same column.
+        InputError: if the type is unknown, key and weight are the same column, or integers are to
+            be listed.
     """
 
     key: str
     key_type: KeyType = "text"
     weight: str | None = None
+    list_keys: bool = False
 
     def __post_init__(self) -> None:
         check_choice("key_type", self.key_type, KEY_TYPES)
+        if self.list_keys and self.key_type == "integer":
+            condition = "applies to text and bytes: every release of counts contains its integers"
+            raise InputError("list_keys", True, condition)
         if self.weight == self.key:
             raise InputError("weight", self.weight, "must be another column than the key's")
 
-    def stated(self) -> dict[str, str | int | None]:
+    def stated(self) -> dict[str, str | bool | None]:
         """Returns the entries of a card about the columns and the rule for reading keys."""
-        return {**dataclasses.asdict(self), "rule": KEY_RULE}
+        stated = {**dataclasses.asdict(self), "rule": KEY_RULE}
+        if not self.list_keys:
+            del stated["list_keys"]
+        return stated
 
 
 class EncodeKeys(beam.PTransform):
@@ -155,7 +164,8 @@ class EncodeKeys(beam.PTransform):
     ``EncodeRecords``. Weights are clamped to 0..max_weight. The hash key is public and drawn before
     any record is read.
 
-    Output: ``KeyBatch``, as secret as the records.
+    Output: ``KeyBatch``, as secret as the records. If the columns say ``list_keys``, two
+    collections tagged ``KEYS`` and ``TEXTS``. The second contains ``KeyTexts`` of the keys.
     """
 
     def __init__(
@@ -166,16 +176,18 @@ class EncodeKeys(beam.PTransform):
         self.privacy_unit = privacy_unit
         self._encode = _EncodeKeys(columns, max_weight, hash_key, privacy_unit)
 
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
+    def expand(self, records: beam.PCollection[Any]) -> Any:
         """Collects rows in batches, then encodes the batches."""
         needed = {self.columns.key: "key"}
         if self.columns.weight is not None:
             needed[self.columns.weight] = "weight"
-        return (
-            records
-            | "Batches" >> RecordBatches(needed, self.privacy_unit)
-            | "Encode" >> beam.ParDo(self._encode).with_output_types(KeyBatch)
-        )
+        batches = records | "Batches" >> RecordBatches(needed, self.privacy_unit)
+        encode = beam.ParDo(self._encode).with_output_types(KeyBatch)
+        if not self.columns.list_keys:
+            return batches | "Encode" >> encode
+        encoded = batches | "Encode" >> encode.with_outputs(TEXTS, main=KEYS)
+        encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyTexts
+        return encoded
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -186,22 +198,38 @@ class _EncodeKeys(beam.DoFn):
     privacy_unit: str
 
     @withhold_messages
-    def process(self, batch: pa.RecordBatch) -> Iterator[KeyBatch]:
-        return iter([self._encoded(batch)])
-
-    def _encoded(self, batch: pa.RecordBatch) -> KeyBatch:
+    def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
         column = column_of(batch, self.columns.key)
-        keys, keep = key_elements(column, self.columns.key_type, self.hash_key)
+        how = column, self.columns.key_type, self.hash_key
+        if not self.columns.list_keys:
+            return iter([self._encoded(batch, *key_elements(*how))])
+        keys, names, keep, texts = named_key_elements(*how)
+        encoded = self._encoded(batch, keys, keep, names)
+        return iter([encoded, *(beam.pvalue.TaggedOutput(TEXTS, each) for each in texts)])
+
+    def _encoded(
+        self,
+        batch: pa.RecordBatch,
+        keys: NDArray[np.uint64],
+        keep: NDArray[np.bool_],
+        names: NDArray[np.uint64] | None = None,
+    ) -> KeyBatch:
         if self.columns.weight is None:
             weights = np.ones(len(keys), np.int64)
         else:
             weights, valid = clamped_numbers(column_of(batch, self.columns.weight), self.max_weight)
             keep = keep & valid & (weights > 0)
-        if self.privacy_unit == RECORD:
-            return KeyBatch(keys[keep], weights[keep])
-        units, valid = unit_fingerprints(column_of(batch, self.privacy_unit))
-        kept = np.flatnonzero(keep & valid)
-        return KeyBatch(keys[kept], weights[kept], units.take(kept, axis=1))
+        units = None
+        if self.privacy_unit != RECORD:
+            units, valid = unit_fingerprints(column_of(batch, self.privacy_unit))
+            keep = keep & valid
+        kept = np.flatnonzero(keep)
+        return KeyBatch(
+            keys[kept],
+            weights[kept],
+            None if units is None else units.take(kept, axis=1),
+            None if names is None else names.take(kept, axis=1),
+        )
 
 
 class Summarise(beam.PTransform):
@@ -330,86 +358,3 @@ class CountCells(beam.PTransform):
             records, self.domain, self.guarantee, as_cells=True, unit_costs=self.unit_costs
         )
         return encoded | "Summarise" >> Summarise(HistogramAccumulator(self.domain))
-
-
-# The maximum number of elements in a shard: 4 MiB.
-_SHARD_ELEMENTS = 2**18
-_BUFFERED_RECORDS = 2**20
-_PARTITIONS = 256
-
-
-class CountElements(beam.PTransform):
-    """Adds up the weights per element of ``KeyBatch``: first per bundle, then per partition.
-
-    Output: shards for ``counts_of_shards``, as secret as the records. An element is in one shard.
-    """
-
-    def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
-        """Adds up weights per bundle, shuffles once, and adds up weights per partition."""
-        refuse_windows(records)
-        return (
-            records
-            | "Merge bundles" >> beam.ParDo(_MergeBundle()).with_output_types(tuple[int, bytes])
-            | "Group elements" >> beam.GroupByKey()
-            | "Merge partitions" >> beam.ParDo(_MergePartition()).with_output_types(bytes)
-        )
-
-
-def counts_of_shards(shards: Iterable[bytes]) -> ElementCounts:
-    """Returns the summed counts of all shards."""
-    return ElementCounts.of(map(_read_elements, shards))
-
-
-class _MergeBundle(beam.DoFn):
-    """Adds up the weights of a bundle's elements; outputs sums when the buffer is full."""
-
-    def start_bundle(self) -> None:
-        self._batches: list[KeyBatch] = []
-        self._num_buffered = 0
-
-    @withhold_messages
-    def process(self, batch: KeyBatch) -> Iterable[tuple[int, bytes]]:
-        self._batches.append(batch)
-        self._num_buffered += len(batch.keys)
-        if self._num_buffered < _BUFFERED_RECORDS:
-            return ()
-        counts = ElementCounts.of(self._batches)
-        self._batches = [KeyBatch(counts.elements, counts.counts)]
-        self._num_buffered = len(counts.elements)
-        # Continues buffering if many elements were equal; otherwise outputs the sums.
-        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
-
-    @withhold_messages
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        return iter([beam.window.GlobalWindows.windowed_value(shard) for shard in self._flush()])
-
-    def _flush(self) -> list[tuple[int, bytes]]:
-        counts = ElementCounts.of(self._batches)
-        self.start_bundle()
-        # Elements are hashed, because consecutive integers would be in the same partition.
-        places = np.stack((mix(counts.elements), counts.elements))
-        return [
-            (number, shard)
-            for number, _, (elements, weights) in split_by_unit(
-                places, [counts.elements, counts.counts], _PARTITIONS
-            )
-            for shard in _write_elements(ElementCounts(elements, weights))
-        ]
-
-
-class _MergePartition(beam.DoFn):
-    @withhold_messages
-    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
-        return _write_elements(counts_of_shards(partition[1]))
-
-
-def _write_elements(counts: ElementCounts) -> Iterator[bytes]:
-    for start in range(0, len(counts.elements), _SHARD_ELEMENTS):
-        part = slice(start, start + _SHARD_ELEMENTS)
-        elements, sums = counts.elements[part], counts.counts[part]
-        yield elements.astype("<u8").tobytes() + sums.astype("<i8").tobytes()
-
-
-def _read_elements(shard: bytes) -> KeyBatch:
-    elements, sums = np.frombuffer(shard, "<u8").reshape(2, -1)
-    return KeyBatch(elements.astype(np.uint64), sums.view("<i8").astype(np.int64))

@@ -36,7 +36,7 @@ from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
-from beam_dp.transforms.counting import summarise
+from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.errors import show_setup, withhold_messages
@@ -414,6 +414,8 @@ class AnswerSparseQueries(beam.PTransform):
         check_is("columns", columns, summarise.KeyColumns)
         if columns.weight is not None:
             raise InputError("weight", columns.weight, "must not be given: records are counted")
+        if columns.list_keys:
+            raise InputError("list_keys", True, "must not be given: answers list no keys")
         self.plan = plan.paid_by(ledger_token)
         self.columns = columns
         self.records = records
@@ -428,7 +430,7 @@ class AnswerSparseQueries(beam.PTransform):
         encode = summarise.EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
         encoded = self.records | "Encode" >> encode
         keys = limited(encoded, KeyWords(), guarantee, unit_costs=self.plan.unit_costs)
-        shards = keys | "Count" >> summarise.CountElements()
+        shards = keys | "Count" >> count_keys.CountElements()
         everything = queries | "To one window" >> beam.WindowInto(beam.window.GlobalWindows())
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
         answers = functools.partial(_sparse_answers, self.plan, reader)
@@ -445,7 +447,7 @@ def _sparse_answers(
     lines: Iterable[Any],
     shards: Iterable[bytes],
 ) -> list[one_worker.AnswerBatch]:
-    counts = _CountsByFingerprint(summarise.counts_of_shards(shards), reader.hash_key)
+    counts = _CountsByFingerprint(count_keys.counts_of_shards(shards), reader.hash_key)
     run = SparseMW(plan, KeyCounts(counts), noise)
     rows = [saved_runs.answer_line(run, reader, line)[0] for line in one_worker.each_query(lines)]
     return one_worker.answer_batches(noise.draw_id(), run.settings.total, rows)

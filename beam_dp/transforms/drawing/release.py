@@ -35,7 +35,7 @@ from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms.counting import summarise
+from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
 from beam_dp.transforms.reading.records import refuse_windows
@@ -304,6 +304,9 @@ class ReleaseProjection(beam.PTransform):
         super().__init__()
         check_is("plan", plan, SparsePlan)
         check_is("columns", columns, summarise.KeyColumns)
+        if columns.list_keys and plan.histogram is None:
+            condition = "needs counts of keys: stability_histogram or hybrid_sketch"
+            raise InputError("list_keys", True, condition)
         self.plan = dataclasses.replace(plan, key=columns.stated()).paid_by(ledger_token)
         self.columns = columns
 
@@ -314,13 +317,18 @@ class ReleaseProjection(beam.PTransform):
         encode = summarise.EncodeKeys(
             self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
         )
-        limited = records | "Encode" >> encode | "Limit" >> LimitKeys(plan)
+        encoded, texts = records | "Encode" >> encode, None
+        if self.columns.list_keys:
+            encoded, texts = encoded[summarise.KEYS], encoded[summarise.TEXTS]
+        limited = encoded | "Limit" >> LimitKeys(plan)
         sums = counts = None
         if plan.sketch is not None:
             project = summarise.Summarise(ProjectionAccumulator(plan.sketch.signs(plan.hash_key)))
             sums = limited | "Project" >> project
-        if plan.histogram is not None:
-            counts = limited | "Count" >> summarise.CountElements()
+        if texts is not None:
+            counts = (limited, texts) | "Count" >> count_keys.CountListedKeys()
+        elif plan.histogram is not None:
+            counts = limited | "Count" >> count_keys.CountElements()
         release, min_ram = (
             functools.partial(_released_sketch, plan),
             worker_bytes(plan, plan.num_cells),
@@ -339,5 +347,6 @@ def _released_sketch(
     if plan.sketch is not None and sums is not None:
         projection = ProjectionAccumulator(plan.sketch.signs(plan.hash_key)).from_shards(sums)
     if counts is not None:
-        elements = summarise.counts_of_shards(counts)
+        read = count_keys.listed_counts if plan.lists_keys else count_keys.counts_of_shards
+        elements = read(counts)
     return release_sparse(plan, SparseSummary(projection, elements), noise)

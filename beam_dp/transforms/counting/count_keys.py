@@ -1,0 +1,240 @@
+"""The transforms that add up the weights of keys, by element or by the text of each key."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.utils.windowed_value import WindowedValue
+from numpy.typing import NDArray
+
+from beam_dp.encoding.batch import KeyBatch
+from beam_dp.encoding.contributions import distinct_units, split_by_unit
+from beam_dp.encoding.keys import KeyTexts
+from beam_dp.encoding.units import mix
+from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.reading.records import refuse_windows
+
+# The maximum number of elements in a shard: 4 MiB.
+_SHARD_ELEMENTS = 2**18
+_BUFFERED_RECORDS = 2**20
+_PARTITIONS = 256
+
+
+class CountElements(beam.PTransform):
+    """Adds up the weights per element of ``KeyBatch``: first per bundle, then per partition.
+
+    Output: shards for ``counts_of_shards``, as secret as the records. An element is in one shard.
+    """
+
+    def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
+        """Adds up weights per bundle, shuffles once, and adds up weights per partition."""
+        refuse_windows(records)
+        return (
+            records
+            | "Merge bundles" >> _merge_bundles(_summed, _element_shards)
+            | "Group elements" >> beam.GroupByKey()
+            | "Merge partitions" >> beam.ParDo(_MergePartition()).with_output_types(bytes)
+        )
+
+
+def counts_of_shards(shards: Iterable[bytes]) -> ElementCounts:
+    """Returns the summed counts of all shards."""
+    return ElementCounts.of(map(_read_elements, shards))
+
+
+def _merge_bundles(merge: Callable[..., Any], shards: Callable[..., Any]) -> beam.ParDo:
+    return beam.ParDo(_MergeBundle(merge, shards)).with_output_types(tuple[int, bytes])
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class _MergeBundle(beam.DoFn):
+    """Merges the batches of a bundle; outputs the result when the buffer is full.
+
+    ``merge``: returns one batch for a list of batches.
+    ``shards``: returns (partition, bytes) pairs for a batch.
+    """
+
+    merge: Callable[[list[Any]], Any]
+    shards: Callable[[Any], Iterable[tuple[int, bytes]]]
+
+    def start_bundle(self) -> None:
+        self._batches: list[Any] = []
+        self._num_buffered = 0
+
+    @withhold_messages
+    def process(self, batch: Any) -> Iterable[tuple[int, bytes]]:
+        self._batches.append(batch)
+        self._num_buffered += batch.num_rows
+        if self._num_buffered < _BUFFERED_RECORDS:
+            return ()
+        self._batches = [self.merge(self._batches)]
+        self._num_buffered = self._batches[0].num_rows
+        # Continues buffering if many records were equal; otherwise outputs the batch.
+        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        return iter([beam.window.GlobalWindows.windowed_value(shard) for shard in self._flush()])
+
+    def _flush(self) -> list[tuple[int, bytes]]:
+        batches = self._batches
+        self.start_bundle()
+        return list(self.shards(self.merge(batches))) if batches else []
+
+
+def _summed(batches: Iterable[KeyBatch]) -> KeyBatch:
+    counts = ElementCounts.of(batches)
+    return KeyBatch(counts.elements, counts.counts)
+
+
+def _element_shards(batch: KeyBatch) -> Iterator[tuple[int, bytes]]:
+    # Elements are hashed, because consecutive integers would be in the same partition.
+    places = np.stack((mix(batch.keys), batch.keys))
+    for number, _, (elements, weights) in split_by_unit(
+        places, [batch.keys, batch.weights], _PARTITIONS
+    ):
+        for shard in _write_elements(ElementCounts(elements, weights)):
+            yield number, shard
+
+
+class _MergePartition(beam.DoFn):
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
+        return _write_elements(counts_of_shards(partition[1]))
+
+
+def _write_elements(counts: ElementCounts) -> Iterator[bytes]:
+    for start in range(0, len(counts.elements), _SHARD_ELEMENTS):
+        part = slice(start, start + _SHARD_ELEMENTS)
+        elements, sums = counts.elements[part], counts.counts[part]
+        yield elements.astype("<u8").tobytes() + sums.astype("<i8").tobytes()
+
+
+def _read_elements(shard: bytes) -> KeyBatch:
+    elements, sums = np.frombuffer(shard, "<u8").reshape(2, -1)
+    return KeyBatch(elements.astype(np.uint64), sums.view("<i8").astype(np.int64))
+
+
+# A listed key takes up to 300 bytes, so this is up to 5 MB.
+_SHARD_KEYS = 2**14
+
+
+class CountListedKeys(beam.PTransform):
+    """Adds up the weights of each key, and joins the counts with the texts of the keys.
+
+    Keys are counted by the fingerprints of their texts, which are exact where elements may collide:
+    so each text has its own count. Texts of keys without a count are dropped.
+
+    Input: limited ``KeyBatch`` with names, and ``KeyTexts`` of at least the same records.
+    Output: shards for ``listed_counts``, as secret as the records.
+    """
+
+    def expand(self, keys_and_texts: tuple[beam.PCollection, beam.PCollection]) -> Any:
+        """Merges counts and texts per bundle, shuffles once, and joins them per partition."""
+        keys, texts = keys_and_texts
+        refuse_windows(keys)
+        return (
+            (
+                keys | "Merge bundles" >> _merge_bundles(_summed_by_name, _named_shards),
+                texts | "Merge texts" >> _merge_bundles(_distinct_texts, _text_shards),
+            )
+            | "With texts" >> beam.Flatten()
+            | "Group keys" >> beam.GroupByKey()
+            | "Join partitions" >> beam.ParDo(_JoinPartition()).with_output_types(bytes)
+        )
+
+
+def listed_counts(shards: Iterable[bytes]) -> ElementCounts:
+    """Returns the counts of all shards, with a text or None for each."""
+    parts = list(map(_read, shards))
+    elements = [np.zeros(0, np.uint64), *(part["element"].to_numpy() for part in parts)]
+    counts = [np.zeros(0, np.int64), *(part["count"].to_numpy() for part in parts)]
+    texts = [pa.array([], pa.large_binary()), *(part["text"] for part in parts)]
+    return ElementCounts(np.concatenate(elements), np.concatenate(counts), pa.concat_arrays(texts))
+
+
+def _summed_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
+    names = _joined([batch.names for batch in batches])
+    distinct, places = distinct_units(names)
+    weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
+    counts = ElementCounts.of([KeyBatch(places.astype(np.uint64), weights)])
+    elements = np.empty(distinct.shape[1], np.uint64)
+    elements[places] = np.concatenate([elements[:0], *(batch.keys for batch in batches)])
+    return KeyBatch(elements, counts.counts, names=distinct)
+
+
+def _distinct_texts(parts: Sequence[KeyTexts]) -> KeyTexts:
+    distinct, places = distinct_units(_joined([part.names for part in parts]))
+    one_of = np.empty(distinct.shape[1], np.int64)
+    one_of[places] = np.arange(len(places))
+    texts = pa.concat_arrays([pa.array([], pa.large_binary()), *(part.texts for part in parts)])
+    return KeyTexts(distinct, texts.take(pa.array(one_of)))
+
+
+def _joined(names: Sequence[NDArray[np.uint64] | None]) -> NDArray[np.uint64]:
+    given = [each for each in names if each is not None]
+    return np.concatenate([np.zeros((2, 0), np.uint64), *given], axis=1)
+
+
+def _named_shards(batch: KeyBatch) -> Iterator[tuple[int, bytes]]:
+    assert batch.names is not None
+    for number, names, (elements, counts) in split_by_unit(
+        batch.names, [batch.keys, batch.weights], _PARTITIONS
+    ):
+        yield number, _write(names, element=elements, count=counts)
+
+
+def _text_shards(batch: KeyTexts) -> Iterator[tuple[int, bytes]]:
+    for number, names, (rows,) in split_by_unit(
+        batch.names, [np.arange(batch.num_rows)], _PARTITIONS
+    ):
+        yield number, _write(names, text=batch.texts.take(pa.array(rows)))
+
+
+class _JoinPartition(beam.DoFn):
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
+        counts, texts = [], []
+        for batch in map(_read, partition[1]):
+            names = np.stack([batch[name].to_numpy() for name in _NAMES])
+            if "text" in batch.schema.names:
+                texts.append(KeyTexts(names, batch["text"]))
+            else:
+                elements, weights = batch["element"].to_numpy(), batch["count"].to_numpy()
+                counts.append(KeyBatch(elements, weights, names=names))
+        counted, known = _summed_by_name(counts), _distinct_texts(texts)
+        # Each kind of names is distinct; a name that both kinds have leads to the row of its text.
+        _, places = distinct_units(_joined([known.names, counted.names]))
+        row_of = np.full(len(places), -1)
+        row_of[places[: known.num_rows]] = np.arange(known.num_rows)
+        rows = row_of[places[known.num_rows :]]
+        held = known.texts.take(pa.array(rows, mask=rows < 0))
+        for start in range(0, counted.num_rows, _SHARD_KEYS):
+            part = slice(start, start + _SHARD_KEYS)
+            yield _write(
+                element=counted.keys[part],
+                count=counted.weights[part],
+                text=held.slice(start, _SHARD_KEYS),
+            )
+
+
+_NAMES = ("first", "second")
+
+
+def _write(names: Sequence[NDArray[np.uint64]] = (), **columns: Any) -> bytes:
+    batch = pa.record_batch({**dict(zip(_NAMES, names, strict=False)), **columns})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _read(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
