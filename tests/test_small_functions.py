@@ -98,7 +98,7 @@ def test_reads_an_integer_only_in_its_plain_forms(text: bytes, plain: bytes, key
             lambda: [*map(str, files.open_points([OPEN_ATTRIBUTE]))],
             ["attribute 'age', min is open: 'the least'"],
         ),
-        (lambda: ordered.read_edges_from(EDGES_FROM).dataset_id, "visits"),
+        (lambda: attributes.read_paid_release(EDGES_FROM).dataset_id, "visits"),
         (lambda: [errors.shown(0.5), errors.shown([1, "a"])], ["0.5", "[1, 'a']"]),
         (lambda: len(errors.shown("a" * 10**6)), 400),
         (lambda: errors.shown(10**5000), "int"),

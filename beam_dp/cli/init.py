@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import Flag, check_texts, check_together, integer
 
 if TYPE_CHECKING:
+    from beam_dp.releases.release import Release
     from beam_dp.schemas.draft import DomainDraft
 
 _FLAGS = (
@@ -34,6 +35,13 @@ _FLAGS = (
         "take the edges of bins from this release of interval counts, which a ledger must have"
         " paid for; needs --bins",
         "DIR",
+    ),
+    Flag(
+        "values_from",
+        "take the values of a column from this release of keys, made with --list_keys, which a"
+        " ledger must have paid for; may be given several times",
+        "DIR",
+        repeats=True,
     ),
     Flag(
         "bins", "number of bins with about equal counts, from 2 to 10,000; needs --edges_from", "B"
@@ -60,7 +68,7 @@ def _run(options: argparse.Namespace) -> None:
     _print(draft, given["output"])
 
 
-def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
+def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
     from beam_dp.schemas.read import domain_draft
 
     draft = domain_draft(
@@ -70,17 +78,27 @@ def _draft(source: str, given: dict[str, str | None]) -> DomainDraft:
         dialect=given["dialect"],
         null=given["null"] or "declared",  # type: ignore[arg-type]  # checked there
     )
+    for folder in given["values_from"] or ():
+        from beam_dp.schemas.edges import listed_attribute
+
+        found = listed_attribute(_release("values_from", folder))
+        draft = draft.with_attribute(found, "values_from")
     if given["edges_from"] is None or given["bins"] is None:
         return draft
-    from beam_dp.releases.kinds import read_release
     from beam_dp.schemas.edges import binned_attribute
 
     num_bins = integer("bins", given["bins"])
+    release = _release("edges_from", given["edges_from"])
+    return draft.with_attribute(binned_attribute(release, num_bins), "edges_from")
+
+
+def _release(argument: str, folder: str) -> Release:
+    from beam_dp.releases.kinds import read_release
+
     try:
-        release = read_release(given["edges_from"])
+        return read_release(folder)
     except InputError as error:
-        raise InputError("edges_from", error.value, error.condition) from None
-    return draft.with_attribute(binned_attribute(release, num_bins))
+        raise InputError(argument, error.value, error.condition) from None
 
 
 def _print(draft: DomainDraft, output: str) -> None:

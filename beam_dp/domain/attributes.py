@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import difflib
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -46,6 +47,46 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
         return ""
     listed = ", ".join(shown(each) for each in names[:8])
     return f"known are {listed}" + (", ..." if len(names) > 8 else "")
+
+
+_RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
+_DRAW = re.compile("[0-9a-f]{32}")
+_FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
+
+
+@dataclass(frozen=True)
+class PaidRelease:
+    """The release from which the edges or the values of an attribute were computed.
+
+    They depend on the records, through a release that was paid for. A release that uses them is
+    about the same people, so it must be paid for from the same budget.
+    """
+
+    ledger_release: str  # the entry of that release in a ledger, such as ``visits/3``
+    draw_id: str
+
+    @property
+    def dataset_id(self) -> str:
+        """The dataset id whose budget paid for the release."""
+        return self.ledger_release.rpartition("/")[0]
+
+    def to_json(self) -> dict[str, str]:
+        """Returns the JSON entry that a domain file stores for the release."""
+        return asdict(self)
+
+
+def read_paid_release(given: Any) -> PaidRelease | None:
+    """Returns the release named by a domain file or a caller; None if the form is invalid."""
+    if isinstance(given, PaidRelease):
+        given = given.to_json()
+    if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:
+        return None
+    release, draw = given["ledger_release"], given["draw_id"]
+    if not (isinstance(release, str) and isinstance(draw, str)):
+        return None
+    if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
+        return None
+    return PaidRelease(release, draw)
 
 
 @dataclass(frozen=True)
@@ -225,6 +266,19 @@ class Attribute(ABC):
                 raise self._refusal(argument, value, "must be Unicode text")
         return tuple(given)
 
+    def _check_origin(self, argument: str) -> None:
+        """Replaces the name of a paid release by the release; refuses other values than None."""
+        given: object = getattr(self, argument)
+        if given is not None:
+            object.__setattr__(self, argument, read_paid_release(given))
+            if getattr(self, argument) is None:
+                raise self._refusal(argument, given, _FORM)
+
+    def _origin(self, argument: str) -> dict[str, Any]:
+        """Returns the entry of a domain file about a paid release, if any."""
+        origin: PaidRelease | None = getattr(self, argument)
+        return {} if origin is None else {argument: origin.to_json()}
+
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
         return InputError(self._place(argument), value, condition)
 
@@ -304,6 +358,7 @@ class CategoricalAttribute(ListedAttribute):
     Args:
         values: the levels. Levels must stay distinct when converted to text (``1`` and ``"1"`` are
             equal) and when compared under ``case`` and ``trim``.
+        values_from: the release that found the values; None for public values.
         other, nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
@@ -312,6 +367,7 @@ class CategoricalAttribute(ListedAttribute):
     """
 
     values: tuple[str | int, ...]
+    values_from: PaidRelease | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str] = "categorical"
 
@@ -325,6 +381,7 @@ class CategoricalAttribute(ListedAttribute):
         if not self.values:
             raise self._refusal("values", [], "must list at least one value")
         self._check_distinct()
+        self._check_origin("values_from")
 
     def _lists(self) -> list[_List]:
         return [("values", self.values, None)]
@@ -336,7 +393,7 @@ class CategoricalAttribute(ListedAttribute):
         return [self.values[code] for code in codes.tolist()]
 
     def _json_fields(self) -> dict[str, Any]:
-        return {"values": list(self.values)}
+        return {"values": list(self.values), **self._origin("values_from")}
 
     def _avro_members(self) -> list[Any]:
         return sorted({_AVRO_TYPES[type(value)] for value in self.values})

@@ -20,7 +20,7 @@ from beam_dp.errors import InputError, shown
 _Kind = tuple[Callable[..., attributes.Attribute], tuple[str, ...], tuple[str, ...]]
 _KINDS: dict[str, _Kind] = {
     "boolean": (attributes.BooleanAttribute, (), ("true_values", "false_values")),
-    "categorical": (attributes.CategoricalAttribute, ("values",), ()),
+    "categorical": (attributes.CategoricalAttribute, ("values",), ("values_from",)),
     "date": (DateAttribute, ("edges",), ("clip", "edges_from")),
     "datetime": (DatetimeAttribute, ("edges",), ("clip", "edges_from")),
     "integer": (IntegerAttribute, ("min", "max"), ("clip",)),

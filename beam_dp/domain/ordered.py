@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -15,48 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from beam_dp.checks import is_integer, is_number
-from beam_dp.domain.attributes import Attribute, Value
+from beam_dp.domain.attributes import Attribute, PaidRelease, Value
 from beam_dp.domain.texts import int64_of, number_of
 
 _LARGEST_WHOLE = 2.0**53  # floats represent every integer up to this number exactly
-_RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
-_DRAW = re.compile("[0-9a-f]{32}")
-_FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
-
-
-@dataclass(frozen=True)
-class EdgesFrom:
-    """The release of interval counts from which the edges of an attribute were computed.
-
-    Computed edges depend on the records, through a release that was paid for. A release that uses
-    the edges is about the same people, so it must be paid for from the same budget.
-    """
-
-    ledger_release: str  # the entry of that release in a ledger, such as ``visits/3``
-    draw_id: str
-
-    @property
-    def dataset_id(self) -> str:
-        """The dataset id whose budget paid for the release."""
-        return self.ledger_release.rpartition("/")[0]
-
-    def to_json(self) -> dict[str, str]:
-        """Returns the JSON entry that a domain file stores for the release."""
-        return asdict(self)
-
-
-def read_edges_from(given: Any) -> EdgesFrom | None:
-    """Returns the release named by a domain file or a caller; None if the form is invalid."""
-    if isinstance(given, EdgesFrom):
-        given = given.to_json()
-    if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:
-        return None
-    release, draw = given["ledger_release"], given["draw_id"]
-    if not (isinstance(release, str) and isinstance(draw, str)):
-        return None
-    if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
-        return None
-    return EdgesFrom(release, draw)
 
 
 @dataclass(frozen=True)
@@ -147,7 +108,7 @@ class BinnedAttribute(OrderedAttribute):
     """
 
     edges: tuple[Any, ...]
-    edges_from: EdgesFrom | None = field(default=None, kw_only=True)
+    edges_from: PaidRelease | None = field(default=None, kw_only=True)
 
     edge_noun: ClassVar[str]
     edge_form: ClassVar[str] = ""
@@ -229,11 +190,7 @@ class BinnedAttribute(OrderedAttribute):
         if len(edges) < 2:
             raise self._refusal("edges", given, "must list at least two edges")
         object.__setattr__(self, "edges", tuple(edges))
-        origin: object = self.edges_from
-        if origin is not None:
-            object.__setattr__(self, "edges_from", read_edges_from(origin))
-            if self.edges_from is None:
-                raise self._refusal("edges_from", origin, _FORM)
+        self._check_origin("edges_from")
 
     def _level_label(self, code: int) -> str:
         low, high = map(self._edge_label, self.edges[code : code + 2])
@@ -243,8 +200,7 @@ class BinnedAttribute(OrderedAttribute):
         return [self.midpoints[code] for code in codes.tolist()]
 
     def _json_fields(self) -> dict[str, Any]:
-        origin = {} if self.edges_from is None else {"edges_from": self.edges_from.to_json()}
-        return {"edges": self.edges_to_json(), **origin}
+        return {"edges": self.edges_to_json(), **self._origin("edges_from")}
 
     @abstractmethod
     def _read_edge(self, written: object) -> Any:

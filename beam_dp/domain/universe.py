@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_dp.domain.attributes import MAX_INDEXED_CELLS, Attribute, nearest_known
+from beam_dp.domain.attributes import MAX_INDEXED_CELLS, Attribute, PaidRelease, nearest_known
 from beam_dp.domain.impossible import (
     Impossible,
     check_combinations,
@@ -19,7 +19,6 @@ from beam_dp.domain.impossible import (
     read_combinations,
     restrict_combinations,
 )
-from beam_dp.domain.ordered import EdgesFrom
 from beam_dp.errors import InputError, shown
 
 
@@ -276,17 +275,18 @@ def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
     return "another form"
 
 
-def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, EdgesFrom]]:
-    """Yields pairs: a sentence about a release from which edges were computed, and the release."""
+def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, PaidRelease]]:
+    """Yields pairs for edges and values from earlier releases: a sentence, and the release."""
     for attribute in attributes:
-        origin: EdgesFrom | None = getattr(attribute, "edges_from", None)
-        if origin is not None:
-            name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
-            yield f"the edges of {name} come from the release {release}", origin
+        for what in ("edges", "values"):
+            origin: PaidRelease | None = getattr(attribute, f"{what}_from", None)
+            if origin is not None:
+                name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
+                yield f"the {what} of {name} come from the release {release}", origin
 
 
 def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
-    """Refuses edges computed from an earlier release that another budget paid for."""
+    """Refuses edges and values from an earlier release that another budget paid for."""
     # A transform can check only the dataset id in its token, if any. Two ledgers may have the same
     # dataset id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
     for source, origin in released_edges(attributes):

@@ -155,16 +155,16 @@ class DomainDraft:
             each.pop("null_values", None)
         return replace(self, attributes=tuple(changed))
 
-    def with_attribute(self, attribute: Attribute) -> DomainDraft:
+    def with_attribute(self, attribute: Attribute, argument: str) -> DomainDraft:
         """Returns the draft with a column's entry replaced, except for its level for null.
 
         Raises:
-            InputError: if the draft has no column of this name.
+            InputError: if the draft has no column of this name; names ``argument``.
         """
         names = [str(each.get("name")) for each in self.attributes]
         if attribute.name not in names:
             condition = f"must be a column of {self.source}; {nearest_known(attribute.name, names)}"
-            raise InputError("edges_from", attribute.name, condition)
+            raise InputError(argument, attribute.name, condition)
         place = names.index(attribute.name)
         entry = attribute.to_json()
         if self.attributes[place].get("nullable") is True:

@@ -1,12 +1,13 @@
-"""Edges of bins from a finished release of interval counts, at no further privacy cost.
+"""Edges of bins, or values, from a finished release, at no further privacy cost.
 
-The bins have about equal released counts, so no bins are wasted on empty ranges. The edges of the
-bins are edges of the release's levels.
+Bins have about equal released counts, so no bins are wasted on empty ranges. Their edges are edges
+of the release's levels. Values are the keys that a release of counts lists.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain import ordered
+from beam_dp.domain.attributes import OTHER_LABEL, CategoricalAttribute, PaidRelease
 from beam_dp.errors import InputError
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
+from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 
 MAX_BINS = 10_000
 # A bin with a released count below this number of standard errors may well be empty.
@@ -42,19 +45,50 @@ def binned_attribute(release: Release, num_bins: int) -> ordered.BinnedAttribute
     if not isinstance(release, IntervalRelease):
         condition = "must be a release of interval counts: beam-dp release-intervals"
         raise InputError("edges_from", type(release).__name__, condition)
-    paid = release.plan.get("ledger_release")
-    if not isinstance(paid, str):
-        condition = (
-            "must be paid for by a ledger (--ledger, --dataset_id): releases with its edges add up"
-            " with it"
-        )
-        raise InputError("edges_from", release.draw_id, condition)
+    origin = _payment(release, "edges_from", release.plan)
     checked_integer("bins", num_bins, 2, min(MAX_BINS, release.num_leaves))
     cuts = _above_noise(release, _equal_masses(release.increasing_prefixes(), num_bins))
     if len(cuts) < 3:
         condition = "must have counts above its noise, which hides even a split into two bins"
         raise InputError("edges_from", release.draw_id, condition)
-    return _in_bins(release, cuts, ordered.EdgesFrom(paid, release.draw_id))
+    return _in_bins(release, cuts, origin)
+
+
+def listed_attribute(release: Release) -> CategoricalAttribute:
+    """Returns a categorical attribute of the keys that a paid release lists, in sorted order.
+
+    All other texts of the column go to ``other``; null is left as the schema declares it. What the
+    docstring of ``binned_attribute`` says about privacy holds here, too.
+    """
+    if not isinstance(release, SparseRelease):
+        condition = "must be a release of keys: beam-dp release-projection --list_keys"
+        raise InputError("values_from", type(release).__name__, condition)
+    origin = _payment(release, "values_from", release.plan)
+    kept = str if key_type_of(release.plan) == "text" else int
+    values = sorted(
+        key
+        for key, _ in release.listed_keys()
+        if isinstance(key, kept) and key != OTHER_LABEL and not (kept is int and key >= 2**63)
+    )
+    if not values:
+        condition = (
+            "must list keys as text or integers: --list_keys, and counts above its threshold"
+        )
+        raise InputError("values_from", release.draw_id, condition)
+    name = release.plan["key"]["key"]
+    return CategoricalAttribute(name, tuple(values), other=True, values_from=origin)
+
+
+def _payment(release: Release, argument: str, parameters: Mapping[str, Any]) -> PaidRelease:
+    """Returns the entry of a ledger that paid for a release."""
+    paid = parameters.get("ledger_release")
+    if not isinstance(paid, str):
+        condition = (
+            "must be paid for by a ledger (--ledger, --dataset_id): releases that use it add up"
+            " with it"
+        )
+        raise InputError(argument, release.draw_id, condition)
+    return PaidRelease(paid, release.draw_id)
 
 
 def _equal_masses(prefixes: NDArray[np.float64], num_bins: int) -> list[int]:
@@ -86,7 +120,7 @@ def _above_noise(release: IntervalRelease, cuts: list[int]) -> list[int]:
 
 
 def _in_bins(
-    release: IntervalRelease, cuts: list[int], origin: ordered.EdgesFrom
+    release: IntervalRelease, cuts: list[int], origin: PaidRelease
 ) -> ordered.BinnedAttribute:
     attribute: Any = release.attribute
     assert isinstance(attribute, ordered.OrderedAttribute)

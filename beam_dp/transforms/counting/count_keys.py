@@ -200,28 +200,33 @@ def _text_shards(batch: KeyTexts) -> Iterator[tuple[int, bytes]]:
 class _JoinPartition(beam.DoFn):
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
-        counts, texts = [], []
-        for batch in map(_read, partition[1]):
-            names = np.stack([batch[name].to_numpy() for name in _NAMES])
-            if "text" in batch.schema.names:
-                texts.append(KeyTexts(names, batch["text"]))
-            else:
-                elements, weights = batch["element"].to_numpy(), batch["count"].to_numpy()
-                counts.append(KeyBatch(elements, weights, names=names))
-        counted, known = _summed_by_name(counts), _distinct_texts(texts)
-        # Each kind of names is distinct; a name that both kinds have leads to the row of its text.
-        _, places = distinct_units(_joined([known.names, counted.names]))
-        row_of = np.full(len(places), -1)
-        row_of[places[: known.num_rows]] = np.arange(known.num_rows)
-        rows = row_of[places[known.num_rows :]]
-        held = known.texts.take(pa.array(rows, mask=rows < 0))
-        for start in range(0, counted.num_rows, _SHARD_KEYS):
-            part = slice(start, start + _SHARD_KEYS)
-            yield _write(
-                element=counted.keys[part],
-                count=counted.weights[part],
-                text=held.slice(start, _SHARD_KEYS),
-            )
+        return iter(list(_joined_shards(partition[1])))
+
+
+def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the counts of a partition's keys, with their texts."""
+    counts, texts = [], []
+    for batch in map(_read, shards):
+        names = np.stack([batch[name].to_numpy() for name in _NAMES])
+        if "text" in batch.schema.names:
+            texts.append(KeyTexts(names, batch["text"]))
+        else:
+            elements, weights = batch["element"].to_numpy(), batch["count"].to_numpy()
+            counts.append(KeyBatch(elements, weights, names=names))
+    counted, known = _summed_by_name(counts), _distinct_texts(texts)
+    # Each kind of names is distinct; a name that both kinds have leads to the row of its text.
+    _, places = distinct_units(_joined([known.names, counted.names]))
+    row_of = np.full(len(places), -1)
+    row_of[places[: known.num_rows]] = np.arange(known.num_rows)
+    rows = row_of[places[known.num_rows :]]
+    held = known.texts.take(pa.array(rows, mask=rows < 0))
+    for start in range(0, counted.num_rows, _SHARD_KEYS):
+        part = slice(start, start + _SHARD_KEYS)
+        yield _write(
+            element=counted.keys[part],
+            count=counted.weights[part],
+            text=held.slice(start, _SHARD_KEYS),
+        )
 
 
 _NAMES = ("first", "second")
