@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from beam_dp import checks, errors
 from beam_dp.cli import plan_tables
 from beam_dp.cli.ledger import _left_lines
-from beam_dp.domain import files, ordered, texts
+from beam_dp.domain import attributes, files, ordered, texts
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.canonical import canonical_bytes

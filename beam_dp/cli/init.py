@@ -130,7 +130,10 @@ def _print(draft: DomainDraft, output: str) -> None:
         print()
     if points:
         print("Fill in the open points from public knowledge, never from the records, or remove")
-        print("these attributes. Then test the file on made-up rows:")
+        print("these attributes.")
+        if any(each.key == "values" and not each.is_declared for each in points):
+            print("A release can find the values of a text column: see --values_from.")
+        print("Then test the file on made-up rows:")
     else:
         print("Remove attributes that should not be released. Then test the file on made-up rows:")
     print(f"  beam-dp check-domain --domain {shlex.quote(output)} --sample made_up.csv")
