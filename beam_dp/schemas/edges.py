@@ -64,12 +64,11 @@ def listed_attribute(release: Release) -> CategoricalAttribute:
         condition = "must be a release of keys: beam-dp release-projection --list_keys"
         raise InputError("values_from", type(release).__name__, condition)
     origin = _payment(release, "values_from", release.plan)
-    kept = str if key_type_of(release.plan) == "text" else int
-    values = sorted(
-        key
-        for key, _ in release.listed_keys()
-        if isinstance(key, kept) and key != OTHER_LABEL and not (kept is int and key >= 2**63)
-    )
+    keys: list[Any] = [key for key, _ in release.listed_keys() if key != OTHER_LABEL]
+    is_text = key_type_of(release.plan) == "text"
+    values = sorted(key for key in keys if isinstance(key, str if is_text else int))
+    if not is_text:
+        values = [key for key in values if key < 2**63]
     if not values:
         condition = (
             "must list keys as text or integers: --list_keys, and counts above its threshold"

@@ -127,7 +127,7 @@ def test_rejects_a_damaged_list_of_keys(tmp_path, change):
 
 def test_description_and_report_show_hostile_keys_as_text():
     release = listed_release()
-    release.histogram.keys[0] = "<script>\x1b[31m\u202e"
+    release.histogram.keys[-1] = "<script>\x1b[31m\u202e"
     console = Console(width=80)
     with console.capture() as captured:
         console.print(describe_sparse_release(release))

@@ -327,7 +327,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "histogram",
         {"count_keys.counts_of_shards": fail},
     ),
-    "count_keys._JoinPartition.process": ("listed", {"count_keys._distinct_texts": fail}),
+    "count_keys._JoinPartition.process": ("listed", {"count_keys._joined_shards": fail}),
     "release_windows._Draw.process": (
         "drawn windows",
         {"release_windows.HistogramAccumulator.from_shards": fail},

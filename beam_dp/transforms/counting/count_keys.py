@@ -232,8 +232,10 @@ def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
 _NAMES = ("first", "second")
 
 
-def _write(names: Sequence[NDArray[np.uint64]] = (), **columns: Any) -> bytes:
-    batch = pa.record_batch({**dict(zip(_NAMES, names, strict=False)), **columns})
+def _write(names: NDArray[np.uint64] | None = None, **columns: Any) -> bytes:
+    if names is not None:
+        columns |= dict(zip(_NAMES, names, strict=True))
+    batch = pa.record_batch(columns)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
