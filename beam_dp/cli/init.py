@@ -76,7 +76,7 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
         given["from"],
         table=given["table"],
         dialect=given["dialect"],
-        null=given["null"] or "declared",  # type: ignore[arg-type]  # checked there
+        null=given["null"] or "declared",
     )
     for folder in given["values_from"] or ():
         from beam_dp.schemas.edges import listed_attribute

@@ -19,7 +19,7 @@ from beam_dp.domain.attributes import OTHER_LABEL, CategoricalAttribute, PaidRel
 from beam_dp.errors import InputError
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
-from beam_dp.releases.sketches.release import SparseRelease, key_type_of
+from beam_dp.releases.sketches.release import SparseRelease
 
 MAX_BINS = 10_000
 # A bin with a released count below this number of standard errors may well be empty.
@@ -64,11 +64,13 @@ def listed_attribute(release: Release) -> CategoricalAttribute:
         condition = "must be a release of keys: beam-dp release-projection --list_keys"
         raise InputError("values_from", type(release).__name__, condition)
     origin = _payment(release, "values_from", release.plan)
-    keys: list[Any] = [key for key, _ in release.listed_keys() if key != OTHER_LABEL]
-    is_text = key_type_of(release.plan) == "text"
-    values = sorted(key for key in keys if isinstance(key, str if is_text else int))
-    if not is_text:
-        values = [key for key in values if key < 2**63]
+    # All keys of a release are of one type.
+    keys: list[Any] = [key for key, _ in release.listed_keys()]
+    values = sorted(
+        key
+        for key in keys
+        if (isinstance(key, str) and key != OTHER_LABEL) or (isinstance(key, int) and key < 2**63)
+    )
     if not values:
         condition = (
             "must list keys as text or integers: --list_keys, and counts above its threshold"

@@ -121,10 +121,12 @@ def questions(names: Names) -> None:
 
 
 def incomes(names: Names) -> None:
-    """Visits with an income, and a budget for its edges."""
+    """Visits with an income and a city, and a budget for edges and values."""
     table = MADE["visits"]()
     income = generator().gamma(2, 15_000, table.num_rows).astype(int)
-    write("visits.parquet", table.append_column("income", pa.array(income)))
+    table = table.append_column("income", pa.array(income))
+    cities = pa.array([f"city {number**2 % 7}" for number in range(table.num_rows)])
+    write("visits.parquet", table.append_column("city", cities))
     attribute = {"name": "income", "type": "integer", "min": 0, "max": 200_000}
     pathlib.Path("incomes.json").write_text(json.dumps({"attributes": [attribute]}))
     ledger(names)

@@ -47,6 +47,7 @@ OMITTED: Mapping[str, Mapping[str, str]] = {
     },
     "release-intervals": {"attribute": "age", **_OF_DOMAIN},
     "answer-queries": {"num_records": "noisy", **_OF_DOMAIN},
+    "release-projection": _OF_DOMAIN,
 }  # fmt: skip
 # Samples of which rows would be left out end with 1.
 EXIT_CODES = {"check-domain": (0, 1)}

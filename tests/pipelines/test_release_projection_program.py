@@ -124,7 +124,7 @@ def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
     capfd.readouterr()
     assert cli.main(["describe", str(tmp_path / "out")]) == 0
     out, _ = capfd.readouterr()
-    assert re.search(r"^plane \d+ +40$", out, re.MULTILINE) and "and 30 more" in out
+    assert re.search(r"^plane \d+ +40 +0[.]0\d+$", out, re.MULTILINE) and "and 30 more" in out
     assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.queries.sparse import Element
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Counts
@@ -62,28 +62,36 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         if name not in ("sketch", "histogram", "key", "bound")
     }
     parts = [terminal.plain_text(headline, "bold"), *terminal.facts_tables(tables)]
-    if keys := release.listed_keys():
-        rows = [(_key_text(key), f"{count:,}") for key, count in keys[:_SHOWN_KEYS]]
-        parts.append(terminal.plain_table(("key", "noisy count"), rows, numbers=(1,)))
-        if len(keys) > _SHOWN_KEYS:
-            more = f"and {len(keys) - _SHOWN_KEYS:,} more: release.listed_keys() in Python"
+    if rows := _key_rows(release):
+        parts.append(terminal.plain_table(_KEY_HEADER, rows[:_SHOWN_KEYS], numbers=(1, 2)))
+        if len(rows) > _SHOWN_KEYS:
+            more = f"and {len(rows) - _SHOWN_KEYS:,} more: release.listed_keys() in Python"
             parts.append(terminal.plain_text(more))
     return terminal.below_each_other(parts)
 
 
 _SHOWN_KEYS = 20
+_KEY_HEADER = "key", "count", "± (95 %)"
 
 
-def _key_text(key: Element) -> str:
-    return key if isinstance(key, str) else repr(key)
+def _key_rows(release: SparseRelease) -> list[tuple[str, str, str]]:
+    """Returns the listed keys with their noisy counts, largest first."""
+    if release.histogram is None:
+        return []
+    # Laplace noise exceeds its scale times ln 20 with probability 5 %.
+    margin = terminal.short(math.log(20) * release.histogram.scale)
+    return [
+        (key if isinstance(key, str) else repr(key), f"{count:,}", margin)
+        for key, count in release.listed_keys()
+    ]
 
 
 def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
     bounds = release.bounds()
-    keys = release.listed_keys()
+    rows = _key_rows(release)
     words = ["This release answers sums over keys, with values from 0 to 1."]
-    if not keys:
+    if not rows:
         words[0] += " Keys are hashed, so no one can list them from the release."
     if bounds is not None:
         words.append(
@@ -96,9 +104,8 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
         words.append(f"Keys with a count of their own: {held}.")
     most = terminal.counted(release.max_sparsity, "key")
     sections = {"What it answers": "".join(paragraph(text(each, 400)) for each in words)}
-    if keys:
-        rows = [(_key_text(key), f"{count:,}") for key, count in keys]
+    if rows:
         caption = "Keys with the largest counts"
-        sections[caption] = table(caption, ("key", "noisy count"), rows, numbers=(1,))
+        sections[caption] = table(caption, _KEY_HEADER, rows, numbers=(1, 2))
     noise = noise_words(release.noise)
     return Told("Sketch of keys", f"Answers sums over up to {most}", "", {}, sections, noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -108,11 +109,10 @@ def payload(release: SparseRelease) -> dict[str, bytes]:
     if histogram is not None:
         rows = np.stack([histogram.elements.view(np.int64), histogram.counts], axis=1)
         starts = range(0, len(rows), _SHARD_CELLS)
-        schema, parts = (
-            _SCHEMAS["histogram"],
-            (rows[start : start + _SHARD_CELLS] for start in starts),
-        )
+        parts = (rows[start : start + _SHARD_CELLS] for start in starts)
+        blocks: Iterator[tuple[int, bytes]]
         blocks = ((len(part), avro.encode_longs(part.ravel())) for part in parts)
+        schema = _SCHEMAS["histogram"]
         if histogram.keys is not None:
             schema = _LISTED[str(key_type_of(release.plan))]
             blocks = avro.in_blocks([avro.side_by_side(_columns(histogram))])
@@ -160,7 +160,7 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     if of_histogram is not None:
         number = of_histogram.pop("num_elements")
         columns = parsed["parameters"].get("key") or {}
-        schema = _LISTED.get(columns.get("key_type")) if columns.get("list_keys") else None
+        schema = _LISTED.get(str(columns.get("key_type"))) if columns.get("list_keys") else None
         elements, counts, keys = payload.read(
             names["histogram"],
             lambda data: (
@@ -264,7 +264,8 @@ def _read_rows(data: bytes, num_elements: int) -> _Rows:
 
 
 def _read_listed(data: bytes, schema: dict[str, Any], num_elements: int) -> _Rows:
-    parsed, rows = fastavro.parse_schema(schema), []
+    parsed: Any = fastavro.parse_schema(schema)
+    rows: list[dict[str, Any]] = []
     for number, block in read_blocks(data, schema):
         if number > num_elements - len(rows):
             raise DamagedFileError("has more elements than its card says")
