@@ -12,17 +12,18 @@ from apache_beam.options import pipeline_options
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain, released_edges
+from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_together, nearest
+from beam_dp.flags.windows import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
-from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.truth import Truth, truth_domain, truth_of
+from beam_dp.reports.truth import Truth, truth_columns, truth_domain, truth_of
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file
@@ -181,15 +182,16 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
 
 def read_truth(release: AnyRelease, path: str) -> Truth:
     """Returns the original records of a release, read from files."""
-    domain, unit = truth_domain(release, path), release.guarantee.privacy_unit
+    domain, columns = truth_domain(release, path), truth_columns(release, path)
     reader = ReadRecords(path)
     for attribute in domain:
         reader.check_column("domain", attribute.name, attribute)
-    columns = list(domain.names)
-    if unit != RECORD:
-        reader.check_column("privacy_unit", unit)
-        columns = list(dict.fromkeys((*columns, unit)))
+    for argument, column in columns.items():
+        if column != FILE_TIME:
+            reader.check_column(argument, column)
+    times = [columns[argument] for argument in NEED_TIMES if argument in columns]
+    names = list(dict.fromkeys((*domain.names, *columns.values())))
     try:
-        return truth_of(release, domain, reader.batches(columns, domain))
+        return truth_of(release, domain, reader.batches(names, domain, times))
     except ReadError as error:
         raise InputError("against", path, str(error)) from None

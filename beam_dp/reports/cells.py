@@ -94,15 +94,14 @@ class Counts(Protocol):
         """The number of records that are counted."""
 
     @property
-    def num_left_out(self) -> int:
-        """The number of records that are outside the domain or have no privacy unit."""
-
-    @property
-    def num_beyond(self) -> int:
-        """The number of records beyond the limit of their privacy unit, which are not counted."""
+    def not_counted(self) -> str:
+        """The numbers of records that are not counted, in words."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the exact counts of the cells of one table, which ``Answers.of`` estimates."""
+
+    def among(self, windows: range) -> Counts:
+        """Returns the counts of the records in consecutive windows of a horizon."""
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:

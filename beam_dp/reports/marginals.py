@@ -32,9 +32,13 @@ _PICTURE_BYTES = 900_000
 MAX_PAIRS = 400  # the number of pairs among which the strongest pairs are searched
 _OPEN_PICTURES = 24  # further attributes are folded
 _SHOWN_PAIRS = 6
+_SHOWN_LARGER = 12  # the number of tables of three or more attributes, and of rows per table
+_LARGER_CELLS = 2**15  # tables with more cells are not shown
+_GROUPED_CELLS = 2**10  # in tables with more cells, levels are grouped
 _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14
 _SHOWN_CELLS = 40
+_WAYS = "single attributes", "pairs", "larger tables"
 _MATRIX = range(3, 17)  # the numbers of attributes for which all pairs are drawn as one map
 _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is large enough
 _BAR_KINDS = (
@@ -57,6 +61,7 @@ class Marginals:
     singles: Sequence[int]  # positions of the attributes that the release can be asked about
     pairs: Sequence[Axes]  # ascending positions of the pairs to look through
     truth: Counts | None = None
+    sets: Sequence[Axes] = ()  # ascending positions of the attributes of the released tables
 
     def headline(self) -> str:
         """Returns a sentence that says for which counts the release is good."""
@@ -68,6 +73,7 @@ class Marginals:
         return {
             title: self._single_section(),
             "Pairs": self._pair_section(),
+            "Three or more attributes": self._larger_section(),
             "What is too noisy": self._noisy_section(),
             "Compared with the truth": "" if self.truth is None else self._error_section(),
         }
@@ -163,19 +169,52 @@ class Marginals:
         ]
         first, second = self._names(axes[::step])
         rows, columns = ([each.label for each in group] for group in groups[::step])
-        maps = []
-        for is_signed, is_true in itertools.product((False, True), repeat=2):
-            if is_true and self.truth is None:
-                continue
-            what = "Difference from independence" if is_signed else "Records"
-            what += " in the truth" if is_true else ""
-            shown = tiles(cells, len(columns), is_signed, is_true)
-            title = f"{what} by {first[:60]} and {second[:60]}"
-            drawn = heat_map(title, (first, second), (rows, columns), shown, is_signed=is_signed)
-            maps.append(f"<div>{paragraph(what)}{drawn}</div>")
+        by = f"{first[:60]} and {second[:60]}"
+        drawn = map_figures(by, (first, second), (rows, columns), cells, (False, True))
         words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
         kind = "" if self.truth is None else "side"
-        return figure(f"{first} and {second}", words, maps, cells, kind)
+        return figure(f"{first} and {second}", words, drawn, cells, kind)
+
+    @cached_property
+    def _larger(self) -> dict[Axes, list[Cell]]:
+        """The cells, in groups of levels, of the first tables of three or more attributes."""
+        asked: list[Asked] = []
+        for axes in self._larger_sets:
+            sizes = [self.answers.domain.shape[axis] for axis in axes]
+            fitting = (
+                most
+                for most in range(_GROUPED_CELLS, 2, -1)
+                if math.prod(min(size, most) for size in sizes) <= _GROUPED_CELLS
+            )
+            most = next(fitting, 0) if math.prod(sizes) <= _LARGER_CELLS else 0
+            if most and len(asked) < _SHOWN_LARGER:
+                asked.append((axes, [groups_of(self.answers, axis, most) for axis in axes]))
+        tables = cells_of(self.answers, asked, self.truth)
+        return {axes: cells for (axes, _), cells in zip(asked, tables, strict=True)}
+
+    @property
+    def _larger_sets(self) -> list[Axes]:
+        return [axes for axes in dict.fromkeys(self.sets) if len(axes) > 2]
+
+    def _larger_section(self) -> str:
+        if not self._larger_sets:
+            return ""
+        words = "tables that were asked for or measured, with the largest cells of each."
+        if len(self._larger) < len(self._larger_sets):
+            words += " To see another table, ask beam-dp answer DIR --marginal a,b,c"
+        words = f"{len(self._larger):,} of {len(self._larger_sets):,} {words}"
+        shown = itertools.starmap(self._large, self._larger.items())
+        return paragraph(text(words), "muted") + "".join(shown)
+
+    def _large(self, axes: Axes, cells: Sequence[Cell]) -> str:
+        """Returns the largest cells of a table of three or more attributes, folded."""
+        *others, last = (name[:40] for name in self._names(axes))
+        names = f"{', '.join(others)} and {last}"
+        size = math.prod(self.answers.domain.shape[axis] for axis in axes)
+        note = "" if len(cells) == size else f"{size:,} cells, grouped. "
+        largest = sorted(cells, key=lambda cell: -cell.answer.value)[:_SHOWN_LARGER]
+        shown = paragraph(text(note + bar_words(cells), 400), "muted") + _numbers(names, largest)
+        return folded(f"{names}: {headline(cells)}", shown)
 
     @cached_property
     def _tables(self) -> dict[Axes, list[Cell]]:
@@ -221,21 +260,21 @@ class Marginals:
 
     def _error_section(self) -> str:
         """Returns the private section about the differences between answers and exact counts."""
-        rows, distances = [], dict[int, list[float]]()
-        every = itertools.chain.from_iterable(self._tables.values())
+        rows, distances = [], dict[str, list[float]]()
+        tables = {**self._tables, **self._larger}
+        every = itertools.chain.from_iterable(tables.values())
         barred = [cell for cell in every if cell.answer.margin is not None]
         held = sum(not cell.is_missed for cell in barred)
-        for axes, cells in self._tables.items():
+        for axes, cells in tables.items():
             errors = [abs(cell.answer.value - (cell.truth or 0)) for cell in cells]
             wrong = sum(errors) / (2 * max(sum(cell.truth or 0 for cell in cells), 1))
-            distances.setdefault(len(axes), []).append(wrong)
+            distances.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
             own = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
             sizes = f"{len(cells):,}", short(sum(errors) / len(errors)), short(max(errors))
             inside = _percent(sum(own) / len(own)) if own else ""
             rows.append((words_of(self._names(axes)), *sizes, _percent(wrong), inside))
-        means = " and ".join(
-            f"{_percent(float(np.mean(found)))} for {'single attributes' if ways == 1 else 'pairs'}"
-            for ways, found in distances.items()
+        means = ", ".join(
+            f"{_percent(float(np.mean(found)))} for {what}" for what, found in distances.items()
         )
         words = (
             f"Of {len(barred):,} cells with an error bar, the truth is inside it for {held:,}"
@@ -282,6 +321,26 @@ def tiles(cells: Sequence[Cell], num_columns: int, is_signed: bool, is_true: boo
     ]
 
 
+def map_figures(
+    by: str,
+    names: tuple[str, str],
+    labels: tuple[Sequence[str], Sequence[str]],
+    cells: Sequence[Cell],
+    are_signed: Iterable[bool],
+) -> list[str]:
+    """Returns maps of counts or, if signed, of differences, next to those of the truth if known."""
+    drawn = []
+    for is_signed, is_true in itertools.product(are_signed, (False, True)):
+        if is_true and cells[0].truth is None:
+            continue
+        what = "Difference from independence" if is_signed else "Records"
+        what += " in the truth" if is_true else ""
+        shown = tiles(cells, len(labels[1]), is_signed, is_true)
+        shades = heat_map(f"{what} by {by}", names, labels, shown, is_signed=is_signed)
+        drawn.append(f"<div>{paragraph(what)}{shades}</div>")
+    return drawn
+
+
 def pictures(figures: Iterable[str]) -> str:
     """Returns figures next to each other, as many as fit; empty if there are none."""
     inside = "".join(figures)
@@ -292,15 +351,18 @@ def figure(
     title: str, words: str, drawn: Sequence[str], cells: Sequence[Cell] = (), kind: str = ""
 ) -> str:
     """Returns pictures with a title, a line of words, and a folded table of their numbers."""
-    rows = [_row(cell) for cell in cells]
-    header = "level", "records", "± (95 %)", "error bar", "truth", "difference"
-    what = f"{title[:80]}, in records"
-    numbers = table(what, header[: len(rows[0])], rows, (1, 2, 4, 5)) if rows else ""
     caption = (
         f"<figcaption><h3>{text(title)}</h3>{paragraph(text(words, 400), 'muted')}</figcaption>"
     )
-    inside = f'<div class="maps">{"".join(drawn)}</div>{folded("Numbers", numbers)}'
+    inside = f'<div class="maps">{"".join(drawn)}</div>{folded("Numbers", _numbers(title, cells))}'
     return f'<figure class="{kind}">{caption}{inside}</figure>'
+
+
+def _numbers(title: str, cells: Sequence[Cell]) -> str:
+    rows = [_row(cell) for cell in cells]
+    header = "level", "records", "± (95 %)", "error bar", "truth", "difference"
+    what = f"{title[:80]}, in records"
+    return table(what, header[: len(rows[0])], rows, (1, 2, 4, 5)) if rows else ""
 
 
 def _row(cell: Cell) -> list[str]:

@@ -132,11 +132,9 @@ def _truth_words(truth: Counts | None) -> str:
         return ""
     words = (
         f"{_PRIVATE} It compares the release with the {truth.num_records:,} records that it is"
-        f" about. Not counted: {truth.num_left_out:,} records outside the domain"
+        f" about. Not counted: {truth.not_counted}."
     )
-    if truth.num_beyond:
-        words += f" and {truth.num_beyond:,} beyond the limit of their unit"
-    return paragraph(text(f"{words}.", 400), "private")
+    return paragraph(text(words, 400), "private")
 
 
 def _printed(shown: RenderableType) -> str:

@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import CostLimit, RecordWords
-from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.records import encode_records
+from beam_dp.encoding.column_types import NEED_TIMES
+from beam_dp.encoding.contributions import (
+    distinct_units,
+    limit_records,
+    select_records,
+    split_by,
+)
+from beam_dp.encoding.records import encode_records, encode_windows
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.cells import Groups
+from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +44,7 @@ class Truth:
     codes: Sequence[NDArray[Any]]  # the codes of each attribute, shape (num_records,)
     num_left_out: int
     num_beyond: int = 0
+    windows: NDArray[np.int64] | None = None  # the window of each record, ascending
 
     def __repr__(self) -> str:
         return "Truth(secret)"
@@ -44,6 +53,23 @@ class Truth:
     def num_records(self) -> int:
         """The number of records that are counted."""
         return len(self.codes[0])
+
+    @property
+    def not_counted(self) -> str:
+        """The numbers of records that are not counted, in words."""
+        where = "outside the domain"
+        where += "" if self.windows is None else ", too late, or in no released window"
+        words = f"{self.num_left_out:,} records {where}"
+        if self.num_beyond:
+            words += f" and {self.num_beyond:,} beyond the limit of their unit"
+        return words
+
+    def among(self, windows: range) -> Truth:
+        """Returns the records in consecutive windows."""
+        assert self.windows is not None
+        part = slice(*np.searchsorted(self.windows, (windows.start, windows.stop)))
+        codes, numbers = [column[part] for column in self.codes], self.windows[part]
+        return dataclasses.replace(self, codes=codes, windows=numbers)
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the count of each combination of groups; the last axis changes fastest."""
@@ -63,14 +89,31 @@ class Truth:
 
 def truth_domain(release: AnyRelease, path: str) -> Domain:
     """Returns the domain of the records; raises InputError for kinds that can't be compared."""
-    if release.records_domain is None:
-        condition = "applies only to synthetic databases and interval counts"
-        raise InputError("against", path, condition)
-    return release.records_domain
+    condition = "applies only to synthetic databases, interval counts and windows"
+    if isinstance(release, WindowTables) or release.plan.get("windows") is not None:
+        condition = "applies to all windows together: give the directory that contains the windows"
+    elif release.records_domain is not None:
+        return release.records_domain
+    raise InputError("against", path, condition)
+
+
+def truth_columns(release: AnyRelease, path: str) -> dict[str, str]:
+    """Returns the columns of the privacy unit, if it is not a record, and of times, by argument."""
+    unit, found = release.guarantee.privacy_unit, dict[str, str]()
+    if isinstance(release, HorizonRelease):
+        unit, source = release.card["privacy_unit"], release.card["source"]
+        for name in NEED_TIMES:
+            if not isinstance(source.get(name), str):
+                condition = f"needs the column of {name}, which the horizon's card does not name"
+                raise InputError("against", path, condition)
+            found[name] = source[name]
+    return found if unit == RECORD else {"privacy_unit": unit, **found}
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the private records of a release, with the release's limit per privacy unit."""
+    """Returns the private records of a release, with the release's limits per privacy unit."""
+    if isinstance(release, HorizonRelease):
+        return _truth_of_windows(release, batches)
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     for batch in batches:
         num_rows += batch.num_rows
@@ -85,6 +128,39 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
     if not codes:
         codes = [np.zeros(0, np.int64) for _ in domain]
     return Truth(domain, codes, num_rows - num_inside, num_inside - len(codes[0]))
+
+
+def _truth_of_windows(release: HorizonRelease, batches: Iterable[pa.RecordBatch]) -> Truth:
+    """Returns the records that the job counted in the released windows (``CountWindows``)."""
+    domain, num_windows, card = release.domain, release.horizon.num_windows, release.card
+    limits = WindowUnit(**{each.name: card[each.name] for each in dataclasses.fields(WindowUnit)})
+    times = card["source"]["event_time"], card["source"]["arrival"]
+    num_rows, none = 0, np.zeros(0, np.int64)
+    parts: list[tuple[NDArray[Any], ...]] = [(none, none, np.zeros((2, 0), np.uint64))]
+    for batch in batches:
+        num_rows += batch.num_rows
+        found = encode_windows(domain, release.horizon, limits.privacy_unit, times, batch)
+        units = parts[0][2] if found.units is None else found.units
+        parts.append((found.numbers, found.cells, units))
+    numbers, cells, units = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    columns = [cells] if limits.privacy_unit == RECORD else [cells, units]
+    words, remembered = RecordWords(domain), KeptWindows.nothing()
+    cost_limit = _cost_limit(next(iter(release.windows.values()), release), words)
+    kept: dict[int, NDArray[Any]] = {}
+    for number, (here, *others) in split_by(numbers, num_windows, columns):
+        for own in others:
+            distinct, unit = distinct_units(own)
+            keep, remembered = keep_windows(remembered, distinct, number, limits, num_windows)
+            (stay,) = np.nonzero(keep[unit])
+            held = own[:, stay], [here[stay]], np.ones(stay.size, np.int64)
+            here = here[stay][select_records(*held, limits.max_records_per_unit, cost_limit)]
+        kept[number] = here
+    num_beyond = len(numbers) - sum(map(len, kept.values()))
+    shown = {number: here for number, here in kept.items() if number in release.windows}
+    cells = np.concatenate([none, *shown.values()])
+    windows = np.repeat(np.array([*shown], np.int64), [len(here) for here in shown.values()])
+    num_left_out = num_rows - num_beyond - len(cells)
+    return Truth(domain, domain.codes(cells), num_left_out, num_beyond, windows)
 
 
 def _cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:

@@ -153,6 +153,48 @@ def test_map_shows_differences_to_independent_attributes():
     assert [each.is_struck for each in counts] == [False, True, False, False]
 
 
+@pytest.mark.filterwarnings("ignore:epsilon .* protects little")
+def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
+    """With next to no noise, the answers are the 40, 20 and 10 records of three of eight cells."""
+    domain = Domain(tuple(CategoricalAttribute(name, ("f", "m")) for name in "abc"))
+    columns = {"a": ["f"] * 60 + ["m"] * 10, "b": ["m"] * 40 + ["f"] * 30, "c": ["f"] * 70}
+    guarantee = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
+    workload = marginals(domain, ways=3)
+    release = release_table(pa.table(columns), domain, workload, guarantee)
+    # The owner's records differ from the released ones: five more are in the largest cell.
+    codes = [np.array([0] * 65 + [1] * 10), np.array([1] * 45 + [0] * 30), np.zeros(75, np.int64)]
+    page = page_of(release, truth=Truth(domain, codes, 0))
+    parsed = check_page(page)
+    assert parsed.texts["h2"][2] == "Three or more attributes"
+    (summary,) = [each for each in parsed.texts["summary"] if each.startswith("a, b and c: ")]
+    assert summary == "a, b and c: Good for counts above about 2 records: all 8 cells"
+    folded = page[page.index(summary) :]
+    rows = [
+        re.findall("<t[hd][^>]*>([^<]*)", row)
+        for row in re.findall("<tr>.*?</tr>", folded[: folded.index("</table>")])
+    ]
+    assert rows[0] == ["level", "records", "± (95 %)", "error bar", "truth", "difference"]
+    found = [(row[0], float(row[1]), row[4], float(row[5])) for row in rows[1:4]]
+    assert [each[0] for each in found] == ["f, m, f", "f, f, f", "m, f, f"]
+    assert np.allclose([each[1] for each in found], [40, 20, 10], atol=0.1)
+    assert [each[2] for each in found] == ["45", "20", "10"]
+    assert np.allclose([each[3] for each in found], [-5, 0, 0], atol=0.1)
+    assert re.search(r"for pairs, [0-9.]+ % for larger tables\.", page)
+
+
+def test_states_how_many_larger_tables_are_shown():
+    names = [f"c{place}" for place in range(6)]
+    domain = Domain(tuple(IntegerAttribute(name, 0, 14) for name in names))
+    release = dataclasses.replace(random_release(domain), workload=marginals(domain, ways=3))
+    page = page_of(release)
+    parsed = check_page(page)
+    assert "12 of 20 tables that were asked for or measured" in page
+    summaries = [each for each in parsed.texts["summary"] if " and c" in each]
+    assert len(summaries) == 12 and summaries[0].startswith("c0, c1 and c2: ")
+    assert page.count("3,375 cells, grouped. ") == 12
+    assert "Three or more attributes" not in page_of(random_release(domain))
+
+
 def test_horizon_has_pictures_over_time():
     parsed = check_page(page_of(read(GOLDEN / "horizon")))
     assert parsed.texts["h2"][:2] == ["Over time", "Each attribute"]

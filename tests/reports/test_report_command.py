@@ -185,9 +185,9 @@ def test_bad_arguments_are_rejected_in_one_line_and_leave_no_file(directory, tmp
     (tmp_path / "people.txt").unlink()
     assert "directory that exists" in refusal(capfd, directory, "--output", "none/a.html")
     text = refusal(
-        capfd, str(GOLDEN / "horizon"), "--against", "a.csv", "--output", f"{tmp_path}/h"
+        capfd, str(GOLDEN / "hybrid_sketch"), "--against", "a.csv", "--output", f"{tmp_path}/h"
     )
-    assert "applies only to synthetic databases and interval counts" in text
+    assert "applies only to synthetic databases, interval counts and windows" in text
     refusal(capfd, str(tmp_path), "--output", f"{tmp_path}/none.html")
     assert "--output is required" in refusal(capfd, "gs://bucket/folder")
     refusal(capfd, directory, "--output", "a", "--output", "b")

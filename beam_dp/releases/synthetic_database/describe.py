@@ -178,9 +178,12 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
 def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) -> Told:
     """Returns the sections about marginals, and the noise."""
     domain = release.domain
-    sets = [domain.axes(names) for names in release.workload]
-    pairs = pairs_of(sets, domain.num_attributes, MAX_PAIRS)
-    marginals = Marginals(RecordAnswers(release), range(domain.num_attributes), pairs, truth)
+    held = release.measurements.described if release.measurements is not None else ()
+    asked = [domain.axes(names) for names in release.workload]
+    pairs = pairs_of(asked, domain.num_attributes, MAX_PAIRS)
+    sets = [*(domain.axes(each.names) for each in held), *asked]
+    singles = range(domain.num_attributes)
+    marginals = Marginals(RecordAnswers(release), singles, pairs, truth, sets)
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))

@@ -38,18 +38,11 @@ from beam_dp.reports.marginals import (
     Marginals,
     bar_words,
     figure,
+    map_figures,
     pictures,
 )
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
-from beam_dp.reports.pictures import (
-    MAX_COLUMNS,
-    MAX_ROWS,
-    Tile,
-    heat_map,
-    legend,
-    told,
-    vertical_bars,
-)
+from beam_dp.reports.pictures import MAX_COLUMNS, MAX_ROWS, legend, vertical_bars
 from beam_dp.reports.terminal import (
     below_each_other,
     counted,
@@ -158,9 +151,9 @@ def shown_runs(numbers: Iterable[int]) -> str:
     return ", ".join([*texts[:_WRITTEN_RUNS], *more])
 
 
-def report_window_tables(release: WindowTables, _: Counts | None) -> Told:
+def report_window_tables(release: WindowTables, _: None) -> Told:
     """Returns the sections about the marginals of a window, and the noise."""
-    marginals = _marginals(release.workload, release.estimate)
+    marginals = _marginals(release.workload, release.estimate, None)
     facts = {
         **noisy_number_fact(release),
         release.level.capitalize(): f"{release.number:,}, {_span(release.start, release.end)}",
@@ -170,18 +163,18 @@ def report_window_tables(release: WindowTables, _: Counts | None) -> Told:
     return Told(what, marginals.headline(), RULE, facts, marginals.sections(), noise)
 
 
-def _marginals(workload: Workload, tables: NoisyTables) -> Marginals:
+def _marginals(workload: Workload, tables: NoisyTables, truth: Counts | None) -> Marginals:
     held = [workload.domain.axes(names) for names in workload]
     singles = sorted({axis for axes in held for axis in axes})
     pairs = dict.fromkeys(pair for axes in held for pair in itertools.combinations(axes, 2))
-    return Marginals(TableAnswers(tables), singles, list(pairs)[:MAX_PAIRS])
+    return Marginals(TableAnswers(tables), singles, list(pairs)[:MAX_PAIRS], truth, held)
 
 
 def _span(start: int, end: int) -> str:
     return f"{_moment(start)} to {_moment(end)}"
 
 
-def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
+def report_horizon(release: HorizonRelease, truth: Counts | None) -> Told:
     """Returns the sections about the windows over time, and about many windows together."""
     numbers = release.released
     step = -(-len(numbers) // MAX_COLUMNS) or 1
@@ -193,19 +186,23 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
     what = "Windows of a stream"
     if not shown:
         return Told(what, "No window is released yet", "", facts, {}, "")
-    cells = [_window_cell(release, each) for each in shown]
+    truths = [None if truth is None else truth.among(range(each, each + 1)) for each in shown]
+    cells = [_window_cell(release, *each) for each in zip(shown, truths, strict=True)]
     words = bar_words(cells) + (f" Every {step}th window is drawn." if step > 1 else "")
     line = vertical_bars("Records by window", cells, is_line=True)
-    over_time = legend() + figure("Records of each window", words, [line], cells, "wide")
+    over_time = legend(has_truth=truth is not None)
+    over_time += figure("Records of each window", words, [line], cells, "wide")
     last = release.windows[numbers[-1]]
     if not isinstance(last, WindowTables):
         return Told(what, found, "", facts, {"Over time": over_time}, "")
     together = runs(numbers)[-1][-_MAX_WINDOWS:]
     tables = release.summed(slice(together.start, together.stop))
     assert isinstance(tables, NoisyTables)
-    marginals = _marginals(release.workload, tables)
+    truth = None if truth is None else truth.among(together)
+    marginals = _marginals(release.workload, tables, truth)
     held = [release.windows[each] for each in shown]
-    each_window = [TableAnswers(one.estimate) for one in held if isinstance(one, WindowTables)]
+    answers = [TableAnswers(one.estimate) for one in held if isinstance(one, WindowTables)]
+    each_window = list(zip(answers, truths, strict=True))
     times = [cell.labels[0] for cell in cells]
     maps = [_over_time(marginals.answers, each_window, times, axis) for axis in marginals.singles]
     span = _span(*release.horizon.times(together))
@@ -215,36 +212,40 @@ def report_horizon(release: HorizonRelease, _: Counts | None) -> Told:
 
 
 def _over_time(
-    together: Answers, windows: Sequence[Answers], times: Sequence[str], axis: int
+    together: Answers,
+    windows: Sequence[tuple[Answers, Counts | None]],
+    times: Sequence[str],
+    axis: int,
 ) -> str:
-    """Returns a heat map of an attribute's levels by window."""
+    """Returns a heat map of an attribute's levels by window, next to that of the truth if known."""
     name = together.domain.names[axis]
     groups = groups_of(together, axis, MAX_ROWS)
-    rows = [cells_of(each, [((axis,), (groups,))], None)[0] for each in windows]
+    asked: list[Asked] = [((axis,), (groups,))]
+    rows = [cells_of(answers, asked, truth)[0] for answers, truth in windows]
     cells = [
         dataclasses.replace(cell, labels=(cell.labels[0], time))
         for column in zip(*rows, strict=True)
         for time, cell in zip(times, column, strict=True)
     ]
-    tiles = [Tile(cell.answer.value, told(cell), cell.is_noisy) for cell in cells]
     labels = [group.label for group in groups], times
-    drawn = heat_map(f"Records by {name[:80]} over time", (name, "time"), labels, tiles)
-    return figure(name, bar_words(cells), [drawn])
+    drawn = map_figures(f"{name[:80]} over time", (name, "time"), labels, cells, [False])
+    return figure(name, bar_words(cells), drawn, kind="" if cells[0].truth is None else "side")
 
 
-def _window_cell(release: HorizonRelease, place: int) -> Cell:
+def _window_cell(release: HorizonRelease, place: int, truth: Counts | None) -> Cell:
     window = release.windows[place]
     label = (_moment(release.horizon.times(range(place, place + 1))[0]),)
+    true = None if truth is None else truth.num_records
     found = window.noisy_number()
     if found is None:
         assert isinstance(window, SyntheticDatabase)
         reason = "the release states none"
-        return Cell(label, Estimate(float(window.represented), reason=reason))
+        return Cell(label, Estimate(float(window.represented), reason=reason), true)
     value, error = found
     smallest = window.estimate.laplace_variance if isinstance(window, WindowTables) else None
     margin = noise_bound(error**2, 1, smallest, FAILURE_PROBABILITY)
     kind: ErrorKind = "exact" if isinstance(window, WindowTables) else "approximate"
-    return Cell(label, Estimate(value, error, margin, kind))
+    return Cell(label, Estimate(value, error, margin, kind), true)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.errors import InputError
+from beam_dp.flags.windows import FILE_TIME
 from beam_dp.storage.store import bucket_of
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
@@ -251,13 +252,25 @@ class ReadRecords(RecordSource):
                 raise InputError("input", file.path, condition)
 
     def batches(
-        self, columns: Sequence[str], attributes: Iterable[Attribute]
+        self,
+        columns: Sequence[str],
+        attributes: Iterable[Attribute],
+        times: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Yields columns of the records, read in this process as a worker reads them."""
+        """Yields columns of the records, read in this process as a worker reads them.
+
+        ``times``: the columns that are read as times; ``file_time`` is the time of the file.
+        """
         # Raises ReadError if a file is damaged, or lacks a column.
         known = list(attributes)
-        for path, num_bytes in self.files:
-            yield from self.file_batches(path, num_bytes, columns, known)
+        files: Iterable[tuple[str, int, float | None]] = ((*each, None) for each in self.files)
+        if FILE_TIME in times:
+            check_times(self.pattern)
+            columns = [each for each in columns if each != FILE_TIME]
+            files = timed_files(self.pattern)
+        for path, num_bytes, modified in files:
+            for batch in self.file_batches(path, num_bytes, columns, known, times):
+                yield batch if modified is None else _with_arrival(batch, FILE_TIME, int(modified))
 
     def file_batches(
         self,
@@ -265,12 +278,13 @@ class ReadRecords(RecordSource):
         num_bytes: int,
         columns: Sequence[str],
         attributes: Iterable[Attribute],
+        times: Sequence[str] = (),
         *,
         may_lack: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
         # Raises ReadError if the file is damaged or missing, or lacks a column.
-        times = [each.name for each in attributes if isinstance(each, TimeAttribute)]
+        times = [*times, *(each.name for each in attributes if isinstance(each, TimeAttribute))]
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             if may_lack:
@@ -407,7 +421,12 @@ class _ReadRange(beam.DoFn):
                     if self.arrival_column in batch.schema.names:
                         condition = "must not exist: it is the time of the file"
                         raise ReadError(f"{path}: column {self.arrival_column!r} {condition}")
-                    seconds = np.full(batch.num_rows, arrived.micros // _MICROSECONDS)
-                    batch = batch.append_column(self.arrival_column, pa.array(seconds))
+                    batch = _with_arrival(
+                        batch, self.arrival_column, arrived.micros // _MICROSECONDS
+                    )
                 yield batch
         READ.done()
+
+
+def _with_arrival(batch: pa.RecordBatch, column: str, seconds: int) -> pa.RecordBatch:
+    return batch.append_column(column, pa.array(np.full(batch.num_rows, seconds)))
