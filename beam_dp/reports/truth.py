@@ -61,7 +61,7 @@ class Truth:
         where += "" if self.windows is None else ", too late, or in no released window"
         words = f"{self.num_left_out:,} records {where}"
         if self.num_beyond:
-            words += f" and {self.num_beyond:,} beyond the limit of their unit"
+            words += f", and {self.num_beyond:,} beyond the limit of their unit"
         return words
 
     def among(self, windows: range) -> Truth:

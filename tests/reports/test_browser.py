@@ -6,6 +6,7 @@ environment variable ``NODE_PATH`` states where they are.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -19,10 +20,17 @@ from pages import GOLDEN, page_of, random_release, read
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.queries.workload import marginals
 from beam_dp.reports.truth import Truth
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-DOMAIN = Domain((IntegerAttribute("age", 0, 99), CategoricalAttribute("a < b", ("x" * 300, "m"))))
+DOMAIN = Domain(
+    (
+        IntegerAttribute("age", 0, 99),
+        CategoricalAttribute("a < b", ("x" * 300, "m")),
+        IntegerAttribute("visits", 0, 9),
+    )
+)
 CHECK = """
 const puppeteer = require('puppeteer-core');
 const fs = require('fs');
@@ -58,12 +66,14 @@ pytestmark = [
 
 
 def pages() -> dict[str, str]:
-    release = random_release(DOMAIN, 500)
-    truth = Truth(DOMAIN, [np.zeros(500, np.int64)] * 2, 0)
+    release = dataclasses.replace(random_release(DOMAIN, 500), workload=marginals(DOMAIN, ways=3))
+    truth = Truth(DOMAIN, [np.zeros(500, np.int64)] * 3, 0)
+    windows, codes = read(GOLDEN / "horizon"), [np.zeros(5, np.int64)] * 2
     kinds = ("horizon", "intervals", "hybrid_sketch")
     return {
         "public": page_of(release),
         "private": page_of(release, truth=truth),
+        "windows": page_of(windows, truth=Truth(windows.domain, codes, 0, 0, codes[0])),
         **{kind: page_of(read(GOLDEN / kind)) for kind in kinds},
     }
 

@@ -155,7 +155,7 @@ def test_map_shows_differences_to_independent_attributes():
 
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
-    """With next to no noise, the answers are the 40, 20 and 10 records of three of eight cells."""
+    """With next to no noise: 40, 20 and 10 records are in three of eight cells."""
     domain = Domain(tuple(CategoricalAttribute(name, ("f", "m")) for name in "abc"))
     columns = {"a": ["f"] * 60 + ["m"] * 10, "b": ["m"] * 40 + ["f"] * 30, "c": ["f"] * 70}
     guarantee = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
@@ -167,7 +167,7 @@ def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     parsed = check_page(page)
     assert parsed.texts["h2"][2] == "Three or more attributes"
     (summary,) = [each for each in parsed.texts["summary"] if each.startswith("a, b and c: ")]
-    assert summary == "a, b and c: Good for counts above about 2 records: all 8 cells"
+    assert summary == "a, b and c: Good for counts above about 2 records: 3 of 8 cells"
     folded = page[page.index(summary) :]
     rows = [
         re.findall("<t[hd][^>]*>([^<]*)", row)
