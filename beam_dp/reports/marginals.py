@@ -183,12 +183,12 @@ class Marginals:
             sizes = [self.answers.domain.shape[axis] for axis in axes]
             fitting = (
                 most
-                for most in range(_GROUPED_CELLS, 2, -1)
+                for most in range(max(*sizes, 3), 2, -1)
                 if math.prod(min(size, most) for size in sizes) <= _GROUPED_CELLS
             )
-            most = next(fitting, 0) if math.prod(sizes) <= _LARGER_CELLS else 0
-            if most and len(asked) < _SHOWN_LARGER:
-                asked.append((axes, [groups_of(self.answers, axis, most) for axis in axes]))
+            if len(asked) < _SHOWN_LARGER and math.prod(sizes) <= _LARGER_CELLS:
+                for most in itertools.islice(fitting, 1):
+                    asked.append((axes, [groups_of(self.answers, axis, most) for axis in axes]))
         tables = cells_of(self.answers, asked, self.truth)
         return {axes: cells for (axes, _), cells in zip(asked, tables, strict=True)}
 
@@ -199,10 +199,10 @@ class Marginals:
     def _larger_section(self) -> str:
         if not self._larger_sets:
             return ""
-        words = "tables that were asked for or measured, with the largest cells of each."
+        words = "The largest cells of tables that were asked for or measured."
         if len(self._larger) < len(self._larger_sets):
-            words += " To see another table, ask beam-dp answer DIR --marginal a,b,c"
-        words = f"{len(self._larger):,} of {len(self._larger_sets):,} {words}"
+            words += f" {len(self._larger):,} of {len(self._larger_sets):,} tables are shown:"
+            words += " to see another one, ask beam-dp answer DIR --marginal a,b,c"
         shown = itertools.starmap(self._large, self._larger.items())
         return paragraph(text(words), "muted") + "".join(shown)
 
