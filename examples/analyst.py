@@ -143,9 +143,9 @@ def main() -> None:
 
     story.step(
         "A release",
-        "The guarantee protects persons, not visits: a reader of the release learns almost the same"
-        " with or without any one person in the table. The workload lists the answers that must be"
-        " accurate: here, all tables of three columns.",
+        "The guarantee protects people, not visits: all visits of a person together change the"
+        " probability of a release by a factor of at most exp(epsilon), except for delta. The"
+        " workload lists the answers that must be accurate: here, all tables of three columns.",
     )
     guarantee = story.python(state)
     output = story.folder / "release"

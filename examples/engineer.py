@@ -104,11 +104,11 @@ def plan(story: Story) -> str:
         " a budget that you declare once. It is a SQLite file here; a team uses PostgreSQL.",
     )
     story.run(
-        "beam-dp ledger budgets.sqlite --declare visits --epsilon 1.5 --delta 1e-9"
+        "beam-dp ledger budgets.sqlite --declare visits-2026 --epsilon 1.5 --delta 1e-9"
         " --privacy_unit person_id --neighboring add_or_remove_one"
     )
     line = line.replace("INPUT", "visits.parquet").replace("OUTPUT", "out/visits")
-    return f"{line} --records_format parquet --ledger budgets.sqlite --dataset_id visits"
+    return f"{line} --records_format parquet --ledger budgets.sqlite --dataset_id visits-2026"
 
 
 def rehearse(story: Story, command: str) -> None:
@@ -140,7 +140,7 @@ def release(story: Story, command: str) -> None:
     again = "beam-dp release-synthetic-database ... --output out/visits ..."
     assert "--output" in story.run(f"{command}", code=2, shown=again)
     entry = story.run("beam-dp ledger budgets.sqlite")
-    assert "visits/1" in entry and "visits/2" not in entry
+    assert "visits-2026/1" in entry and "visits-2026/2" not in entry
     story.say("Run `finish` after each job: it removes drafts that a failed worker may have left.")
     assert "the release is complete" in story.run("beam-dp finish out/visits")
 

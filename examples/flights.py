@@ -121,7 +121,7 @@ def shares(table: pd.DataFrame, names: list[str]) -> pd.Series:
 
 
 def distances(true: pd.DataFrame, released: pd.DataFrame, ways: int) -> list[float]:
-    """Total variation distance of every marginal of so many attributes."""
+    """Total variation distance of every marginal of ``ways`` attributes."""
     return [
         float(
             shares(true, list(names)).sub(shares(released, list(names)), fill_value=0).abs().sum()
@@ -132,7 +132,7 @@ def distances(true: pd.DataFrame, released: pd.DataFrame, ways: int) -> list[flo
 
 
 def show_marginal(true: pd.DataFrame, released: pd.DataFrame, names: list[str]) -> None:
-    """Prints the largest cells of a marginal beside the truth."""
+    """Prints the largest cells of a marginal next to the truth."""
     both = pd.DataFrame(
         {"true": true.value_counts(names), "released": released.value_counts(names)}
     ).fillna(0)
@@ -156,14 +156,14 @@ def main() -> None:
         type=int,
         nargs="*",
         default=[50],
-        help="bounds to try with the plane as the unit; none skips that part",
+        help="limits to try with the plane as the unit; without a number, this part is skipped",
     )
     parser.add_argument(
         "--max_plane_costs",
         type=int,
         nargs="*",
         default=[50],
-        help="limits of what a plane's flights cost, up to 1,000 of them; none skips that part",
+        help="limits on the cost of a plane's flights; without a number, this part is skipped",
     )
     options = parser.parse_args()
     # Only what an earlier demonstration wrote: a release is never overwritten.
@@ -198,8 +198,8 @@ def main() -> None:
 
     console.rule("Comparison with the truth")
     console.print(
-        "Possible only because these data are public: a real release comes with no such table,\n"
-        "only with the error bounds of its card (beam-dp describe DIR).\n"
+        "This is possible only because these data are public. A real release has no such table,\n"
+        "only the error bounds of its card (beam-dp describe DIR).\n"
     )
     show_marginal(true, released, ["origin", "arr_delay"])
     show_marginal(true, released, ["carrier", "origin", "month"])
@@ -220,9 +220,9 @@ def main() -> None:
     console.print(table)
     console.print(
         "The error is the total variation distance to the true shares, averaged over all marginals"
-        "\nof so many attributes. A plane as the unit protects all of its flights together: at most"
-        "\nso many of them are kept, and the noise grows by that factor. With a cost, they are"
-        "\nkept up to what so many equal flights would cost: more, for they differ."
+        "\nof 1, 2 or 3 attributes. If the unit is a plane, all its flights are protected together:"
+        "\nat most the stated number is kept, and the noise grows by this factor. With a cost, more"
+        "\nflights are kept, because they differ: up to the cost of that many equal flights."
     )
     release_dir = options.folder / "release-flight"
     console.print(f"\nLook at it:  beam-dp describe {release_dir}", highlight=False)

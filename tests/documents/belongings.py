@@ -70,7 +70,7 @@ def guarantee(names: Names) -> None:
 
 def ledger(names: Names) -> None:
     names["ledger"] = Ledger("budgets.sqlite")
-    names["ledger"].declare("visits", 1e3, 1e-5, "person_id", "add_or_remove_one")
+    names["ledger"].declare("visits-2026", 1e3, 1e-5, "person_id", "add_or_remove_one")
 
 
 def histogram(names: Names) -> None:
@@ -87,7 +87,7 @@ def release(names: Names) -> None:
         *(MADE["visits"](), given, dp.marginals(given, ways=2), PERSON),
         output="out/visits",
         ledger=names["ledger"],
-        dataset_id="visits",
+        dataset_id="visits-2026",
     )
 
 
@@ -150,7 +150,7 @@ def paid(names: Names) -> None:
     month = dataclasses.replace(PERSON, epsilon=0.25)
     plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), month)
     origin = Origin("alice", "the monthly report", "/data/out/visits")
-    token = book.spend("visits", month, plan.loss, plan.mechanism, plan.public, origin)
+    token = book.spend("visits-2026", month, plan.loss, plan.mechanism, plan.public, origin)
     book.mark_released(token, "0" * 32)
 
 

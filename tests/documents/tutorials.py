@@ -42,11 +42,11 @@ Q4: epsilon 0.5000 of 0.5, holds: True
 the release of Q1 was paid for by entry [1]
 the forged one by none
 ...
-budget     epsilon 2, delta 1e-09
-adds up    pure_first: epsilons add up until a release needs delta; it and later
-           ones share the rest
-spent      epsilon 2 at this delta
-left       nothing
+budget        epsilon 2, delta 1e-09
+adds up       pure_first: epsilons add up until a release needs delta; it and
+              later ones share the rest
+spent         epsilon 2 at this delta
+left          nothing
 """,
 }
 # Files that a reader keeps, offered by the pages of the site.

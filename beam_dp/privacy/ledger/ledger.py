@@ -68,8 +68,8 @@ class Ledger:
 
     Example:
         >>> ledger = Ledger("budgets.sqlite")  # doctest: +SKIP
-        >>> ledger.declare("visits", 1.0, 1e-9, "person_id", "add_or_remove_one")  # doctest: +SKIP
-        >>> token = ledger.spend("visits", guarantee, plan.loss, "mwem")  # doctest: +SKIP
+        >>> ledger.declare("visits-2026", 1, 1e-9, "record", "add_or_remove_one")  # doctest: +SKIP
+        >>> token = ledger.spend("visits-2026", guarantee, plan.loss, "mwem")  # doctest: +SKIP
     """
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
@@ -257,8 +257,8 @@ class Ledger:
             elif draw_id is not None and draw_id != found.draw_id:
                 condition = f"must be {found.draw_id!r}: {token.release_id!r} paid for that draw"
                 if found.draw_id is None:
-                    paid = f"{token.release_id!r} paid for a draw that was marked before"
-                    condition = f"must not be given: {paid}, without its id"
+                    paid = f"{token.release_id!r} was marked as released without a draw id"
+                    condition = f"must not be given: {paid}"
                 raise LedgerError("draw_id", draw_id, condition)
 
     def use_state(self, token: Token, state_number: int) -> None:
@@ -449,14 +449,15 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     """
     for source, origin in released_edges(domain):
         if ledger is None:
-            condition = f"must be given, the one that paid before: {source}, and budgets add up"
+            condition = f"must be given, the ledger of the earlier release: {source}"
             raise InputError("ledger", None, condition)
         if dataset_id != origin.dataset_id:
-            condition = f"must be {shown(origin.dataset_id)}: {source}, and budgets add up"
-            raise InputError("dataset_id", dataset_id, condition)
+            budget = f"{shown(origin.dataset_id)}, the budget of the earlier release"
+            raise InputError("dataset_id", dataset_id, f"must be {budget}: {source}")
         paid = {entry.release_id: entry.draw_id for entry in ledger.entries(dataset_id)}
         if origin.ledger_release not in paid:
-            raise LedgerError("ledger", ledger.name, f"must be the one that paid before: {source}")
+            condition = f"must be the ledger of the earlier release: {source}"
+            raise LedgerError("ledger", ledger.name, condition)
         draw_id = paid[origin.ledger_release]
         if draw_id is None:
             condition = (
@@ -465,5 +466,6 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
             )
             raise LedgerError("ledger", ledger.name, condition)
         if draw_id != origin.draw_id:
-            condition = f"must be the one that paid before: {source}, draw {origin.draw_id}, not"
-            raise LedgerError("ledger", ledger.name, f"{condition} {draw_id}")
+            paid_for = f"{source}, draw {origin.draw_id}, not {draw_id}"
+            condition = f"must be the ledger of the earlier release: {paid_for}"
+            raise LedgerError("ledger", ledger.name, condition)
