@@ -109,8 +109,8 @@ CLAIMS = [
         key="intervals.number",
         source="lecture on linear queries",
         statement="d ordered cells have d (d + 1) / 2 intervals; their queries map X to [0, 1]",
-        printed="(d choose 2) intervals, queries that map to {0, 1} and are sums that nobody "
-        "divides by n; sigma^2 has lost its sigma, and a sum runs over the wrong letter",
+        printed="(d choose 2) intervals, queries that map to {0, 1} and are sums without "
+        "division by n; sigma^2 has lost its sigma, and a sum runs over the wrong letter",
         here="`intervals:` workloads",
         measure=_num_intervals,
     ),

@@ -51,7 +51,7 @@ CLAIMS = [
         key="linear_answers.laplace",
         source="Dwork and Roth 2014, Theorem 3.8",
         statement="Laplace noise of scale D/epsilon on k answers: no error above "
-        "(D/epsilon) ln(k/beta) but with probability beta",
+        "(D/epsilon) ln(k/beta) except with probability beta",
         here="`theorems.noise.laplace_theorem`: for integer noise the bound is rounded up",
         measure=_laplace,
     ),
@@ -62,7 +62,7 @@ CLAIMS = [
         "private",
         printed="proved for epsilon up to 1, and false from epsilon 9.8 on at delta 1e-6; with "
         "1.25 for 2 from 8.8 on",
-        here="`privacy.accounting.discrete_gaussian_mu`: exact but for the noise being discrete; "
+        here="`privacy.accounting.discrete_gaussian_mu`: exact, except that the noise is discrete; "
         "the true delta of integer noise on a grid of 64",
         measure=_gaussian_privacy,
     ),
@@ -70,7 +70,7 @@ CLAIMS = [
         key="linear_answers.gaussian",
         source="lecture on linear queries",
         statement="Gaussian noise of deviation sigma on k answers: no error above "
-        "sigma sqrt(2 ln(2k/beta)) but with probability beta",
+        "sigma sqrt(2 ln(2k/beta)) except with probability beta",
         here="`claim_rows.published.gaussian_error`; integer noise is subgaussian, too",
         measure=_gaussian,
     ),

@@ -273,7 +273,7 @@ CLAIMS = [
     Claim(
         key="multiplicative_weights.pure",
         source="Dwork and Roth 2014, Theorem 4.14",
-        statement="all answers are within 3 alpha but with probability beta, for any alpha of at"
+        statement="all answers are within 3 alpha except with probability beta, for any alpha of at"
         " least 36 ln U (ln|Q| + ln(32 ln U / (alpha^2 beta))) / (epsilon alpha^2 n)",
         printed="32 for 36; for alpha above the least, T falls below 2 alpha, and an update may be"
         " of a query wrong by T/2 only; at most one question is below T: at least one",
@@ -309,8 +309,8 @@ CLAIMS = [
         statement="a database update sequence: each query is wrong by alpha or more on the"
         " hypothesis, and its answer by less than alpha; one of B(alpha) at most is an iterative"
         " database construction",
-        here="what a run of `PrivateMW`, tight, learns from is such a sequence but with probability"
-        " beta; delta 0, then 1e-6",
+        here="except with probability beta, a run of `PrivateMW`, tight, learns from such a"
+        " sequence; delta 0, then 1e-6",
         measure=_sequences,
         trials=500,
     ),

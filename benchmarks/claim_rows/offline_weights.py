@@ -90,7 +90,7 @@ CLAIMS = [
         key="offline_weights.mwem",
         source="Hardt, Ligett and McSherry 2012, Theorem 2.2",
         statement="no error of the average of all hypotheses exceeds 2 n sqrt(ln U / T) + 10 T"
-        " ln|Q| / epsilon but with probability 2T/|Q|",
+        " ln|Q| / epsilon except with probability 2T/|Q|",
         here="`theorems.synthesis.mwem_theorem`; U = |Q| = 1024, T = 28; all records in one cell, n"
         " = 10^6, or in four, n = 10^8",
         measure=_average,
@@ -103,8 +103,8 @@ CLAIMS = [
         " small, return; else measure it and update",
         printed="whether the error is small is asked of the data: it must be paid for",
         here="`--stop_below`: AboveThreshold, with a tenth of the budget; `best_early_stop`: it"
-        " stops, and no error of what it releases exceeds the bound, but with probability beta; U ="
-        " 16, T = 30; pure, then twice delta 1e-6",
+        " stops, and no released error exceeds the bound, except with probability beta; U = 16,"
+        " T = 30; pure, then twice delta 1e-6",
         measure=_early_stop,
         trials=300,
     ),

@@ -281,7 +281,7 @@ CLAIMS = [
         key="projections.norm",
         source="Blum and Roth 2011, Theorem 4.1",
         statement="T >= 4 x 64^2 ln(1/tau)/s^2 rows of r-wise independent signs, r >= 2 ln(1/tau),"
-        " keep a squared norm within a factor 1 +- s but with probability tau",
+        " keep a squared norm within a factor 1 +- s except with probability tau",
         here="`hashing.distortion.Distortion.squared_norm`: for any T, dense or blocks, by moments"
         " up to r/2 = 24; s is 0.48 at T = 64 for tau 0.05, where the theorem asks for 216,000",
         measure=_norm,
@@ -301,7 +301,7 @@ CLAIMS = [
         key="projections.size",
         source="Blum and Roth 2011, Algorithm 2",
         statement="T rows for k queries of n records with m keys at most: the distortion is at most"
-        " sqrt(m) but with probability beta/2",
+        " sqrt(m) except with probability beta/2",
         printed="T's bracket is larger than s^-2 = (m + n^2)^2/(4m) by 2 sqrt(m); n is treated as"
         " public, though T(n) and 1/n tell it to a neighbour of n + 1 records",
         here="`claim_rows.published.published_projection`, only printed; T and N are public"
@@ -330,8 +330,8 @@ CLAIMS = [
     Claim(
         key="projections.largest_entry",
         source="Blum and Roth 2011, Lemma 4.6 and Corollary 4.7",
-        statement="No entry of k projected queries exceeds (2kT/beta)^(1/r) 2 sqrt(m r/T) but with"
-        " probability beta; with r = lg(2kT/beta), 4 sqrt(m lg(2kT/beta)/T)",
+        statement="No entry of k projected queries exceeds (2kT/beta)^(1/r) 2 sqrt(m r/T),"
+        " except with probability beta; with r = lg(2kT/beta), 4 sqrt(m lg(2kT/beta)/T)",
         printed="(kT/(2 beta))^(1/r); the 4 needs lg and an even r (with ln it is 2e)",
         here="`Distortion.largest_entry` (first), by the exact moments of an entry;"
         " `claim_rows.published.published_largest_entry` (second), as corrected",
@@ -352,7 +352,7 @@ CLAIMS = [
         key="projections.published_noise",
         source="Blum and Roth 2011, Theorem 4.9",
         statement="Noise adds at most (16 sqrt(3)/epsilon) sqrt(m ln(4k/beta) ln(1/delta)"
-        " (ln(2k/beta) + ln T)) to any of k answers, but with probability beta/2",
+        " (ln(2k/beta) + ln T)) to any of k answers, except with probability beta/2",
         printed="'SparseQueries' is SparseProject; the logarithms must be those of 8k/beta and, to"
         " base 2, of 8kT/beta",
         here="`claim_rows.published.published_projection_noise`",
@@ -362,7 +362,7 @@ CLAIMS = [
     Claim(
         key="projections.accuracy",
         source="Blum and Roth 2011, Theorem 4.9",
-        statement="SparseProject answers k queries of m keys within alpha n but with probability"
+        statement="SparseProject answers k queries of m keys within alpha n except with probability"
         " beta, alpha of order ln(k/beta) sqrt(m ln(1/delta))/(epsilon n) plus the distortion",
         here="`theorems.noise.projection_theorem`, for the T in use: its noise and its distortion;"
         " on the card and in `beam-dp plan`",

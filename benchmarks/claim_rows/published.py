@@ -197,8 +197,8 @@ def published_largest_entry(
 ) -> float:
     """Returns what no entry of any projected query exceeds, as published, corrected.
 
-    Accuracy: (2kT / beta)^(1/r) 2 sqrt(m r / T), but with probability beta, for columns of norm 1
-    and an even r; with r = lg(2kT / beta), which is rounded up, about 4 sqrt(m lg(2kT / beta) / T).
+    Accuracy: (2kT / beta)^(1/r) 2 sqrt(m r / T), except with probability beta, for columns of norm
+    1 and an even r; with r = lg(2kT / beta), rounded up, about 4 sqrt(m lg(2kT / beta) / T).
     The r-th moment of an entry, a sum of m signs over sqrt(T), is at most (r - 1)!! (m / T)^(r/2),
     and (r - 1)!! < sqrt(2) (r / e)^(r/2); so 1 / sqrt(e) would do for the factor 2.
     ``Distortion.largest_entry`` is sharper.
@@ -270,7 +270,7 @@ def published_projection_noise(
 ) -> float:
     """Returns what noise adds to any of k answers of SparseProject, as published, corrected.
 
-    Accuracy: but with probability beta at most B a, with a quarter of beta for the largest entry B
+    Accuracy: at most B a, except with probability beta: a quarter of beta for the largest entry B
     and a quarter for the noise: 16 sqrt(3) / epsilon sqrt(m ln(1 / delta) ln(8k / beta)
     lg(8kT / beta)), before r is rounded up. The other half of beta is the distortion's.
 

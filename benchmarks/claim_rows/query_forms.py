@@ -238,7 +238,7 @@ CLAIMS = [
     Claim(
         key="query_forms.negation",
         source="Dwork and Roth 2014, section 4",
-        statement="with q, 1 - q is a linear query; a class that holds all its negations is at "
+        statement="with q, 1 - q is a linear query; a class that contains all its negations is at "
         "most twice as large",
         here='`{"not": ...}`, `negation`: no cell is listed; its answer has the noise of the '
         "number of records too, where that is noisy",
@@ -268,7 +268,7 @@ CLAIMS = [
         key="query_forms.release",
         source="Blum and Roth 2011, Corollary 3.11",
         statement="sparse multiplicative weights that are asked all conjunctions of d - k literals "
-        "in turn answer all of them within alpha n but with probability beta, in time 2^k for each",
+        "in turn answer all within alpha n, except with probability beta, in time 2^k for each",
         here="`release_conjunctions`: alpha follows from n; each answer states its bound",
         measure=_release,
         trials=600,
@@ -276,7 +276,7 @@ CLAIMS = [
     Claim(
         key="query_forms.records",
         source="Blum and Roth 2011, Corollary 3.11",
-        statement="for that, k being the free bits, n of order k^1.5 ln(1/delta) ln(d/beta) / "
+        statement="for k free bits, n of order k^1.5 ln(1/delta) ln(d/beta) / "
         "(epsilon alpha^2) is enough",
         printed="counts C(d, k) conjunctions: with negations (d - k) ln 2 joins k ln d; the root "
         "of ln(1/delta) is enough, and ln(1/alpha) is left out",

@@ -125,7 +125,7 @@ CLAIMS = [
         key="selection.utility",
         source="Dwork and Roth 2014, Theorem 3.11; McKenna and Sheldon 2020",
         statement="the exponential mechanism, and permute-and-flip, choose a score no more than "
-        "(2D/epsilon)(ln R + ln(1/beta)) below the best of R but with probability beta",
+        "(2D/epsilon)(ln R + ln(1/beta)) below the best of R except with probability beta",
         here="`claim_rows.published.selection_shortfall`",
         measure=_selection,
     ),
@@ -143,7 +143,7 @@ CLAIMS = [
         source="lecture on the sparse vector",
         statement="the c largest of k queries that are all known are found by c rounds of the "
         "exponential mechanism: the t-th no more than s ln(kc/beta) below the t-th largest, for "
-        "all t, but with probability beta",
+        "all t, except with probability beta",
         here="`top_choice`, `plan_top_queries`: s = 2c/epsilon, half of it for counts under "
         "add-or-remove-one, or 2 sqrt(c/(8 rho)); in one shot of geometric noise s ln(k/beta)",
         measure=_largest,

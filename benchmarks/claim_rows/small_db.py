@@ -384,7 +384,7 @@ CLAIMS = [
         key="small_db.selection",
         source="Blum, Ligett and Roth 2013; Dwork and Roth 2014, Theorem 3.11",
         statement="the database that is chosen errs by at most the best one's error +"
-        " (2/epsilon)(ln|R| + ln(1/beta)) but with probability beta",
+        " (2/epsilon)(ln|R| + ln(1/beta)) except with probability beta",
         printed='the notes have ">= -OPT + ..." with the sign of the score lost, and u where its'
         " sensitivity is meant",
         here="`small_db_error`, real draws; one database is right, 99 err by just more",
@@ -394,7 +394,7 @@ CLAIMS = [
         key="small_db.proposition_4_4",
         source="Dwork and Roth 2014, Proposition 4.4",
         statement="no answer errs by more than alpha n + (2/epsilon)(m ln U + ln(1/beta)),"
-        " m = ln(k)/alpha^2, but with probability beta",
+        " m = ln(k)/alpha^2, except with probability beta",
         printed="m is taken as real; log is natural",
         here="`small_db_error`, with ln C(U + m - 1, m) for m ln U and an integer m; real draws",
         measure=_proposition,
@@ -403,8 +403,8 @@ CLAIMS = [
     Claim(
         key="small_db.theorem_4_5",
         source="Dwork and Roth 2014, Theorem 4.5",
-        statement="no answer of SmallDB(alpha/2) errs by more than alpha n, but with probability"
-        " beta, once n >= (16 ln U ln k + 4 ln(1/beta))/(epsilon alpha^3)",
+        statement="no answer of SmallDB(alpha/2) errs by more than alpha n, except with probability"
+        " beta, if n >= (16 ln U ln k + 4 ln(1/beta))/(epsilon alpha^3)",
         printed="the size is that of alpha/2, m = 4 ln(k)/alpha^2, taken as real: rounding it up"
         " adds up to 4 ln(U)/(epsilon alpha) to n",
         here='`small_db_theorem(..., "textbook")`: what Proposition 4.4 leaves of alpha at that n,'
@@ -415,7 +415,7 @@ CLAIMS = [
     Claim(
         key="small_db.sharper",
         source="Blum, Ligett and Roth 2013, final theorem of the notes",
-        statement="the same once n >= (16 ln U ln k + 4 alpha^2 ln(1/beta))/(epsilon alpha^3)",
+        statement="the same if n >= (16 ln U ln k + 4 alpha^2 ln(1/beta))/(epsilon alpha^3)",
         printed='the "16" is printed 6, the bracket closes early, and a later display divides by'
         " 2^2 for alpha^3; Theorem 4.5 of Dwork and Roth drops the alpha^2 (weaker, still true)",
         here="`sharper_small_db_theorem`",

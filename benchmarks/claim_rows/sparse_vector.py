@@ -188,7 +188,7 @@ CLAIMS = [
         key="sparse_vector.above_threshold",
         source="Dwork and Roth 2014, Theorem 3.24; lecture on the sparse vector",
         statement="AboveThreshold misjudges none of k questions that are farther than "
-        "8(ln k + ln(2/beta))/epsilon from the threshold, but with probability beta",
+        "8(ln k + ln(2/beta))/epsilon from the threshold, except with probability beta",
         printed="the lecture has exp(-epsilon alpha/4c) <= beta/2c, where no c belongs: "
         "exp(-epsilon alpha/4) <= beta/2 and k exp(-epsilon alpha/8) <= beta/2; and "
         "'for all i, with probability 1 - beta', which is with probability 1 - beta, for all i",

@@ -184,7 +184,7 @@ CLAIMS = [
         key="sparse_weights.interactive",
         source="Blum and Roth 2011, Theorem 3.8",
         statement="sparse multiplicative weights as an interactive mechanism: k adaptive m-sparse"
-        " queries within alpha n but with probability beta, in time O(m) each but for logarithms",
+        " queries within alpha n except with probability beta, in time O(m) each, up to logarithms",
         printed="with the constant of Theorem 3.3",
         here="`SparseMW`: NumericSparse with c = floor(B); pure and delta as published, then tight",
         measure=_sparse_errors,

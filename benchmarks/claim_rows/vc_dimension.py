@@ -382,7 +382,7 @@ CLAIMS = [
         printed="of linear queries, but only 0/1 queries have a VC dimension; the constant is not "
         "given",
         here="`small_db_size_by_vc`, finite: 2 (sum of C(U, i) for i <= v) exp(-2 m alpha^2) < 1; "
-        "where that is beta, all samples but beta do",
+        "where that is beta, all samples do, except a share beta",
         measure=_finite,
         trials=1000,
     ),
@@ -410,7 +410,7 @@ CLAIMS = [
         key="vc_dimension.release",
         source="Dwork and Roth 2014, Theorem 4.9",
         statement="SmallDB with ln k replaced by the VC dimension: the error is of order "
-        "((ln U v + ln(1/beta)) / (epsilon n))^(1/3), but with probability beta",
+        "((ln U v + ln(1/beta)) / (epsilon n))^(1/3), except with probability beta",
         printed="of linear queries, with a constant that is not given",
         here="`theorems.synthesis.small_db_theorem` for k = the sum of C(U, i) for i <= v",
         measure=_releases,
