@@ -20,18 +20,18 @@ help:
 	@echo "make notebooks     three tutorials in Jupyter: runs every cell of examples/notebooks"
 	@echo "make test          lint, types, and the tests that are not slow: three minutes"
 	@echo "make test-all      the same, then the slow tests"
-	@echo "make test-oldest   the fast tests of what touches Beam, on the oldest Beam that is taken"
-	@echo "make generated     write what is made of the flags, and of recorded benchmarks, anew"
+	@echo "make test-oldest   the fast tests of code that uses Beam, on the oldest supported Beam"
+	@echo "make generated     write the files and pages that are made from flags and recorded benchmarks"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
-	@echo "make bench         the benchmarks: speed and accuracy against stated figures"
+	@echo "make bench         the benchmarks, with targets for speed and accuracy"
 	@echo "make audit         the statistical privacy audits"
-	@echo "make fuzz          hostile releases, domains and queries: 10 minutes or a million inputs each"
+	@echo "make fuzz          try hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
-	@echo "make prism         build Prism, Beam's runner of one machine, with Go"
-	@echo "make dist          wheels and the source distribution of the last commit into dist/, checked"
-	@echo "make test-pythons  these in empty environments of each version of Python that is here"
+	@echo "make prism         build Prism, Beam's runner for one machine, with Go"
+	@echo "make dist          build and check the wheels and the source distribution of the last commit, in dist/"
+	@echo "make test-pythons  test these in an empty environment of each installed version of Python"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
 	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make test-images   build the images without Docker, and run compose.yaml: nine minutes, as root"
@@ -93,7 +93,7 @@ test: style
 	$(PYTEST) -m 'not (slow or $(SEPARATE))' --dearest 10; code=$$?; \
 	wait $$! || code=1; cat $$types; rm $$types; exit $$code
 
-# The oldest Beam, numpy and pyarrow that setup.py takes, in an environment of their own.
+# The oldest Beam, numpy and pyarrow that setup.py allows, in an environment of their own.
 OLDEST_VENV := .venv-oldest
 OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
 $(OLDEST_VENV)/.stamp: $(INSTALLED)

@@ -90,7 +90,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
 
 
 def _print(check: DomainCheck, refusals: Sequence[str], limit: int) -> None:
-    print("The rows of this sample are taken to be public or made up: their values are shown.\n")
+    print("The values of these rows are shown. Use only rows that are public or made up.\n")
     for column in check.columns:
         _print_column(column, limit)
     for refusal in refusals:

@@ -152,8 +152,8 @@ def _remove_drafts(output: str, *, is_failure: bool) -> None:
     except OSError as error:
         is_complete = False
         print(
-            f"warning: --output: {output!r} may hold drafts, .draft-*, which are private and could"
-            f" not be removed: {error.strerror}",
+            f"warning: --output: {output!r} may contain drafts, .draft-*, which are private and"
+            f" could not be removed: {error.strerror}",
             file=sys.stderr,
         )
     if is_failure and is_complete:
@@ -177,7 +177,7 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
         reason = _why(error, pipeline) if _only_submits(pipeline.runner) else failure(error)
         print(f"error: {reason}", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
-    progress.say("staged: the launcher starts the job; a ledger keeps it as spent")
+    progress.say("staged: the launcher starts the job; its ledger entry stays spent")
     return 0
 
 

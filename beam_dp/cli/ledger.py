@@ -52,7 +52,7 @@ _KINDS = (
 # Descriptions of the rules that add up the losses of releases.
 _COMPOSITIONS = {
     "pure_first": "epsilons add up until a release needs delta; it and later ones share the rest",
-    "auto": "like zcdp or gaussian, whichever the first release decides",
+    "auto": "zcdp or gaussian, as the first release decides",
     "zcdp": "sums rho; releases without delta may instead sum epsilons",
     "gaussian": "sums mu^2; releases without delta may instead sum epsilons",
     "with_slack": "like auto, but keeps half of delta for histograms of keys",

@@ -233,7 +233,7 @@ def _finish(options: argparse.Namespace) -> None:
             if not is_complete and store_for(place, "output").fingerprint(CARD) is not None
         ]
     except OSError as error:
-        condition = f"may hold drafts, .draft-*, which are private: {error.strerror}"
+        condition = f"may contain drafts, .draft-*, which are private: {error.strerror}"
         raise InputError("output", directory, condition) from None
     if left:
         condition = (

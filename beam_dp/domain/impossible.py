@@ -230,7 +230,7 @@ class LevelReader:
             found.append(codes)
         ranges = _union(found)
         if not may_be_all and ranges == ((0, self._attribute.size),):
-            raise InputError(where, levels, "must leave out a level: else omit the attribute")
+            raise InputError(where, levels, "must not list all levels: omit the attribute instead")
         return ranges
 
     def _read(self, level: Any) -> Range | None:

@@ -291,5 +291,5 @@ def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> 
     # dataset id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
     for source, origin in released_edges(attributes):
         if dataset_id != origin.dataset_id:
-            condition = f"must be of {shown(origin.dataset_id)}: {source}, and budgets add up"
-            raise InputError("ledger_token", dataset_id, condition)
+            budget = f"{shown(origin.dataset_id)}, the budget of the earlier release"
+            raise InputError("ledger_token", dataset_id, f"must be of {budget}: {source}")

@@ -61,7 +61,7 @@ class EncodedBatch:
 
     def __post_init__(self) -> None:
         if (self.cells is None) == (self.codes is None):
-            raise ValueError("a batch holds either cells or codes")
+            raise ValueError("a batch contains either cells or codes")
 
     def __repr__(self) -> str:
         return "EncodedBatch(secret)"

@@ -43,7 +43,8 @@ EPSILON = Flag(
 )
 DELTA = Flag(
     "delta",
-    "the small allowance beyond epsilon, from 0 (none) to 1e-5",
+    "how much a probability may exceed the bound of epsilon: 0 to 1e-5, far below 1 / (number of"
+    " people)",
     "D",
     True,
     form="number",
@@ -57,7 +58,8 @@ NEIGHBORING = Flag(
 )
 PRIVACY_UNIT = Flag(
     "privacy_unit",
-    "who is protected: the column that identifies a person (or another unit), or the word record",
+    "who is protected: the column that identifies a person (or another unit), or record: one"
+    " row, not one person",
     "COLUMN|record",
     True,
 )

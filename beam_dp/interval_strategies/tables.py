@@ -98,5 +98,5 @@ def _check(name: str, table: NDArray[np.int64], shape: tuple[int, ...], least: i
     if table.shape != shape:
         raise InputError(name, table.shape, f"must have the shape {shape}")
     if math.prod(shape) and not (least <= int(table.min()) and int(table.max()) <= _MAX_ENTRY):
-        condition = f"must hold integers from {least} to {_MAX_ENTRY:,}"
+        condition = f"must contain integers from {least} to {_MAX_ENTRY:,}"
         raise InputError(name, int(table.min()), condition)

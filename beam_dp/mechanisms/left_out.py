@@ -138,7 +138,7 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
     epsilon = _largest_within(whole, main_loss, rest)
     if not epsilon > 0:
-        condition = "is too small to also count records left out: use a larger epsilon"
+        condition = "is too small to also count records that are left out: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
     plan = LeftOutPlan(
         names=domain.names,

@@ -252,7 +252,7 @@ def _read_matrix(path: str, spec: str, domain: Domain) -> tuple[linear.LinearQue
     check_num_queries(shape[0], spec)
     _check_values(shape[0], domain, spec)
     if matrix.dtype.kind not in "biuf":
-        raise InputError("workload", spec, f"must hold real numbers, and holds {matrix.dtype}")
+        raise InputError("workload", spec, f"must contain real numbers, not {matrix.dtype}")
     make = LinearQueries(domain)
     queries = []
     for number, row in enumerate(matrix):

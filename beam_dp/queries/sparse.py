@@ -129,7 +129,7 @@ class SparseQuery:
         if not isinstance(held, list):
             raise InputError("query", held, "must be values by element, or a list of pairs")
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in held):
-            raise InputError("query", held, "a list must hold pairs of element and value")
+            raise InputError("query", held, "a list must contain pairs of element and value")
         return cls([(_decoded(element), value) for element, value in held])
 
     def _pairs(self) -> list[tuple[Element, float]]:

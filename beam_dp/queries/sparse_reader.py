@@ -132,12 +132,12 @@ def _from_lines(path: str, text: str, keys: str) -> SparseQuery:
 
 def _key(where: str, written: str, keys: str) -> Element:
     if not written:
-        raise InputError(where, written, "must hold a key")
+        raise InputError(where, written, "must contain a key")
     if keys == "text":
         return written
     number = integer_key(written.encode("utf-8", "surrogatepass"))
     if number is None:
-        raise InputError(where, written, "must hold an integer key, without leading zeros")
+        raise InputError(where, written, "must contain an integer key, without leading zeros")
     return number
 
 

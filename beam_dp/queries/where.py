@@ -230,7 +230,7 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
     if op not in allowed:
         sign = _SIGNS[allowed[0] if op in (ast.Lt, ast.LtE) else allowed[1]]
         condition = (
-            f"must be {sign} {shown(edges[place])}: a bin holds its lower edge, and the last"
+            f"must be {sign} {shown(edges[place])}: a bin contains its lower edge, and the last"
         )
         raise InputError("where", f"{_SIGNS[op]} {edges[place]}", f"{condition} one its upper edge")
     below = np.arange(last) < place

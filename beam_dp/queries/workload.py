@@ -48,7 +48,7 @@ class Workload:
         check_is("domain", self.domain, Domain)
         ordered = tuple(_in_domain_order(self.domain, names) for names in self.marginals)
         if not ordered:
-            raise InputError("workload", [], "must hold at least one marginal")
+            raise InputError("workload", [], "must contain at least one marginal")
         if len(ordered) > MAX_MARGINALS:
             raise InputError("workload", len(ordered), f"must be <= {MAX_MARGINALS} marginals")
         seen = set()
@@ -60,9 +60,7 @@ class Workload:
             checked_number("weights", float(weight), above=0) for weight in self.weights
         ) or (1.0,) * len(ordered)
         if len(weights) != len(ordered):
-            raise InputError(
-                "weights", len(weights), f"must be as many as {len(ordered)} marginals"
-            )
+            raise InputError("weights", len(weights), f"must be one per marginal, {len(ordered)}")
         object.__setattr__(self, "marginals", ordered)
         object.__setattr__(self, "weights", weights)
 
@@ -237,7 +235,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
             condition = f"line {number}: {shown(error.value)}: {error.condition}"
             raise InputError("workload", source, condition) from None
     if not tables:
-        raise InputError("workload", source, "must hold at least one marginal")
+        raise InputError("workload", source, "must contain at least one marginal")
     return Workload(domain, tuple(tables), tuple(weights))
 
 

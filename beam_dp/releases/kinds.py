@@ -203,7 +203,7 @@ def read_any(directory: str | os.PathLike[str], *, check_rows: bool = False) -> 
 
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
     if not store.exists():
-        raise cards.ReleaseError(os.fspath(directory), "must be a directory that holds a release")
+        raise cards.ReleaseError(os.fspath(directory), "must be a directory with a release")
     try:
         return store.read(cards.CARD)
     except FileNotFoundError:
@@ -273,5 +273,5 @@ def verify_release(release: AnyRelease) -> Verification:
         raise
     except _DAMAGE as error:
         words = str(error.args[0])[:80] if error.args else type(error).__name__
-        condition = f"lacks a field that its loss follows from, or has another type: {words}"
+        condition = f"lacks a field that determines its loss, or has one of another type: {words}"
         raise InputError("card", type(release).__name__, condition) from None

@@ -205,8 +205,8 @@ def _words(promised: Guarantee) -> tuple[str, str]:
     most += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"
     beside = f", plus at most {promised.delta:g}" if promised.delta else ""
     return (
-        f"This release protects {unit}: whatever someone already knows, this release would have"
-        f" been almost as likely {change}. Epsilon and delta say how nearly.",
+        f"This release protects {unit}. Whatever someone already knows, epsilon and delta limit how"
+        f" much more or less likely this release is {change}.",
         "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
         f" releases {change} differ by a factor of at most {most}{beside}."
         f" {hidden} Anything computed from the release alone reveals nothing more.",

@@ -202,7 +202,7 @@ def _entry(column: Column) -> dict[str, Any]:
     kind: Any = to_fill_in(f"write {_ANY_TYPE}") if is_open else column.kind
     if _names_units(column):
         kind = to_fill_in(
-            f"remove this attribute if it tells people or things apart, as a privacy unit does;"
+            f"remove this attribute if it identifies people or things, as a privacy unit does;"
             f" else write {_ANY_TYPE if is_open else json.dumps(column.kind)}"
         )
     return {"name": column.name, "type": kind, **keys, **nullable}

@@ -49,7 +49,7 @@ def sql_columns(text: str, source: str, table: str | None, dialect: str | None) 
     statements = _parsed(text, source, dialect)
     tables = {name: each for each in statements for name in _names_of_table(each)}
     if not tables:
-        raise InputError("schema", source, "must hold a CREATE TABLE that lists its columns")
+        raise InputError("schema", source, "must contain a CREATE TABLE that lists its columns")
     if table is None and len({id(each) for each in tables.values()}) > 1:
         condition = f"must name one of the tables of {source}: {', '.join(map(shown, tables))}"
         raise InputError("table", None, condition)

@@ -46,7 +46,7 @@ class Marginals:
             if list(axes) != sorted(set(axes)):
                 raise ValueError("the attributes of a table must be in domain order")
             if table.shape != tuple(self.domain.shape[axis] for axis in axes):
-                raise ValueError("a table must have one axis an attribute")
+                raise ValueError("a table must have one axis per attribute")
 
     def __repr__(self) -> str:
         return f"Marginals(tables={list(self.tables)})"
@@ -60,7 +60,7 @@ class Marginals:
             raise InputError("attributes", attributes, "must be distinct")
         holders = [held for held in self.tables if set(held) >= set(ordered)]
         if not holders:
-            raise InputError("attributes", attributes, "are not held by any table")
+            raise InputError("attributes", attributes, "are not in any table")
         held = min(holders, key=lambda each: self.tables[each].size)
         table = marginal_tables(self.tables[held], held, [ordered])[ordered]
         return table.transpose([ordered.index(name) for name in attributes])
@@ -271,7 +271,7 @@ class Histogram:
 
     def __post_init__(self) -> None:
         if self.counts.shape != (self.domain.num_cells,) or self.counts.dtype != np.int64:
-            raise ValueError("counts must be one int64 a cell")
+            raise ValueError("counts must be one int64 per cell")
         object.__setattr__(self, "counts", clipped_counts(self.counts))
 
     def __repr__(self) -> str:

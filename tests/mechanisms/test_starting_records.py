@@ -142,8 +142,8 @@ def test_hypothesis_from_many_public_records_equals_their_distribution():
     [
         (7, "start_from: 'int' is not valid"),
         (pd.DataFrame({"x": [1]}), "start_from: 'a0' is not valid: must be a column of the table"),
-        (frame(np.zeros(DOMAIN.num_cells, int)), "must hold a record inside the domain"),
-        (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must hold a record inside"),
+        (frame(np.zeros(DOMAIN.num_cells, int)), "must contain a record inside the domain"),
+        (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must contain a record inside"),
     ],
 )
 def test_invalid_starting_records_are_refused(start, pattern):

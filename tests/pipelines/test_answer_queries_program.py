@@ -115,7 +115,7 @@ def test_validation_reads_spends_and_writes_nothing(tmp_path, capfd):
     assert entry.draw_id == card["draw_id"] and entry.mechanism == "private_mw"
     other = [flag for flag in argv if not flag.startswith("--output=")]
     assert main([*other, f"--output={tmp_path / 'other'}"]) == 2
-    assert "of which nothing is left; requested rho" in capfd.readouterr().err
+    assert "which leaves nothing; requested rho" in capfd.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

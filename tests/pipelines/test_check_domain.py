@@ -38,7 +38,7 @@ def test_yes_and_no_are_left_out_of_booleans_and_suggested_as_declared_words(tmp
     rows = "smoker,age\n" + "Yes,30\n" * 3 + "no,30\n" * 2 + "true,130\n"
     assert check(tmp_path, rows, SMOKER, AGE) == 1
     printed = capsys.readouterr().out
-    assert "taken to be public or made up" in printed
+    assert "Use only rows that are public or made up." in printed
     assert "3  'Yes' -> left out" in printed and "1  'true' -> true" in printed
     # Words that are declared replace those that a boolean reads by itself: they are named, too.
     words = '"true_values": ["true", "1", "yes"], "false_values": ["false", "0", "no"]'

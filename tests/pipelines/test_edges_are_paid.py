@@ -66,11 +66,11 @@ def test_program_rejects_budget_that_did_not_pay_and_spends_nothing(tmp_path, ca
     for argv, told in (
         (
             flags_of(program, tmp_path, None),
-            "--ledger is required, the one that paid before",
+            "--ledger is required, the ledger of the earlier release",
         ),
         (
             flags_of(program, tmp_path, other),
-            "must be the one that paid before: the edges of 'age' come from",
+            "must be the ledger of the earlier release: the edges of 'age' come from",
         ),
         (
             flags_of(program, tmp_path, ledger, dataset_id="others"),
@@ -122,7 +122,7 @@ def test_in_memory_release_must_use_the_ledger_and_dataset_of_its_edges(tmp_path
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
-    with pytest.raises(dp.InputError, match="ledger is required, the one that"):
+    with pytest.raises(dp.InputError, match="ledger is required, the ledger of"):
         dp.release(pa.table(asked[0]), *asked[1:])
     ledger = ledger_of(tmp_path, DRAW)
     with pytest.raises(dp.InputError, match="dataset_id: 'others' is not valid: must be 'visits'"):
@@ -148,7 +148,8 @@ def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
         mechanism = "intervals" if kind == "intervals" else "laplace"
         return ledger.spend(dataset_id, guarantee, Loss.pure(1.0), mechanism)
 
-    told = "must be of 'visits': the edges of 'age' come from the release 'visits/1'"
+    source = "the edges of 'age' come from the release 'visits/1'"
+    told = f"must be of 'visits', the budget of the earlier release: {source}"
     for token, given in ((None, "None"), (paid("others"), "'others'")):
         with pytest.raises(dp.InputError, match=f"^ledger_token: {given} is not valid: {told}"):
             made(token)
@@ -159,5 +160,5 @@ def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
 def test_beam_yaml_rejects_budget_that_did_not_pay_for_the_edges():
     config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
               "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
-    with pytest.raises(ValueError, match=r"^ledger is required, the one that"):
+    with pytest.raises(ValueError, match=r"^ledger is required, the ledger of"):
         ReleaseIntervals(**config, domain=FROM_RELEASE)

@@ -46,7 +46,7 @@ def test_refuses_second_release_of_the_whole_budget_before_it_runs(tmp_path, led
     ledger = declared(ledger_url)
     assert main(paid_flags(tmp_path, ledger_url)) == 0
     argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
-    told = r"^error: --epsilon: 1000\.0 is not valid: must fit 'visits', of which nothing is"
+    told = r"^error: --epsilon: 1000\.0 is not valid: must fit 'visits', which leaves nothing"
     refused_line(main, argv, capfd, told, r"visits/1 \(mwem, epsilon 1000\)", folder=tmp_path)
     assert len(ledger.entries("visits")) == 1
 
@@ -96,8 +96,7 @@ def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
     argv = [*paid_flags(tmp_path, url), "--validate_only", "--json"]
     err = refused_line(main, argv, capfd)
     assert (
-        "--epsilon: 1000.0 is not valid: must fit 'visits', which would admit at most epsilon 1,"
-        in err
+        "--epsilon: 1000.0 is not valid: must fit 'visits', which leaves at most epsilon 1," in err
     )
     assert ledger.entries("visits") == []
 

@@ -274,8 +274,8 @@ def test_release_with_a_histogram_spends_delta(tmp_path, capfd):
     capfd.readouterr()
     assert main(second) == 2
     assert capfd.readouterr().err == (
-        "error: --delta: 1e-09 is not valid: must fit 'flights', which would admit at most epsilon"
-        " 45, delta 5e-10 for a release that is private except with some probability; spent most by"
+        "error: --delta: 1e-09 is not valid: must fit 'flights', which leaves at most epsilon 45,"
+        " delta 5e-10 for a release that is private except with some probability; largest releases:"
         " flights/1 (stability_histogram, epsilon 5)\n"
     )
     assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()

@@ -357,11 +357,11 @@ def test_starts_from_an_earlier_release(tmp_path):
 @pytest.mark.parametrize(
     ("start", "pattern"),
     [
-        ("nowhere", r"'nowhere' is not valid: must be a directory that holds"),
+        ("nowhere", r"'nowhere' is not valid: must be a directory with a release"),
         ("none.csv", r"'none.csv' is not valid: must match a file"),
         ("PUBLIC", r"is not valid: column 'age' must be a column of .*people.csv"),
         ("DAMAGED", r"is not valid: .*people.parquet: cannot be read"),
-        ("EMPTY", r"empty.csv' is not valid: must hold a record inside the domain"),
+        ("EMPTY", r"empty.csv' is not valid: must contain a record inside the domain"),
     ],
 )
 def test_refuses_invalid_start_in_one_line(tmp_path, capfd, start, pattern):

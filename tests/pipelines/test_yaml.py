@@ -242,7 +242,7 @@ def test_reads_rows_of_a_new_or_an_existing_release(tmp_path):
     [
         ("SyntheticRows", {}, "must be the output of ReleaseSyntheticDatabase; ReadSyntheticRows"),
         ("SyntheticRows", {"release": "nowhere"}, "release: unknown field"),
-        ("ReadSyntheticRows", {"release": "nowhere"}, "must be a directory that holds a release"),
+        ("ReadSyntheticRows", {"release": "nowhere"}, "must be a directory with a release"),
         ("ReadSyntheticRows", {}, "release is required"),
         ("ReadSyntheticRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],

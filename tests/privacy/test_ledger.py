@@ -51,7 +51,7 @@ def test_draw_of_a_payment_cannot_change_after_the_first_mark(ledger_url, first)
     ledger = declared(ledger_url)
     token = spend(ledger)
     ledger.mark_released(token, first)
-    condition = "be 'a+': 'visits/1' paid" if first else "not be given: 'visits/1' paid for a draw"
+    condition = "be 'a+': 'visits/1' paid" if first else "not be given: 'visits/1' was marked"
     for draw_id in ("b" * 32, "c" * 32):
         with pytest.raises(
             LedgerError, match=rf"^draw_id: '[bc]+' is not valid: must {condition}"
@@ -108,7 +108,7 @@ def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
         assert ledger.remaining("visits") == pytest.approx(1 - number / 10)
         assert ledger.total("visits") == pytest.approx(number / 10)
         spend(ledger)
-    with pytest.raises(OverBudgetError, match=r"of which nothing is left; .* remaining 0;"):
+    with pytest.raises(OverBudgetError, match=r"which leaves nothing; .* remaining 0;"):
         spend(ledger)
     assert len(ledger.entries("visits")) == 10
     assert ledger.remaining("visits") <= 1e-12
@@ -122,12 +122,12 @@ def test_refusal_names_the_largest_epsilon_that_fits_and_the_largest_spenders(le
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", Guarantee(0.6, 0.0, AR, "person", 3), Loss.pure(0.6), "mwem")
     assert one_line(error) == (
-        "epsilon: 0.6 is not valid: must fit 'visits', which would admit at most epsilon 0.4, delta"
-        " 0; requested epsilon 0.6, remaining 0.4; spent most by visits/2 (laplace, epsilon 0.5),"
+        "epsilon: 0.6 is not valid: must fit 'visits', which leaves at most epsilon 0.4, delta 0;"
+        " requested epsilon 0.6, remaining 0.4; largest releases: visits/2 (laplace, epsilon 0.5),"
         " visits/1 (laplace, epsilon 0.1)"
     )
     ledger.spend("visits", Guarantee(0.4, 0.0, AR, "person", 3), Loss.pure(0.4), "laplace")
-    with pytest.raises(OverBudgetError, match="nothing is left"):
+    with pytest.raises(OverBudgetError, match="which leaves nothing"):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "mwem")
 
 
@@ -140,9 +140,9 @@ def test_refusal_names_remaining_delta(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee, loss, "stability_histogram")
     assert one_line(error) == (
-        "delta: 4e-10 is not valid: must fit 'visits', which would admit at most epsilon 0.8, delta"
-        " 2e-10 for a release that is private except with some probability; spent most by visits/1"
-        " (stability_histogram, epsilon 0.1), visits/2 (stability_histogram, epsilon 0.1)"
+        "delta: 4e-10 is not valid: must fit 'visits', which leaves at most epsilon 0.8, delta"
+        " 2e-10 for a release that is private except with some probability; largest releases:"
+        " visits/1 (stability_histogram, epsilon 0.1), visits/2 (stability_histogram, epsilon 0.1)"
     )
     last = Guarantee(0.1, 2e-10, AR, "person", 3)
     ledger.spend("visits", last, Loss.approximate(0.1, 2e-10), "hybrid_sketch")
@@ -166,7 +166,7 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
     assert one_line(error) == (
-        "delta: 1e-09 is not valid: must fit 'visits', which would admit at most epsilon 1, delta"
+        "delta: 1e-09 is not valid: must fit 'visits', which leaves at most epsilon 1, delta"
         " 0, as with Laplace noise"
     )
 

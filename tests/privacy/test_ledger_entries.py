@@ -251,7 +251,7 @@ def test_public_edges_need_no_ledger(tmp_path, dataset_id):
 @pytest.mark.parametrize(
     ("draw_id", "dataset_id", "name", "condition"),
     [
-        (DRAW, "others", "dataset_id", "must be 'visits': the edges of 'age' come from"),
+        (DRAW, "others", "dataset_id", "must be 'visits', the budget of the earlier release"),
         ("1f" * 16, "visits", "ledger", f"draw {DRAW}, not {'1f' * 16}"),
         (None, "visits", "ledger", r"must know which draw it paid for \(Ledger.mark_released\)"),
     ],
@@ -264,9 +264,9 @@ def test_rejects_edges_paid_by_another_budget(tmp_path, draw_id, dataset_id, nam
 
 
 def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path):
-    with pytest.raises(InputError, match="ledger is required, the one that"):
+    with pytest.raises(InputError, match="ledger is required, the ledger of the earlier"):
         check_edges_paid(DOMAIN, None, "")
     fresh = Ledger(str(tmp_path / "fresh.sqlite"))
     fresh.declare("visits", 3.0, 1e-9, "record", "add_or_remove_one")
-    with pytest.raises(InputError, match="must be the one that paid before: the edges of 'age'"):
+    with pytest.raises(InputError, match="must be the ledger of the earlier release: the edges"):
         check_edges_paid(DOMAIN, fresh, "visits")

@@ -271,7 +271,7 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
         ledger.spend("visits", guarantee(2.0), loss_of("zcdp", 2.0, 1e-9), "mwem")
     if composition == "auto":
         assert str(error.value).startswith(
-            "delta: 1e-09 is not valid: must fit 'visits', which would admit at most epsilon 2,"
+            "delta: 1e-09 is not valid: must fit 'visits', which leaves at most epsilon 2,"
             " delta 0, as with Laplace noise; requested rho "
         )
 
@@ -282,8 +282,7 @@ def test_refusal_names_an_epsilon_that_can_then_be_spent(ledger_url):
     with pytest.raises(OverBudgetError) as error:
         ledger.spend("visits", guarantee(2.5), loss_of("gaussian", 2.5, 1e-9), "mwem")
     assert str(error.value).startswith(
-        "epsilon: 2.5 is not valid: must fit 'visits', which would admit at most epsilon 2, delta"
-        " 1e-09;"
+        "epsilon: 2.5 is not valid: must fit 'visits', which leaves at most epsilon 2, delta 1e-09;"
     )
     ledger.spend("visits", guarantee(2.0), loss_of("gaussian", 2.0, 1e-9), "mwem")
 
@@ -340,6 +339,6 @@ def test_run_between_other_releases_is_paid_before_its_first_answer(tmp_path):
         ledger.spend("visits", release, Loss.pure(epsilon), "laplace")
         run.answer(queries.conjunction({"a0": [code]}))
     assert ledger.total("visits") == pytest.approx(1.0)
-    with pytest.raises(LedgerError, match="nothing is left"):
+    with pytest.raises(LedgerError, match="which leaves nothing"):
         ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
     run.answer(queries.conjunction({"a0": [3]}))

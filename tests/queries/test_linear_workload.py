@@ -252,7 +252,7 @@ MATRICES = [
     (np.zeros((0, 32)), "must be of shape"),
     (np.full((2, 32), 1.5), "row 0: 1.5"),
     (np.full((2, 32), np.nan), "row 0: nan"),
-    (np.zeros((2, 32), complex), "must hold real numbers"),
+    (np.zeros((2, 32), complex), "must contain real numbers"),
     (np.array([{"a": 1}], object), "cannot be read"),
 ]
 

@@ -185,7 +185,7 @@ def test_reads_keys_and_values_from_files(tmp_path):
     "name, content, message",
     [
         ("keys", b"a\nb\na\n", "line 3: 'a' is not valid: must be given once"),
-        ("keys", b"a\n\nb\n", "line 2: '' is not valid: must hold a key"),
+        ("keys", b"a\n\nb\n", "line 2: '' is not valid: must contain a key"),
         ("keys", b"a\t1.5\n", "line 1: '1.5' is not valid: after the tab"),
         ("keys", b"a\tnan\n", "line 1: 'nan' is not valid"),
         ("keys", b"a\n\tx\n", "line 2: '' is not valid"),
@@ -208,7 +208,7 @@ def test_rejects_integer_keys_that_records_cannot_have(tmp_path, written):
     """Otherwise a query for one key would be answered with the count of another."""
     path = tmp_path / "keys"
     path.write_text(f"5\n{written}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"line 2: .* is not valid: must hold an integer key"):
+    with pytest.raises(InputError, match=r"line 2: .* is not valid: must contain an integer key"):
         read_sparse_query(path, keys="integer")
 
 
@@ -218,7 +218,7 @@ def test_rejects_missing_file_and_invalid_keys(tmp_path):
     with pytest.raises(InputError, match="keys: 'bytes' is not valid"):
         read_sparse_query(tmp_path / "none", keys="bytes")
     (tmp_path / "keys").write_text("1\nx\n")
-    with pytest.raises(InputError, match="line 2: 'x' is not valid: must hold an integer"):
+    with pytest.raises(InputError, match="line 2: 'x' is not valid: must contain an integer"):
         read_sparse_query(tmp_path / "keys", keys="integer")
 
 

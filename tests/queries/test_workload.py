@@ -63,7 +63,7 @@ def test_unknown_specification_gives_a_one_line_error(spec, condition):
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
-        ("", "must hold at least one marginal"),
+        ("", "must contain at least one marginal"),
         (b"\xff\xff\xff", "is not UTF-8 at byte 0"),
         ('{"marginal": ["age"]}\n{"marginal": ["sex"', "is not JSON at line 2, column 20"),
         ("[" * 100_000, "is nested too deeply at line 1"),

@@ -308,5 +308,5 @@ def test_rejects_symbolic_link_and_too_large_file(tmp_path):
 
 def test_rejects_directory_without_a_horizon(tmp_path):
     for directory in (tmp_path, tmp_path / "none"):
-        with pytest.raises(ReleaseError, match="must be a directory that holds the windows"):
+        with pytest.raises(ReleaseError, match="must be a directory with the windows"):
             read_horizon(directory)

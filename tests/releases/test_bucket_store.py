@@ -126,7 +126,7 @@ def test_missing_bucket_gives_a_one_line_error(cloud):
 
 @pytest.mark.mostly_slow(one_in=2)
 def test_folder_without_a_release_is_not_a_release(cloud):
-    with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
+    with pytest.raises(ReleaseError, match="must be a directory with a release"):
         read_release(cloud.url)
     cloud.service.put("out/visits/notes.txt", b"mine")
     with pytest.raises(ReleaseError, match=r"card\.json cannot be read: no such"):

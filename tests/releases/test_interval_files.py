@@ -159,15 +159,15 @@ def last_number(name: str, value: float) -> Callable[[dict[str, bytes]], Any]:
     [
         (WINDOWS, last_number("estimate", np.nan), "not finite"),
         (WINDOWS, last_number("top", 0.5), "must contain integers"),
-        (WINDOWS, last_number("top", -1), "must hold integers from 0"),
-        (WINDOWS, last_number("top", 2**40), "must hold integers from 0"),
+        (WINDOWS, last_number("top", -1), "must contain integers from 0"),
+        (WINDOWS, last_number("top", 2**40), "must contain integers from 0"),
         (WINDOWS, last_number("sizes", 22), "must not decrease, from at most"),
         (WINDOWS, lambda blocks: blocks.pop("top"), "must be sizes, weights, top"),
         (WINDOWS, lambda blocks: blocks.pop("estimate"), "estimate"),
         (WINDOWS, lambda blocks: blocks.update(x=b"\2x" + blocks["top"][4:]), "tables"),
         (WINDOWS, lambda blocks: blocks.update(top=blocks["top"][:-1]), "is truncated"),
         (WINDOWS, lambda blocks: blocks.update(top=blocks["top"] * 2), "bytes after"),
-        (SINE, last_number("scales", 0), "must hold integers from 1"),
+        (SINE, last_number("scales", 0), "must contain integers from 1"),
         (SINE, last_number("kernel", 2**26), "inverse"),
     ],
 )

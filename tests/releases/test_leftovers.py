@@ -223,7 +223,7 @@ def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkey
     draft_in(tmp_path)
     monkeypatch.setattr(LocalStore, "withdraw", broken)
     line = finish(capfd, tmp_path, 2)
-    assert line.startswith(f"error: output: '{tmp_path}' may hold drafts, .draft-*")
+    assert line.startswith(f"error: output: '{tmp_path}' may contain drafts, .draft-*")
     assert line.endswith("Permission denied")
 
 

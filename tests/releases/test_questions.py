@@ -185,7 +185,7 @@ def test_answers_convert_to_arrow_and_pandas():
         (lambda asked: asked.quantile("sex", 0.5), "must be an integer or a numeric attribute"),
         (lambda asked: asked.quantile("age", 1), "quantile: 1"),
         (lambda asked: asked.share("sex == 'F' and age < 20"), "a condition on one attribute"),
-        (lambda asked: asked.where("sex == 'F'").where("sex == 'M'"), "must hold for some"),
+        (lambda asked: asked.where("sex == 'F'").where("sex == 'M'"), "must be true for some"),
     ],
 )
 def test_rejects_invalid_questions(ask, message):

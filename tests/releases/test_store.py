@@ -330,7 +330,7 @@ def test_damaged_or_hostile_release_gives_a_one_line_error(tmp_path, damage, mes
 def test_rejects_release_that_is_not_a_directory(tmp_path):
     (tmp_path / "file").touch()
     for name in ("absent", "file"):
-        with pytest.raises(ReleaseError, match="must be a directory that holds a release"):
+        with pytest.raises(ReleaseError, match="must be a directory with a release"):
             read_release(tmp_path / name)
 
 

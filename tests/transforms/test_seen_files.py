@@ -115,7 +115,7 @@ def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
     path = folder.drop("before", modified, size)
     with pytest.raises(InputError) as refused:
         folder.reader()
-    expected = "must not change before its horizon is over, but did since it was first seen"
+    expected = "must not change before its horizon is over, but has changed"
     assert str(refused.value) == f"input: {str(path)!r} is not valid: {expected}"
     with pytest.raises(ReadError) as stopped:
         folder.look(read, 1020)

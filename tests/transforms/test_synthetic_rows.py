@@ -73,7 +73,7 @@ def test_refuses_unsuitable_release_or_arguments(tmp_path):
         _ = p | beam.Create(PEOPLE) | release | dp.WriteRelease(tmp_path / "intervals")
     with pytest.raises(InputError, match="must contain a synthetic database"):
         dp.SyntheticRows(tmp_path / "intervals")
-    with pytest.raises(dp.ReleaseError, match="must be a directory that holds a release"):
+    with pytest.raises(dp.ReleaseError, match="must be a directory with a release"):
         dp.SyntheticRows(tmp_path / "nothing")
     for arguments in ({}, {"directory": tmp_path / "out", "domain": DOMAIN}):
         with pytest.raises(InputError, match="or else the domain"):

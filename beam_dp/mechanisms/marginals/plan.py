@@ -93,7 +93,7 @@ class StartingRecords:
         columns = [*zip(*(each.code_columns(domain) for each in encoded), strict=True)]
         num_records = sum(map(len, columns[0])) if columns else 0
         if not num_records:
-            condition = "must hold a record inside the domain"
+            condition = "must contain a record inside the domain"
             raise InputError("start_from", "public records", condition)
         codes, counts = distinct_records(domain, [np.concatenate(each) for each in columns])
         return cls(domain, f"{num_records} public records", codes, counts)

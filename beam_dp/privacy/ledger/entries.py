@@ -320,8 +320,8 @@ def over_budget(
     name, value = "epsilon", guarantee.epsilon
     if not account.admits_slack(loss) or (epsilon > 0 and delta == 0 and loss.kind != "pure"):
         name, value = "delta", guarantee.delta
-    admitted = f"which would admit at most epsilon {epsilon:g}, delta {delta:g}{words}"
-    said = [f"must fit {dataset_id!r}, {admitted if epsilon > 0 else 'of which nothing is left'}"]
+    admitted = f"which leaves at most epsilon {epsilon:g}, delta {delta:g}{words}"
+    said = [f"must fit {dataset_id!r}, {admitted if epsilon > 0 else 'which leaves nothing'}"]
     which = account.best(loss)
     if which is not None and account.admits_slack(loss):
         requested, left = float(filters.cost(which, loss) or 0), float(account.left(which, loss))
@@ -334,7 +334,7 @@ def over_budget(
             f"{token.release_id} ({token.mechanism}, epsilon {token.guarantee.epsilon:g})"
             for token in spenders
         )
-        said.append(f"spent most by {by}")
+        said.append(f"largest releases: {by}")
     return OverBudgetError(name, value, "; ".join(said))
 
 

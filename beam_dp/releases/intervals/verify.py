@@ -62,7 +62,8 @@ def column_norms(strategy: Strategy) -> tuple[int, int]:
     if isinstance(strategy, SineStrategy):
         half = strategy.kernel[: strategy.num_leaves + 2]
         if (np.diff(half) > 0).any():
-            raise InputError("kernel", int(half[0]), "must not increase: else entries are negative")
+            condition = "must not increase: otherwise entries are negative"
+            raise InputError("kernel", int(half[0]), condition)
         return strategy.l1_sensitivity, strategy.l2_sensitivity_squared
     raise InputError("strategy", type(strategy).__name__, "must be one that this version knows")
 

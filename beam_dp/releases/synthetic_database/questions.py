@@ -119,7 +119,7 @@ class Question:
         for axis, mask in read_condition(self._domain, condition).items():
             masks[axis] = masks[axis] & mask if axis in masks else mask
             if not masks[axis].any():
-                raise InputError("where", condition, "must hold for some of the records")
+                raise InputError("where", condition, "must be true for some of the records")
         return replace(self, masks=masks)
 
     def group_by(self, *names: str | list[str] | tuple[str, ...]) -> Question:

@@ -123,7 +123,7 @@ def check_records_format(domain: Domain, records_format: str) -> None:
 def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
     """Returns columns of codes in the smallest unsigned types; raises InputError if invalid."""
     if len(codes) != domain.num_attributes:
-        condition = f"must be one column an attribute, {domain.num_attributes}"
+        condition = f"must be one column per attribute, {domain.num_attributes}"
         raise InputError("codes", len(codes), condition)
     columns = []
     for attribute, given in zip(domain, codes, strict=True):
@@ -131,7 +131,7 @@ def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Co
         if column.ndim != 1 or column.dtype.kind not in "iu":
             raise InputError("codes", column.shape, "must be vectors of integers")
         if len(column) != num_distinct:
-            raise InputError("codes", len(column), f"must be as many as {num_distinct} counts")
+            raise InputError("codes", len(column), f"must be one per count, {num_distinct}")
         for extreme in (column.min(), column.max()) if len(column) else ():
             if not 0 <= int(extreme) < attribute.size:
                 raise InputError("codes", int(extreme), f"must be in 0..{attribute.size - 1}")

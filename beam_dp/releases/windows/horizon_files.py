@@ -267,7 +267,7 @@ def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
     store = store_for(directory, "release")
     begun = _read_begun(store, directory)
     if begun is None:
-        condition = "must be a directory that holds the windows of a horizon"
+        condition = "must be a directory with the windows of a horizon"
         raise ReleaseError(os.fspath(directory), condition + advice_on_drafts(store, directory))
     return begun
 

@@ -206,7 +206,7 @@ def _refuse_open_bundles(options: PipelineOptions) -> None:
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     interval, finishes = "checkpointing_interval", "finish_bundle_before_checkpointing"
     if interval in given and str(given.get(finishes)).lower() != "true":
-        condition = f"needs --{finishes}: else records are lost"
+        condition = f"needs --{finishes}: otherwise records are lost"
         raise InputError(interval, given[interval], condition)
 
 

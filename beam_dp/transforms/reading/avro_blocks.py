@@ -150,7 +150,7 @@ def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int
     if isinstance(kind, str):
         known = 0 if kind in _PRIMITIVES else depths[kind]
         if known is None:
-            raise FileError(f"must have a schema that is not recursive: {kind!r} may hold itself")
+            raise FileError(f"must not have a recursive schema: {kind!r} may contain itself")
         if level + known > MAX_DEPTH:
             raise FileError(_TOO_DEEP)
         return known

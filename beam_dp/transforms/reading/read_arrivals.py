@@ -78,9 +78,7 @@ class ReadArrivals(read.ReadRecords):
         if replay and time.time() - self.polling.settle < self.polling.ends:
             moment = datetime.datetime.fromtimestamp(self.polling.ends, datetime.UTC)
             closes = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            condition = (
-                f"can't be given before the last window has closed, at {closes}, and settled"
-            )
+            condition = f"can't be given before the last window has closed ({closes}) and settled"
             raise InputError("replay", True, condition)
         if Watch is None and not replay:
             raise InputError(

@@ -92,8 +92,8 @@ class SeenFiles:
                     known[path] = [*file[1:], file.modified >= before]
                     look.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (path, *known[path]))
                 elif known[path][:2] != [*file[1:]]:
-                    condition = "must not change before its horizon is over, but did since it was"
-                    raise InputError("input", path, f"{condition} first seen")
+                    condition = "must not change before its horizon is over, but has changed"
+                    raise InputError("input", path, condition)
             gone = [path for path, row in known.items() if row[-1] and path not in files]
             if gone and not may_be_removed:
                 condition = "must not be removed before its horizon is over: it was read"
