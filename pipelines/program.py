@@ -369,7 +369,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
     if expected is not None and number - expected > _STANDARD_ERRORS * error:
         return f"{told}; check which files --input matches: some records may be read twice"
     if getattr(release, "left_out", None) is not None:
-        advice = "`beam-dp describe` shows about how many were, and at which attribute"
+        advice = "`beam-dp describe` estimates how many were, and because of which attribute"
     else:
         advice = (
             "test the domain on public or made-up rows with `beam-dp check-domain"

@@ -272,8 +272,8 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
     """Returns the job that the flags describe; does not read records."""
     if given["neighboring"] != "add_or_remove_one":
         condition = (
-            "must be add_or_remove_one: a replaced unit moves between windows, whose"
-            " numbers of records are not public"
+            "must be add_or_remove_one: replacing a unit can move its records to other windows,"
+            " and the number of records in a window is not public"
         )
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)

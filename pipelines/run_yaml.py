@@ -130,7 +130,10 @@ def _told(error: BaseException, path: str = "") -> str:
 
 
 def _is_named(error: BaseException, path: str) -> bool:
-    """Returns whether the YAML names the missing module: then the name is not from a record."""
+    """Returns whether the YAML names the missing module.
+
+    If so, the name did not come from a record and may be shown.
+    """
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     try:
         return bool(name) and str(name) in pathlib.Path(path).read_text("utf-8")

@@ -29,7 +29,7 @@ _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
 _WORDS = {
     "sensitivity": "how much one unit can change the measured values: L1 is the sum of all"
-    " changes, L2 the root of the sum of their squares",
+    " changes, L2 the square root of the sum of their squares",
     "scale": "the scale of the noise, in the unit of the sensitivity",
     "rho": "the loss in zero-concentrated differential privacy",
     "mu^2": "the squared loss in Gaussian differential privacy; Phi is the standard normal"
@@ -377,8 +377,8 @@ _REPORT_FLAGS = (
     Flag("ledger", "the ledger that paid; the page shows its entry", "URL"),
     Flag(
         "against",
-        "compare with the private records in these Parquet, CSV or Avro files; the page is then"
-        " private, too",
+        "compare with the confidential records in these Parquet, CSV or Avro files; the page is"
+        " then confidential, too",
         "GLOB",
     ),
 )

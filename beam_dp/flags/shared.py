@@ -58,8 +58,8 @@ NEIGHBORING = Flag(
 )
 PRIVACY_UNIT = Flag(
     "privacy_unit",
-    "who is protected: the column that identifies a person (or another unit), or record: one"
-    " row, not one person",
+    "who is protected: the COLUMN that identifies a person (or another unit); or the word"
+    " 'record', which protects only one row, not a person",
     "COLUMN|record",
     True,
 )
@@ -80,7 +80,7 @@ NUM_RECORDS = Flag(
 )
 CALIBRATION = Flag(
     "calibration",
-    "tight uses the best proved analysis; textbook is the mechanism as published",
+    "tight uses the best proven analysis; textbook is the mechanism as published",
     default="tight",
     choices=("tight", "textbook"),
 )

@@ -87,7 +87,7 @@ class Answers(Protocol):
 
 
 class Counts(Protocol):
-    """Exact counts of the private records that a release is about; see ``truth``."""
+    """Exact counts of the confidential records to compare with a release; see ``truth``."""
 
     @property
     def num_records(self) -> int:

@@ -32,7 +32,7 @@ def paragraph(markup: str, kind: str = "") -> str:
 
 
 def part(title: str, *parts: str) -> str:
-    """Returns a part of a section with its heading; empty if all parts are empty."""
+    """Returns a heading and its contents; empty if all contents are empty."""
     inside = "".join(parts)
     return f"<h3>{text(title)}</h3>{inside}" if inside else ""
 

@@ -186,7 +186,7 @@ def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
     header = ("measured", "noise of a cell", "scale", "standard deviation")
     parts: list[RenderableType] = [plain_table(header, rows, (2, 3))]
     if any("standard_deviation" in entry for entry in entries):
-        parts.append(Text("Scale and standard deviation are in records."))
+        parts.append(Text("Scale and standard deviation are measured in records."))
     if any(_is_residual(entry) for entry in entries):
         parts.append(Text("(beyond): what a table adds to the tables of fewer of its attributes."))
     return Group(*parts)

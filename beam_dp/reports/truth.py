@@ -1,6 +1,6 @@
 """Exact counts of the records that a release is about, for a report to the owner of the records.
 
-The counts are as private as the records. Each page of a report with exact counts says so.
+The counts are as confidential as the records. Each page of a report with exact counts says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Truth:
-    """The private records that a release is about; see ``Counts``."""
+    """The confidential records to compare with a release; see ``Counts``."""
 
     domain: Domain
     codes: Sequence[NDArray[Any]]  # the codes of each attribute, shape (num_records,)
@@ -111,7 +111,7 @@ def truth_columns(release: AnyRelease, path: str) -> dict[str, str]:
 
 
 def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the private records of a release, with the release's limits per privacy unit."""
+    """Returns the records to compare with a release, limited per unit as in the release."""
     if isinstance(release, HorizonRelease):
         return _truth_of_windows(release, batches)
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []

@@ -373,11 +373,12 @@ def whole_promise(
 ) -> Guarantee:
     """Returns the guarantee for all windows that are protected together.
 
-    Neighbours differ by one unit that is added or removed. A replaced unit would move between
-    windows, and the number of records in a window is not public. The ``max_records_per_unit`` of
-    the guarantee is k c: any P consecutive windows use records of a unit from at most c windows, at
-    most k from each. The L1 distance of tables follows from k c alone. At most k of these records
-    are in one window, which makes the L2 distance smaller; the plan states this.
+    Neighbours differ by one unit that is added or removed. Replacing a unit could move its records
+    to other windows, and the number of records in a window is not public. The
+    ``max_records_per_unit`` of the guarantee is k c: any P consecutive windows use records of a
+    unit from at most c windows, at most k from each. The L1 distance of tables follows from k c
+    alone. At most k of these records are in one window, which makes the L2 distance smaller; the
+    plan states this.
     """
     if unit.protected_windows > horizon.num_windows:
         condition = f"must be at most the {horizon.num_windows:,} windows of the horizon"

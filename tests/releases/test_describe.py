@@ -113,7 +113,7 @@ def test_shows_noise_in_words_and_records():
         "age (beyond) discrete Gaussian 1.5 1.5",
         "number of records discrete Gaussian 1.5 1.5",
         "choice of the records exponential 7",
-        "Scale and standard deviation are in records.",
+        "Scale and standard deviation are measured in records.",
         "(beyond): what a table adds to the tables of fewer of its attributes.",
     ):
         assert row in told, row
@@ -147,7 +147,8 @@ def test_shows_the_proved_bounds_of_a_projection():
     for part in (
         "one query, with probability 95 %",
         f"at most {bounds.noise:,.1f}",
-        f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts",
+        f"at most {bounds.distortion_of_norm:.3g} times the square root of the sum of the squared"
+        " counts",
     ):
         assert part in text, part
     assert "num_queries" not in text

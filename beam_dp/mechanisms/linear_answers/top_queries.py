@@ -187,7 +187,7 @@ def _settings(
     top: int,
     choice: Method | Literal["auto"],
 ) -> Iterator[dict[str, Any]]:
-    """Yields the noise for each split of a guarantee between choice and answers."""
+    """Yields the noise for each way to split the budget between choice and answers."""
     of_choice = 1 << VALUE_BITS
     whole = of_choice if workload.explicit else 1
     width = _width(guarantee, of_choice)

@@ -25,7 +25,7 @@ _SHOWN_ANSWERS = 40
 
 
 def describe_answers(release: AnswersRelease) -> RenderableType:
-    """Returns tables with the fields of the card and the number of answers by each route."""
+    """Returns tables with the fields of the card and how many answers each route gave."""
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
     )

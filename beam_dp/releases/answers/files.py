@@ -120,7 +120,10 @@ def write_batch(
 
 
 def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
-    """Returns answers as an Avro container file; equal rows and draws give equal bytes."""
+    """Returns answers as an Avro container file.
+
+    The same rows and draw id always give the same bytes.
+    """
     blocks = in_blocks([Packed.of([encode(_PARSED, row) for row in rows])])
     return write_blocks(ANSWER_SCHEMA, draw_id, "answers", blocks)
 

@@ -20,7 +20,7 @@ def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -
     refuse_others(options, ("sparse",))
     path = options.sparse
     if path is None:
-        raise FlagError("--sparse is required: this release answers no other")
+        raise FlagError("--sparse is required: this release answers only sparse queries")
     try:
         query = read_query(release, path)
         answer = release.answer_query(query)

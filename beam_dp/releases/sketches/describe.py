@@ -46,8 +46,8 @@ def describe_sparse_release(release: SparseRelease) -> RenderableType:
         tables["bound"] = {
             "of": f"one query, {terminal.surely(bounds.failure_probability)}",
             "noise adds": f"at most {bounds.noise:,.1f}",
-            "hashing adds": f"at most {bounds.distortion_of_norm:.3g} times the root of the sum of"
-            " all squared counts",
+            "hashing adds": f"at most {bounds.distortion_of_norm:.3g} times the square root of"
+            " the sum of the squared counts",
         }
     if release.histogram is not None:
         histogram = release.histogram
@@ -96,8 +96,8 @@ def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
     if bounds is not None:
         words.append(
             f"The noise adds at most {bounds.noise:,.1f} to one answer, and hashing at most"
-            f" {bounds.distortion_of_norm:.3g} times the root of the sum of all squared counts,"
-            f" {terminal.surely(bounds.failure_probability)}."
+            f" {bounds.distortion_of_norm:.3g} times the square root of the sum of the squared"
+            f" counts, {terminal.surely(bounds.failure_probability)}."
         )
     if release.histogram is not None:
         held = terminal.counted(len(release.histogram.elements), "key")

@@ -71,7 +71,7 @@ def _headline(release: SyntheticDatabase) -> str:
     found = [release.errors.get(names, {}).get("standard_error") for names in release.workload]
     stated = [each for each in found if each is not None]
     if not stated:
-        return f"{what}. The release states no errors of marginals."
+        return f"{what}. The release does not state the errors of its marginals."
     ends = " to ".join(dict.fromkeys(map(terminal.short, (min(stated), max(stated)))))
     return f"{what}. A count in a marginal has a standard error of {ends} records."
 
