@@ -64,7 +64,7 @@ def release(
 
     Args:
         table: a pandas or polars frame, an Arrow table, or any object with
-            ``__arrow_c_stream__``; read once. Missing values of pandas are null.
+            ``__arrow_c_stream__``; read once. Missing values in pandas become null.
         domain: the domain of the records; records outside the domain are silently left out.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
         guarantee: the privacy guarantee of the release.

@@ -34,8 +34,8 @@ EXIT_JOB_FAILED = 1
 START_RELEASE = Flag("start_from", "start from this synthetic database of the same domain", "DIR")
 START_RECORDS = Flag(
     "start_from",
-    "an earlier release of the same domain, or files of public records, to start the fit from"
-    " if that seems to help",
+    "an earlier release of the same domain, or files of public records: the fit also runs from"
+    " there, and the result with the smaller estimated error is used",
     "PATH",
 )
 
@@ -48,7 +48,7 @@ def parse(
     description: str | None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns our flags as typed, and Beam's flags: those in ``parsed``, or else in ``argv``."""
+    """Returns our flags as typed, and Beam's: both from ``parsed`` if given, else from ``argv``."""
     texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
     if rest:
         _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])

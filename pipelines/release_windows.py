@@ -80,7 +80,8 @@ SETTLE = Flag(
 PRIVATE_FOLDER = Flag(
     "private_folder",
     "a folder outside --output for a list of the files that were read, so that a resumed job"
-    " reads the same ones. It must be local, readable by you alone and visible to every worker."
+    " reads the same ones. It must be local and accessible only to you, and every worker must"
+    " reach it under your account."
     " Required if --output is in a bucket (default: the name of --output with .private)",
     "DIR",
 )

@@ -122,7 +122,7 @@ class _Release(beam.PTransform):
 
 
 class ReleaseSyntheticDatabase(_Release):
-    """Releases a synthetic database: ``beam-dp release-synthetic-database`` for any records."""
+    """Like ``beam-dp release-synthetic-database``, for records from any source."""
 
     _program = release_synthetic_database.PROGRAM
 
@@ -168,19 +168,19 @@ class ReadSyntheticRows(beam.PTransform):
 
 
 class ReleaseProjection(_Release):
-    """Releases an artifact for sparse queries: ``beam-dp release-projection`` for any records."""
+    """Like ``beam-dp release-projection``, for records from any source."""
 
     _program = release_projection.PROGRAM
 
 
 class ReleaseIntervals(_Release):
-    """Releases counts of all intervals: ``beam-dp release-intervals`` for any records."""
+    """Like ``beam-dp release-intervals``, for records from any source."""
 
     _program = release_intervals.PROGRAM
 
 
 class AnswerQueries(_Release):
-    """Answers queries known in advance: ``beam-dp answer-queries`` for any records."""
+    """Like ``beam-dp answer-queries`` with known queries, for records from any source."""
 
     _program = answer_queries.PROGRAM
 
@@ -230,7 +230,7 @@ def without_dashes(text: str, flags: Sequence[Flag]) -> str:
 
 
 def _text(flag: Flag, value: object) -> str | None:
-    """Returns the typed value of a flag for the value of a field; None for an empty field."""
+    """Returns the text that a field's value has as a flag; None for a switch that is false."""
     if flag.is_switch:
         if not isinstance(value, bool):
             raise InputError(flag.name, value, "must be true or false")

@@ -32,14 +32,14 @@ _FLAGS = (
     Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
     Flag(
         "edges_from",
-        "take the edges of bins from this release of interval counts, which a ledger must have"
-        " paid for; needs --bins",
+        "take the edges of bins from this release of interval counts, which must be"
+        " charged to a ledger; needs --bins",
         "DIR",
     ),
     Flag(
         "values_from",
-        "take the values of a column from this release of keys, made with --list_keys, which a"
-        " ledger must have paid for; may be given several times",
+        "take the values of a column from this release of keys, made with --list_keys, which"
+        " must be charged to a ledger; may be given several times",
         "DIR",
         repeats=True,
     ),

@@ -136,7 +136,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
     legend = _legend_of_errors(job)
     if target.of_bound and not isinstance(job, PlanningJob):
         sure = surely(job.failure_probability)
-        legend = [f"error: {sure}, no answer is off by more records than this"]
+        legend = [f"error: {sure}, no answer is off by more than this many records"]
     rows, commands = [], []
     for least in ranking.found:
         assert least.epsilon is not None

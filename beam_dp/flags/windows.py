@@ -27,8 +27,8 @@ GRACE = Flag(
 )
 MAX_WINDOWS_PER_UNIT = Flag(
     "max_windows_per_unit",
-    "the largest number of windows in which records of one unit are used, among any"
-    " --protected_windows consecutive windows; required unless the unit is the record",
+    "records of one unit are used in at most this many of any --protected_windows consecutive"
+    " windows; required unless the unit is the record",
     "C",
     form="integer",
 )
@@ -43,8 +43,8 @@ FILE_TIME = "file_time"  # not a column, but the time when a record's file was l
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
-    "when a record arrived: a column that the source stamped, or file_time for the"
-    " modification time of its file",
+    "when a record arrived: a column with the time stamp set by the source, or file_time for"
+    " the modification time of its file",
     "COLUMN|file_time",
     True,
 )

@@ -88,7 +88,7 @@ class Marginals:
         sizes = itertools.accumulate(map(len, figures))
         drawn = figures[: sum(size <= _PICTURE_BYTES for size in sizes)]
         rest, closed = len(figures) - len(drawn), drawn[_OPEN_PICTURES:]
-        more = f"{rest:,} more attributes are not drawn: ask beam-dp answer DIR --marginal NAME"
+        more = f"{rest:,} more attributes are not shown: run beam-dp answer DIR --marginal NAME"
         parts = [
             paragraph("Numbers of records, with error bars.", "muted"),
             legend(has_truth=self.truth is not None, is_map=False),
@@ -202,7 +202,7 @@ class Marginals:
         words = "The largest cells of tables that were asked for or measured."
         if len(self._larger) < len(self._larger_sets):
             words += f" {len(self._larger):,} of {len(self._larger_sets):,} tables are shown:"
-            words += " to see another one, ask beam-dp answer DIR --marginal a,b,c"
+            words += " to see another one, run beam-dp answer DIR --marginal a,b,c"
         shown = itertools.starmap(self._large, self._larger.items())
         return paragraph(text(words), "muted") + "".join(shown)
 

@@ -195,11 +195,13 @@ def _unit(promised: Guarantee) -> str:
 def _words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
     unit, change = _unit(promised), "without it"
-    hidden = "The factor limits how much its presence shows, and the factor's square how much its"
-    hidden += " values show. The exact number of records is private."
+    hidden = "The factor limits what can be learned about its presence; the square of the factor"
+    hidden += " limits what can be learned about its values. The exact number of records is"
+    hidden += " private."
     if promised.neighboring is Neighboring.REPLACE_ONE:
         change = "with other values"
-        hidden = "The factor limits how much its values show. The number of records is public."
+        hidden = "The factor limits what can be learned about its values. The number of records is"
+        hidden += " public."
     change = f"with {unit} in the data or {change}"
     most = f"e^{promised.epsilon:g}"
     most += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"

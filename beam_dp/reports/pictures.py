@@ -233,7 +233,7 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
 
 
 def short_labels(labels: Sequence[str], most: int) -> list[str]:
-    """Returns labels of at most ``most`` letters."""
+    """Shortens labels to at most ``most`` characters."""
     # If a label is too long, bins are written as their lower edges, and labels lose the words that
     # begin all of them. They then lose their ends or, if two would be the same, their middle.
     if max(map(len, labels)) > most:

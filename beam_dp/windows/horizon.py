@@ -1,6 +1,6 @@
 """The horizon of a stream: its windows and blocks, and the unit that its releases protect.
 
-A record has an event time, and an arrival time that its source stamped. The record's window depends
+A record has an event time, and an arrival time set by its source. The record's window depends
 on these two times alone, not on the time when an engine processes the record. So tables are the
 same in a batch, in a stream and after any replay.
 
@@ -218,8 +218,8 @@ _DTYPES = np.dtype("<u8"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<u4")
 class WindowUnit:
     """The unit that a windowed release protects, and the number of windows. No field has a default.
 
-    The guarantee: of any ``protected_windows`` consecutive windows, at most
-    ``max_windows_per_unit`` use records of a unit, and each uses at most ``max_records_per_unit``.
+    The guarantee: in any ``protected_windows`` consecutive windows, the records of a unit are used
+    in at most ``max_windows_per_unit``, and each uses at most ``max_records_per_unit``.
     These windows together are (epsilon, delta)-private. If both numbers of windows are 1, each
     window is protected on its own. If ``protected_windows`` is the number of all windows, the whole
     horizon is protected. In between, the budget renews in a sliding window.

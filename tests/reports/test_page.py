@@ -249,7 +249,7 @@ def test_page_of_many_attributes_states_how_many_are_not_drawn():
     domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
-    assert "more attributes are not drawn" in page
+    assert "more attributes are not shown" in page
 
 
 def test_shows_the_ledger_entry_named_by_a_card():
