@@ -313,7 +313,7 @@ def tiles(cells: Sequence[Cell], num_columns: int, is_signed: bool, is_true: boo
         return [Tile(*each) for each in zip(found.tolist(), map(told, cells), struck, strict=True)]
     counts = np.maximum(found.reshape(-1, num_columns), 0.0)
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / (counts.sum() or 1.0)
-    differences = (found - expected.ravel()).tolist()
+    differences = (counts - expected).ravel().tolist()
     margins = [0.0 if is_true else cell.answer.margin for cell in cells]
     return [
         Tile(value, f"{cell.label}: {value:+,.1f} records", margin is None or abs(value) < margin)
