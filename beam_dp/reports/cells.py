@@ -169,6 +169,14 @@ def values_of(
     return [marginal.values for marginal in answer(Workload(domain, names))]
 
 
+def summed_groups(values: NDArray[Any], groups: Groups) -> NDArray[Any]:
+    """Returns a table with one axis per attribute, summed over the levels of each group."""
+    for place, group in enumerate(groups):
+        sums = [values.take(each.codes, axis=place).sum(axis=place) for each in group]
+        values = np.stack(sums, axis=place)
+    return values
+
+
 def indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
     """Returns one vector per group, with 1 at the codes of the group's levels."""
     found = []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.reports.cells import (
@@ -62,6 +63,8 @@ class Marginals:
     pairs: Sequence[Axes]  # ascending positions of the pairs to look through
     truth: Counts | None = None
     sets: Sequence[Axes] = ()  # ascending positions of the attributes of the released tables
+    # The counts of the released records in a table, if the release has records.
+    of_records: Callable[[Axes, Groups], NDArray[np.float64]] | None = None
 
     def headline(self) -> str:
         """Returns a sentence that says for which counts the release is good."""
@@ -177,7 +180,12 @@ class Marginals:
 
     @cached_property
     def _larger(self) -> dict[Axes, list[Cell]]:
-        """The cells, in groups of levels, of the first tables of three or more attributes."""
+        """The cells of ``_asked_larger``."""
+        return self._cells(self._asked_larger)
+
+    @cached_property
+    def _asked_larger(self) -> list[Asked]:
+        """The first tables of three or more attributes, in groups of levels."""
         asked: list[Asked] = []
         for axes in self._larger_sets:
             sizes = [self.answers.domain.shape[axis] for axis in axes]
@@ -189,6 +197,9 @@ class Marginals:
             if len(asked) < _SHOWN_LARGER and math.prod(sizes) <= _LARGER_CELLS:
                 for most in itertools.islice(fitting, 1):
                     asked.append((axes, [groups_of(self.answers, axis, most) for axis in axes]))
+        return asked
+
+    def _cells(self, asked: Sequence[Asked]) -> dict[Axes, list[Cell]]:
         tables = cells_of(self.answers, asked, self.truth)
         return {axes: cells for (axes, _), cells in zip(asked, tables, strict=True)}
 
@@ -218,7 +229,12 @@ class Marginals:
 
     @cached_property
     def _tables(self) -> dict[Axes, list[Cell]]:
-        """The cells, level by level, of the marginals to search for noisy cells."""
+        """The cells of ``_asked``."""
+        return self._cells(self._asked)
+
+    @cached_property
+    def _asked(self) -> list[Asked]:
+        """The marginals, level by level, to search for noisy cells."""
         domain = self.answers.domain
         asked: list[Asked] = []
         left = _MAX_CELLS
@@ -229,8 +245,7 @@ class Marginals:
                 asked.append((axes, [single_levels(domain.attributes[axis]) for axis in axes]))
             elif len(axes) == 1:
                 asked.append(self._grouped(*axes))
-        tables = cells_of(self.answers, asked, self.truth)
-        return {axes: cells for (axes, _), cells in zip(asked, tables, strict=True)}
+        return asked
 
     def _noisy_section(self) -> str:
         rows = []
@@ -260,31 +275,43 @@ class Marginals:
 
     def _error_section(self) -> str:
         """Returns the private section about the differences between answers and exact counts."""
-        rows, distances = [], dict[str, list[float]]()
-        tables = {**self._tables, **self._larger}
-        every = itertools.chain.from_iterable(tables.values())
+        rows, shares = [], dict[str, list[list[float]]]()
+        asked = [*self._asked, *self._asked_larger]
+        tables = [*self._tables.values(), *self._larger.values()]
+        every = itertools.chain.from_iterable(tables)
         barred = [cell for cell in every if cell.answer.margin is not None]
         held = sum(not cell.is_missed for cell in barred)
-        for axes, cells in tables.items():
-            errors = [abs(cell.answer.value - (cell.truth or 0)) for cell in cells]
-            wrong = sum(errors) / (2 * max(sum(cell.truth or 0 for cell in cells), 1))
-            distances.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
+        for (axes, groups), cells in zip(asked, tables, strict=True):
+            true = np.array([cell.truth or 0 for cell in cells])
+            found = [np.array([cell.answer.value for cell in cells])]
+            found += [] if self.of_records is None else [self.of_records(axes, groups)]
+            errors = [np.abs(values - true) for values in found]
+            wrong = [float(each.sum()) / (2 * max(true.sum(), 1)) for each in errors]
+            shares.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
             own = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
-            sizes = f"{len(cells):,}", short(sum(errors) / len(errors)), short(max(errors))
+            sizes = f"{len(cells):,}", short(errors[0].mean()), short(errors[0].max())
             inside = _percent(sum(own) / len(own)) if own else ""
-            rows.append((words_of(self._names(axes)), *sizes, _percent(wrong), inside))
-        means = ", ".join(
-            f"{_percent(float(np.mean(found)))} for {what}" for what, found in distances.items()
-        )
+            row = words_of(self._names(axes)), *sizes, *map(_percent, wrong), inside
+            rows.append((wrong[0], row))
+        rows.sort(key=lambda each: -each[0])
+        means = [
+            ", ".join(
+                f"{_percent(mean)} for {what}" for what, mean in zip(shares, each, strict=True)
+            )
+            for each in zip(
+                *(np.mean(each, axis=0).tolist() for each in shares.values()), strict=True
+            )
+        ]
         words = (
             f"Of {len(barred):,} cells with an error bar, the truth is inside it for {held:,}"
-            f" ({_percent(held / max(len(barred), 1))}). The mean share of records in the wrong"
-            f" cell is {means}."
+            f" ({_percent(held / max(len(barred), 1))}). In the answers, the mean share of records"
+            f" in the wrong cell is {'. In the released records, it is '.join(means)}."
         )
-        header = ("marginal", "cells", "mean error", "largest error", "wrong cell", "in error bar")
-        caption = "Errors by marginal: absolute differences, in records"
-        errors_table = table(caption, header, rows, (1, 2, 3, 4, 5))
-        return paragraph(text(words, 500)) + folded(caption, errors_table)
+        kinds = ("wrong cell", "in released records")[: len(means)]
+        header = ("marginal", "cells", "mean error", "largest error", *kinds, "in error bar")
+        caption = "Errors of the answers by marginal: absolute differences, in records"
+        errors_table = table(caption, header, [row for _, row in rows], range(1, len(header)))
+        return paragraph(text(words, 700)) + folded(caption, errors_table)
 
 
 def _percent(share: float) -> str:

@@ -153,6 +153,30 @@ def test_map_shows_differences_to_independent_attributes():
     assert [each.is_struck for each in counts] == [False, True, False, False]
 
 
+def test_negative_count_is_no_difference_from_independence():
+    """If -30 is set to 0, the attributes are independent."""
+    values = (40.0, 20.0, -30.0, 0.0)
+    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, "exact")) for value in values]
+    found = tiles(cells, 2, is_signed=True, is_true=False)
+    assert [each.value for each in found] == [0.0] * 4
+    assert all(each.is_struck for each in found)
+
+
+def test_compares_answers_and_released_records_with_the_truth():
+    """The answers are those of a uniform model, and all released records are in one cell."""
+    domain = Domain((CategoricalAttribute("a", ("f", "m")), IntegerAttribute("b", 0, 4)))
+    codes = [np.zeros(1, np.int64)] * 2
+    release = dataclasses.replace(
+        random_release(domain), codes=codes, counts=np.array([50]), num_represented=100
+    )
+    page = page_of(release, truth=Truth(domain, [np.zeros(100, np.int64)] * 2, 0))
+    check_page(page)
+    assert (
+        "In the answers, the mean share of records in the wrong cell is 65 % for single attributes,"
+        " 90 % for pairs. In the released records, it is 0 % for single attributes, 0 % for pairs."
+    ) in page
+
+
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     """With next to no noise: 40, 20 and 10 records are in three of eight cells."""

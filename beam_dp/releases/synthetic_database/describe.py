@@ -20,7 +20,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Asked, Counts, Groups, indicators, values_of
+from beam_dp.reports.cells import Asked, Counts, Groups, indicators, summed_groups, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, RULE, Marginals, pairs_of
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
 from beam_dp.reports.terminal import counted
@@ -183,7 +183,8 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     pairs = pairs_of(asked, domain.num_attributes, MAX_PAIRS)
     sets = [*(domain.axes(each.names) for each in held), *asked]
     singles = range(domain.num_attributes)
-    marginals = Marginals(RecordAnswers(release), singles, pairs, truth, sets)
+    answers = RecordAnswers(release)
+    marginals = Marginals(answers, singles, pairs, truth, sets, answers.of_records)
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
@@ -226,6 +227,11 @@ class RecordAnswers:
         queries = [self._queries(*asked) for asked in tables]
         found = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
         return [list(itertools.islice(found, len(each))) for each in queries]
+
+    def of_records(self, axes: tuple[int, ...], groups: Groups) -> NDArray[np.float64]:
+        """Returns the counts of released records that ``of`` estimates, scaled to all records."""
+        table = self.release.record_marginal([self.domain.names[axis] for axis in axes])
+        return summed_groups(table, groups).ravel() * self.release.fitted.scale
 
     def _queries(self, axes: tuple[int, ...], groups: Groups) -> list[VectorQuery]:
         shape = self.domain.shape

@@ -29,7 +29,7 @@ from beam_dp.reports.cells import (
     Groups,
     cells_of,
     groups_of,
-    indicators,
+    summed_groups,
     values_of,
 )
 from beam_dp.reports.marginals import (
@@ -270,10 +270,7 @@ class TableAnswers:
     def _table(self, axes: tuple[int, ...], groups: Groups) -> list[Estimate]:
         names = tuple(self.domain.names[axis] for axis in axes)
         (answer,) = self.tables.answer(Workload(self.domain, (names,)))
-        values = answer.values
-        for place, (axis, group) in enumerate(zip(axes, groups, strict=True)):
-            matrix = np.array(indicators(group, self.domain.shape[axis]))
-            values = np.moveaxis(np.tensordot(matrix, values, axes=(1, place)), 0, place)
+        values = summed_groups(answer.values, groups)
         sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
         errors = map(self._error, itertools.repeat(axes), sizes)
         return [
