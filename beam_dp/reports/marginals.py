@@ -410,7 +410,8 @@ def bar_words(cells: Sequence[Cell]) -> str:
     words = ""
     if margins:
         ends = dict.fromkeys(short(each) for each in (min(margins), max(margins)))
-        words = f"± {' to '.join(ends)} records, {' and '.join(kinds).replace('_', '-')}."
+        words = f"Error bars ± {' to '.join(ends)} records"
+        words += f" ({' and '.join(kinds).replace('_', '-')})."
     if without:
         words += f" No error bar for {len(without)} of {len(cells)} cells: {without[0]}."
     return words.strip()

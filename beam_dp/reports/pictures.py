@@ -218,7 +218,7 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
     marks = {
         whisker: "the truth is inside in 95 % of cases",
         _line("whisker predicted", 1, 6, 23, 6): "the same, but predicted by the model",
-        _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: longer than half the value",
+        _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: error bar above half the value",
     }
     if is_map:
         meaning = "a count that is too noisy, or a difference within the error bar"

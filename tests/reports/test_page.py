@@ -100,7 +100,7 @@ def test_shows_attributes_and_pairs_with_error_bars(page):
     assert len(pictures) == 4 and all(each["role"] == "img" for each in pictures)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
-    assert re.search(r"± [0-9.]+ records, exact\.", page)
+    assert re.search(r"Error bars ± [0-9.]+ records \(exact\)\.", page)
 
 
 def test_lists_cells_that_are_too_noisy(page):
