@@ -65,6 +65,8 @@ class Marginals:
     sets: Sequence[Axes] = ()  # ascending positions of the attributes of the released tables
     # The counts of the released records in a table, if the release has records.
     of_records: Callable[[Axes, Groups], NDArray[np.float64]] | None = None
+    about_counts: str = "Numbers of records, with error bars."
+    about_pairs: str = "Noise makes weak pairs look stronger than they are."
 
     def headline(self) -> str:
         """Returns a sentence that says for which counts the release is good."""
@@ -93,7 +95,7 @@ class Marginals:
         rest, closed = len(figures) - len(drawn), drawn[_OPEN_PICTURES:]
         more = f"{rest:,} more attributes are not shown: run beam-dp answer DIR --marginal NAME"
         parts = [
-            paragraph("Numbers of records, with error bars.", "muted"),
+            paragraph(text(self.about_counts, 400), "muted"),
             legend(has_truth=self.truth is not None, is_map=False),
             pictures(drawn[:_OPEN_PICTURES]),
             folded(counted(len(closed), "more attribute"), pictures(closed)),
@@ -136,9 +138,8 @@ class Marginals:
         if len(known) == len(figures):
             which = "The only pair" if len(known) == 1 else f"All {len(known)} pairs"
         words = (
-            f"{which}, by Cramer's V of the release's answers: 0 if two attributes are independent,"
-            " 1 if one determines the other. Noise makes weak pairs look stronger than they are."
-            " Colours follow the square root of the number."
+            f"{which}, by Cramer's V: 0 if two attributes are independent, 1 if one determines the"
+            f" other. {self.about_pairs} Colours follow the square root of the number."
         )
         return (
             paragraph(text(words, 600), "muted")

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
+_ABOUT_COUNTS = (
+    "Estimated numbers of original records, as beam-dp answer gives them. Counts of synthetic rows"
+    " differ; a number below 0 is noise."
+)
+_WITHIN_BINS = " Values within bins were drawn uniformly: only the bin carries information."
+_ABOUT_PAIRS = "It is computed from the model, which can make pairs look weaker or stronger."
 _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
 
 
@@ -184,7 +190,10 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     sets = [*(domain.axes(each.names) for each in held), *asked]
     singles = range(domain.num_attributes)
     answers = RecordAnswers(release)
-    marginals = Marginals(answers, singles, pairs, truth, sets, answers.of_records)
+    about = _ABOUT_COUNTS + (_WITHIN_BINS if release.drawn else "")
+    marginals = Marginals(
+        answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
+    )
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
@@ -198,8 +207,6 @@ def _measured(release: SyntheticDatabase) -> Iterator[str]:
     if release.queries:
         told = counted(len(release.queries), "linear query", "linear queries")
         yield f"It was made to answer {told}."
-    if release.within_bins == "uniform":
-        yield "Values within bins were drawn uniformly: only the bin carries information."
     if held is None:
         yield "The release does not keep noisy tables, so few answers have error bars."
     elif held.are_fixed:
