@@ -73,14 +73,14 @@ class Marginals:
         return headline([cell for cells in self._tables.values() for cell in cells])
 
     def sections(self) -> dict[str, str]:
-        """Returns the sections by title; the last one needs exact counts."""
+        """Returns the sections by title; the first one needs exact counts."""
         title = "Each attribute" if len(self.singles) > 1 else "The attribute"
         return {
+            "Compared with the truth": "" if self.truth is None else self._error_section(),
             title: self._single_section(),
             "Pairs": self._pair_section(),
             "Three or more attributes": self._larger_section(),
             "What is too noisy": self._noisy_section(),
-            "Compared with the truth": "" if self.truth is None else self._error_section(),
         }
 
     def _names(self, axes: Axes) -> tuple[str, ...]:

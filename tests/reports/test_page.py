@@ -189,7 +189,7 @@ def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     codes = [np.array([0] * 65 + [1] * 10), np.array([1] * 45 + [0] * 30), np.zeros(75, np.int64)]
     page = page_of(release, truth=Truth(domain, codes, 0))
     parsed = check_page(page)
-    assert parsed.texts["h2"][2] == "Three or more attributes"
+    assert parsed.texts["h2"][3] == "Three or more attributes"
     (summary,) = [each for each in parsed.texts["summary"] if each.startswith("a, b and c: ")]
     assert summary == "a, b and c: Good for counts above about 2 records: 3 of 8 cells"
     folded = page[page.index(summary) :]

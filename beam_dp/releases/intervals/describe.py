@@ -58,13 +58,13 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
     """Returns the sections about the counts, also up to each value, and the noise."""
     answers = IntervalAnswers(release)
     marginals = Marginals(answers, [0], [], truth)
-    levels, *others = marginals.sections().items()
+    *others, noisy = marginals.sections().items()
     found = {
         **noisy_number_fact(release),
         "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records"
         " (root mean square)",
     }
-    sections = dict([levels, ("Up to each value", _up_to(answers, truth)), *others])
+    sections = dict([*others, ("Up to each value", _up_to(answers, truth)), noisy])
     what = f"Counts of all intervals of {release.attribute.name[:60]}"
     return Told(what, marginals.headline(), RULE, found, sections, noise_words(release.noise))
 
