@@ -95,7 +95,7 @@ class Counts(Protocol):
 
     @property
     def not_counted(self) -> str:
-        """The numbers of records that are not counted, in words."""
+        """The numbers of records that are not counted, in words; empty if all are counted."""
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the exact counts of the cells of one table, which ``Answers.of`` estimates."""

@@ -87,7 +87,8 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     }
     shown = {title: inside for title, inside in sections.items() if inside}
     places = {title: title.lower().replace(" ", "-") for title in shown}
-    links = "".join(f'<a href="#{place}">{title}</a>' for title, place in places.items())
+    links = "<b>PRIVATE</b>" if is_private else ""
+    links += "".join(f'<a href="#{place}">{title}</a>' for title, place in places.items())
     body = "\n".join(
         f'<section id="{places[title]}"><h2>{title}</h2>{inside}</section>'
         for title, inside in shown.items()
@@ -120,8 +121,8 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
         f"<h1>{text(told.headline)}</h1>",
         paragraph(text(told.meaning), "muted") if told.meaning else "",
         paragraph(text(_words(promised)[0], 600), "promise"),
-        _truth_words(beside.truth),
         *(_verified(beside.verdict, found) if beside.verdict and not holds else ()),
+        _truth_words(beside.truth),
         facts(entries),
     ]
     return "".join(parts)
@@ -132,7 +133,7 @@ def _truth_words(truth: Counts | None) -> str:
         return ""
     words = (
         f"{_PRIVATE} It compares the release with the {truth.num_records:,} records that it is"
-        f" about. Not counted: {truth.not_counted}."
+        " about."
     )
     return paragraph(text(words, 400), "private")
 
@@ -140,6 +141,8 @@ def _truth_words(truth: Counts | None) -> str:
 def _printed(shown: RenderableType) -> str:
     """Returns what ``rich`` prints, without colours."""
     file = io.StringIO()
+    if truth.not_counted:
+        words += f" Not counted: {truth.not_counted}."
     Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
     lines = "\n".join(text(line) for line in file.getvalue().splitlines())
     return f'<pre role="group" tabindex="0" aria-label="What is on the card">{lines}</pre>'

@@ -30,6 +30,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.cells import Groups
+from beam_dp.reports.terminal import counted
 from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:
@@ -56,13 +57,12 @@ class Truth:
 
     @property
     def not_counted(self) -> str:
-        """The numbers of records that are not counted, in words."""
+        """See ``Counts``."""
         where = "outside the domain"
         where += "" if self.windows is None else ", too late, or in no released window"
-        words = f"{self.num_left_out:,} records {where}"
-        if self.num_beyond:
-            words += f", and {self.num_beyond:,} beyond the limit of their unit"
-        return words
+        numbers = {where: self.num_left_out, "beyond the limit of their unit": self.num_beyond}
+        found = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
+        return ", and ".join(found)
 
     def among(self, windows: range) -> Truth:
         """Returns the records in consecutive windows."""

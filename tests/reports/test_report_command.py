@@ -113,10 +113,11 @@ def test_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     assert parsed.faults == []
     assert parsed.texts["title"][0].startswith("PRIVATE: ")
     assert page.count("PRIVATE: contains exact counts of records. Do not share.") == 2
+    assert parsed.texts["b"] == ["PRIVATE"]
     assert any(each.get("class") == "each-page" for _, each in parsed.elements)
     assert re.search(r"\.each-page \{ display: block; position: fixed;", page)
     assert "Compared with the truth" in parsed.texts["h2"]
-    assert "200 beyond the limit of their unit" in page
+    assert "200 records beyond the limit of their unit" in page
     assert any(each.get("class") == "truth" for _, each in parsed.elements)
     assert {"Records", "Records in the truth"} <= {*parsed.texts["p"]}
     assert stat.S_IMODE(os.stat(output).st_mode) == 0o600
