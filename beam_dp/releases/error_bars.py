@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 ErrorKind = Literal["exact", "approximate", "model_based"]
 _KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the most certain kind first
 
+# The number of standard errors that covers 95 % of the errors: 2.12 for one Laplace noise, and less
+# for the sum of many noises. Errors that a model predicts have longer tails than a normal
+# distribution.
+DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
 # If a number of records is below this many standard errors, the true number may be 0.
 _LEAST_DEVIATIONS = 4.0
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.releases.error_bars import DEVIATIONS
 from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.release import AnyRelease, Release, library_versions
 from beam_dp.reports.markup import facts, folded, paragraph, part, table, text
-from beam_dp.reports.terminal import short, short_value
+from beam_dp.reports.terminal import counted, short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,14 +116,19 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     promised, found = release.guarantee, beside.verification
     holds = found is not None and found.holds
     guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
-    entries = {"Guarantee": guarantee + (", verified from the card" if holds else ""), **told.facts}
+    paid = paid_by(release) or (beside.entry and beside.entry.release_id)
+    entries = {
+        "Guarantee": guarantee + (", verified from the card" if holds else ""),
+        **told.facts,
+        "Budget": f"ledger entry {paid}" if paid else "not paid through a ledger",
+    }
     parts = [
+        _truth_words(beside.truth),
         paragraph(text(f"{told.what}, differentially private"), "muted"),
         f"<h1>{text(told.headline)}</h1>",
         paragraph(text(told.meaning), "muted") if told.meaning else "",
         paragraph(text(_words(promised)[0], 600), "promise"),
         *(_verified(beside.verdict, found) if beside.verdict and not holds else ()),
-        _truth_words(beside.truth),
         facts(entries),
     ]
     return "".join(parts)
@@ -135,14 +141,14 @@ def _truth_words(truth: Counts | None) -> str:
         f"{_PRIVATE} It compares the release with the {truth.num_records:,} records that it is"
         " about."
     )
+    if truth.not_counted:
+        words += f" Not counted: {truth.not_counted}."
     return paragraph(text(words, 400), "private")
 
 
 def _printed(shown: RenderableType) -> str:
     """Returns what ``rich`` prints, without colours."""
     file = io.StringIO()
-    if truth.not_counted:
-        words += f" Not counted: {truth.not_counted}."
     Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
     lines = "\n".join(text(line) for line in file.getvalue().splitlines())
     return f'<pre role="group" tabindex="0" aria-label="What is on the card">{lines}</pre>'
@@ -159,11 +165,11 @@ def paid_by(release: AnyRelease) -> str | None:
 def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     """Returns the folded section for those who must approve, verify or cite the release."""
     promised = release.guarantee
-    unit, used = _unit(promised), promised.max_records_per_unit
+    unit, used = _unit(promised), counted(promised.max_records_per_unit, "record")
     entries = {
         "Epsilon": f"{promised.epsilon:g}",
         "Delta": f"{promised.delta:g}",
-        "Protects": unit + (f", at most {used:,} records of each" if used > 1 else ""),
+        "Protects": unit + ("" if promised.privacy_unit == RECORD else f", at most {used} of each"),
         "Neighbouring data": promised.neighboring.value.replace("_", " "),
         "Mechanism": release.mechanism,
     }
@@ -192,7 +198,8 @@ def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
 
 
 def _unit(promised: Guarantee) -> str:
-    return "one record" if promised.privacy_unit == RECORD else f"one {promised.privacy_unit}"
+    unit = promised.privacy_unit
+    return "one record" if unit == RECORD else f"one value of {unit}"
 
 
 def _words(promised: Guarantee) -> tuple[str, str]:
@@ -306,4 +313,7 @@ def noisy_number_fact(release: Release) -> dict[str, str]:
     if found is None:
         return {}
     value, error = found
-    return {"Records": f"{value:,.0f}, standard error {short(error)}"}
+    used = {each.get("distribution") for each in release.noise}
+    kind = "discrete_gaussian" if used == {"discrete_gaussian"} else "discrete_laplace"
+    margin = DEVIATIONS[kind] * error
+    return {"Records": f"{value:,.0f} ± {short(margin)} (95 %)"}

@@ -25,7 +25,7 @@ from beam_dp.queries.vector_query import (
     sums_of,
 )
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.error_bars import ErrorKind, Estimate, Ratio
+from beam_dp.releases.error_bars import DEVIATIONS, ErrorKind, Estimate, Ratio
 from beam_dp.releases.synthetic_database.measured_tables import (
     NoisyMeasurements,
     support_variances,
@@ -42,10 +42,6 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # A fitted answer is used if its predicted error is below this fraction of the unbiased answer's
 # error, because the unbiased answer's error is known and the prediction may be wrong.
 _ENOUGH_BETTER = 0.75
-# The number of standard errors that covers 95 % of the errors: 2.12 for one Laplace noise, and less
-# for the sum of many noises. Errors that a model predicts have longer tails than a normal
-# distribution.
-_DEVIATIONS = {"discrete_gaussian": 1.96, "discrete_laplace": 2.12, "fitted": 2.0}
 _TABLE_CELLS = 2**24
 _PAIR_CELLS = 2**16
 _NUM_PAIRS = 256
@@ -224,7 +220,7 @@ class Estimates:
             return [None] * len(queries)
         variances = self._variances(queries[0].axes)
         is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
-        deviations = _DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
+        deviations = DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
         kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
         errors = np.sqrt(exact_variances(self._domain, queries, variances))
         # Rounding to a grid widens the margin of the noise by at most half a grid step.
@@ -257,7 +253,7 @@ class Estimates:
             squares += scale * _largest_weights(queries) ** 2
             errors = np.sqrt(errors**2 + max(0.0, scale - 1) * squares)
         for value, error in zip(values, errors.tolist(), strict=True):
-            yield Estimate(value, error, error * _DEVIATIONS["fitted"], kind)
+            yield Estimate(value, error, error * DEVIATIONS["fitted"], kind)
 
     def _no_error(self, axes: Axes) -> str:
         """Returns the reason why a fitted answer has no stated error; empty if it has an error."""
