@@ -288,12 +288,16 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> Iterator[str]:
-    """Yields the first and the last label, and the middle label if it fits."""
+    """Yields the first and the last label and, at equal distances, labels between that fit."""
     last = len(labels) - 1
-    places = {0: "start", last: "end"}
     shown = short_labels(labels, _AXIS_LETTERS)
-    if last >= 2 and 3.6 * max(map(len, shown)) * _LETTER < step * len(labels):
-        places[last // 2] = "middle"
+    widths = [len(each) * _LETTER + 4 for each in shown]
+    apart = math.ceil(max(widths) / step)
+    places = {0: "start", last: "end"}
+    for place in range(apart, last, apart):
+        middle, half = (place + 0.5) * step, widths[place] / 2
+        if widths[0] + half <= middle <= len(labels) * step - widths[last] - half:
+            places[place] = "middle"
     for place, kind in places.items():
         x = left + (place + {"start": 0, "middle": 0.5, "end": 1}[kind]) * step
         label = text(shown[place])

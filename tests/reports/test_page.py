@@ -24,7 +24,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Cell, cells_of, groups_of
 from beam_dp.reports.marginals import cramers_v, headline, tiles
 from beam_dp.reports.markup import MAX_ROWS, table, text
-from beam_dp.reports.pictures import short_labels
+from beam_dp.reports.pictures import bars, short_labels
 from beam_dp.reports.terminal import short
 from beam_dp.reports.truth import Truth
 
@@ -255,6 +255,13 @@ def test_long_labels_stay_different_and_short():
     found = short_labels(names, 10)
     assert len(set(found)) == 3 and max(map(len, found)) == 10
     assert short_labels(["z" * 40], 10) == ["z" * 9 + "…"]
+
+
+def test_axis_has_as_many_labels_as_fit():
+    groups = [f"{first} to {first + 4}" for first in range(0, 100, 5)]
+    cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, "exact")) for label in groups]
+    shown = [each for each in Parsed(bars("Records by age", cells)).texts["text"] if " to " in each]
+    assert shown == ["0 to 4", "95 to 99", "20 to 24", "40 to 44", "60 to 64"]
 
 
 def test_escapes_names_and_labels():
