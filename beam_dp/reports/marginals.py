@@ -174,7 +174,11 @@ class Marginals:
         first, second = self._names(axes[::step])
         rows, columns = ([each.label for each in group] for group in groups[::step])
         by = f"{first[:60]} and {second[:60]}"
-        drawn = map_figures(by, (first, second), (rows, columns), cells, (False, True))
+        counts, differences = (
+            map_figures(by, (first, second), (rows, columns), cells, is_signed)
+            for is_signed in (False, True)
+        )
+        drawn = [*counts, folded("Differences from independence", _maps(differences))]
         words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
         kind = "" if self.truth is None else "side"
         return figure(f"{first} and {second}", words, drawn, cells, kind)
@@ -354,11 +358,11 @@ def map_figures(
     names: tuple[str, str],
     labels: tuple[Sequence[str], Sequence[str]],
     cells: Sequence[Cell],
-    are_signed: Iterable[bool],
+    is_signed: bool,
 ) -> list[str]:
     """Returns maps of counts or, if signed, of differences, next to those of the truth if known."""
     drawn = []
-    for is_signed, is_true in itertools.product(are_signed, (False, True)):
+    for is_true in (False, True):
         if is_true and cells[0].truth is None:
             continue
         what = "Difference from independence" if is_signed else "Records"
@@ -382,8 +386,12 @@ def figure(
     caption = (
         f"<figcaption><h3>{text(title)}</h3>{paragraph(text(words, 400), 'muted')}</figcaption>"
     )
-    inside = f'<div class="maps">{"".join(drawn)}</div>{folded("Numbers", _numbers(title, cells))}'
+    inside = _maps(drawn) + folded("Numbers", _numbers(title, cells))
     return f'<figure class="{kind}">{caption}{inside}</figure>'
+
+
+def _maps(drawn: Sequence[str]) -> str:
+    return f'<div class="maps">{"".join(drawn)}</div>'
 
 
 def _numbers(title: str, cells: Sequence[Cell]) -> str:
