@@ -286,7 +286,9 @@ def test_page_of_many_attributes_states_how_many_are_not_drawn():
 def test_shows_the_ledger_entry_named_by_a_card():
     release = small_release()
     object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
-    assert "entry visits/3 of a ledger paid" in page_of(release)
+    page = page_of(release)
+    assert "entry visits/3 of a ledger paid" in page
+    assert "ledger entry visits/3" in Parsed(page).texts["dd"]
 
 
 @pytest.mark.parametrize(

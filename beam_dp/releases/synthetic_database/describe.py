@@ -216,6 +216,7 @@ def _measured(release: SyntheticDatabase) -> Iterator[str]:
         )
     else:
         yield "The measured tables were chosen with noise: error bars are approximate."
+    yield "Other questions: beam-dp answer DIR --where CONDITION --group_by a,b"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
