@@ -143,7 +143,7 @@ class KeyColumns:
     def __post_init__(self) -> None:
         check_choice("key_type", self.key_type, KEY_TYPES)
         if self.list_keys and self.key_type == "integer":
-            condition = "applies to text and bytes: every release of counts contains its integers"
+            condition = "must be of text or bytes: every release of counts contains its integers"
             raise InputError("list_keys", True, condition)
         if self.weight == self.key:
             raise InputError("weight", self.weight, "must be another column than the key's")

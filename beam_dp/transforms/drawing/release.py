@@ -305,7 +305,7 @@ class ReleaseProjection(beam.PTransform):
         check_is("plan", plan, SparsePlan)
         check_is("columns", columns, summarise.KeyColumns)
         if columns.list_keys and plan.histogram is None:
-            condition = "needs counts of keys: stability_histogram or hybrid_sketch"
+            condition = "must come with counts of keys: stability_histogram or hybrid_sketch"
             raise InputError("list_keys", True, condition)
         self.plan = dataclasses.replace(plan, key=columns.stated()).paid_by(ledger_token)
         self.columns = columns
