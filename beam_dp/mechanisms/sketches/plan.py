@@ -323,7 +323,7 @@ def _noisy_counts(
     noisy = noise.laplace(exact.counts, planned.scale)
     kept = np.flatnonzero(noisy >= planned.threshold)
     elements, places = np.unique(exact.elements[kept], return_inverse=True)
-    counts, keys = np.zeros(len(elements), np.int64), None
+    counts, keys = np.zeros(len(elements), noisy.dtype), None
     np.add.at(counts, places, noisy[kept])
     if exact.texts is not None:
         texts = exact.texts.take(kept).to_pylist()
