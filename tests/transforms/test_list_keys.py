@@ -181,9 +181,13 @@ def test_retried_bundles_list_each_key_once(tmp_path):
 
 
 def test_refuses_to_list_what_is_listed_anyway_or_not_counted():
-    with pytest.raises(InputError, match=r"^list_keys: True is not valid: must be of text or bytes"):
+    with pytest.raises(
+        InputError, match=r"^list_keys: True is not valid: must be of text or bytes"
+    ):
         KeyColumns("city", "integer", list_keys=True)
-    with pytest.raises(InputError, match=r"^list_keys: True is not valid: must come with counts of keys"):
+    with pytest.raises(
+        InputError, match=r"^list_keys: True is not valid: must come with counts of keys"
+    ):
         plan(CountSketch(3 * 64))
 
 
