@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from sketch_laws import Shifted
+from test_release_projection import HUGE, release
 
 import beam_dp.encoding.keys as keys_module
 from beam_dp.errors import InputError
@@ -18,15 +19,12 @@ from beam_dp.hashing.keys import universe_elements
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, StabilityHistogram
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
+from beam_dp.transforms import KeyColumns, ReleaseProjection
 from beam_dp.transforms.counting.count_keys import CountListedKeys, listed_counts
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys
 
-HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 LISTED = KeyColumns("city", list_keys=True)
 LONG = "Llanfairpwllgwyngyll" * 12 + "ABC"  # 243 bytes
 CITIES: list[Any] = ["Bern", "Bern ", "Zürich", LONG, LONG[:-1] + "D", LONG + "x" * 14, "7", "7.0"]
@@ -45,17 +43,6 @@ def plan(mechanism: Any, unit: str = "record", k: int = 1, columns: Any = LISTED
     promise = Guarantee(HUGE, 1e-9, "add_or_remove_one", unit, k)
     made: SparsePlan = mechanism.plan(promise, max_sparsity=10)
     return ReleaseProjection(made, columns).plan
-
-
-def release(records: Any, made: SparsePlan, folder: Any, **how: Any) -> SparseRelease:
-    with fakes.pipeline(**how) as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(records)
-            | ReleaseProjection(made, LISTED)
-            | WriteRelease(folder / "out")
-        )
-    return read_release(folder / "out", kind=SparseRelease)
 
 
 COUNTED: list[ElementCounts] = []  # of this process, in which FnApiRunner runs everything
@@ -85,7 +72,7 @@ def _keep(shards: list[bytes]) -> None:
 @pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("mechanism", [StabilityHistogram(), HybridSketch(2**10)])
 def test_lists_each_key_with_its_own_count(tmp_path, mechanism):
-    found = release(RECORDS, plan(mechanism), tmp_path)
+    found = release(RECORDS, plan(mechanism), tmp_path, LISTED)
     listed = found.listed_keys()
     assert dict(listed) == EXPECTED
     assert [count for _, count in listed] == sorted(EXPECTED.values(), reverse=True)
@@ -171,12 +158,12 @@ def test_released_texts_with_the_same_element_share_one_released_count():
 
 @pytest.mark.slow
 def test_empty_input_gives_an_empty_list(tmp_path):
-    assert release([], plan(StabilityHistogram()), tmp_path).listed_keys() == []
+    assert release([], plan(StabilityHistogram()), tmp_path, LISTED).listed_keys() == []
 
 
 @pytest.mark.slow
 def test_retried_bundles_list_each_key_once(tmp_path):
-    found = release(RECORDS, plan(StabilityHistogram()), tmp_path, bundle_repeat=2)
+    found = release(RECORDS, plan(StabilityHistogram()), tmp_path, LISTED, bundle_repeat=2)
     assert dict(found.listed_keys()) == EXPECTED
 
 
