@@ -180,7 +180,9 @@ def test_written_release_answers_queries(mechanism, tmp_path):
     found = release(RECORDS, plan(mechanism), tmp_path)
     query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
     answer = found.answer(query, np.ones(8))
-    assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 1e-6)
+    # Another key in a cell of a clipped mean moves the answer by at most half a scale of noise.
+    moved = 0.5 * found.sketch.scale if found.sketch is not None else 0.0
+    assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 3 * moved)
 
 
 @pytest.mark.slow
