@@ -51,6 +51,9 @@ _TIE = 0.01
 _ONE_WAY_PENALTY = 1e-3
 # The shift of the observations, in standard deviations, for measuring the fit's degrees of freedom.
 _PROBE = 0.1
+# Each step solves its equations up to this share of the shift. With very many records, an error of
+# the same log-weights is more records, and would hide what the shift changed.
+_SOLVED = 0.1
 # The range of passes in fits of NLTCS and Adult with 2 to 15 columns and epsilon 0.1 to 10. The
 # number of passes of one fit depends on its noise; these constants do not.
 _USUAL_PASSES = (300, 1000)
@@ -186,14 +189,15 @@ def _follow(
     # Candidates are all steps whose error equals the least error up to ``_TIE``, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
     candidates = [_Place(error, 0, math.inf, points[0])]
+    errors = [_SOLVED * _PROBE * np.sqrt(variances) for variances in penalties]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
     while step < _MAX_STEPS and (step - best_step < _PATIENCE or least > far):
         step += 1
         paths = [point.place for point in points]
-        first = problem.step(goals[0], penalties[0] * penalty, paths[0], points[0])
+        first = problem.step(goals[0], penalties[0] * penalty, paths[0], points[0], errors[0])
         # The shifted path runs close to the first path, so start from the first path's new point.
         other = problem.at(first.place + paths[1] - paths[0])
-        other = problem.step(goals[1], penalties[1] * penalty, paths[1], other)
+        other = problem.step(goals[1], penalties[1] * penalty, paths[1], other, errors[1])
         points = [first, other]
         previous, error = error, estimate(first.gradient, other.gradient)
         if error < least:
@@ -293,11 +297,12 @@ class _Problem:
         penalties: NDArray[np.float64],
         reference: NDArray[np.float64],
         start: Point,
+        errors: NDArray[np.float64] | None = None,
     ) -> Point:
         """Returns the log-weights that solve one step from a reference."""
         problem = Penalised(values, penalties, reference)
         inverse = self._curvature.inverse(start.gradient, penalties)
-        return self._solver.minimise(problem, start, self._tolerance, inverse)
+        return self._solver.minimise(problem, start, self._tolerance, inverse, errors)
 
     def _moments(self, path: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Returns the log of the sum of weights and the coefficients, both in records."""

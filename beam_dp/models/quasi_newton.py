@@ -34,6 +34,7 @@ _LEAST_STEPS = 13
 _REMEMBERED_NUMBERS = 2**25
 _MAX_EVALUATIONS = 1000
 _MAX_TRIALS = 30
+_MORE_STEPS = 20  # at most, after the last that gains, for a small gradient
 # A trial step is short enough if the value falls by the first share of the fall that the slope
 # predicts, and long enough if the slope falls to the second share of the initial slope.
 _DECREASE = 1e-4
@@ -197,19 +198,30 @@ class QuasiNewton:
         self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
 
     def minimise(
-        self, problem: Penalised, start: Point, tolerance: float, inverse: Inverse
+        self,
+        problem: Penalised,
+        start: Point,
+        tolerance: float,
+        inverse: Inverse,
+        errors: Vector | None = None,
     ) -> Point:
         """Lowers the value step by step; returns the point reached."""
         # Stops if a step gains at most ``tolerance`` (> 0), if none is found, or after a limit.
+        # With ``errors``, continues for some steps until the gradient's parts are about as small.
         pairs: deque[_Pair] = deque(maxlen=self._steps.maxlen)
         pairs.extend((moved, changed + problem.penalties * moved) for moved, changed in self._steps)
         point, value, gradient = start, problem.value(start), problem.gradient(start)
-        evaluations = 0
+        evaluations, gain = 0, math.inf
+        more_steps = 0 if errors is None else _MORE_STEPS
         while evaluations < _MAX_EVALUATIONS:
             direction = _direction(pairs, inverse, gradient)
             slope = float(direction @ gradient)
-            if -slope <= tolerance / 8 or not slope < 0:
+            if not slope < 0:
                 break
+            if min(gain, -8 * slope) <= tolerance:
+                if more_steps == 0 or _is_small(gradient, errors):
+                    break
+                more_steps -= 1
             low, high, length = 0.0, math.inf, 1.0
             noise = _ROUNDING * max(1.0, abs(point.value))
             for _ in range(_MAX_TRIALS):
@@ -230,11 +242,15 @@ class QuasiNewton:
             if moved @ changed > 0:
                 self._steps.append((moved, changed))
             pairs.append((moved, found_gradient - gradient))
-            decrease = value - found_value
+            gain = value - found_value
             point, value, gradient = found, found_value, found_gradient
-            if decrease <= tolerance:
+            if not moved @ pairs[-1][1] > 0:  # all that is left are rounding errors
                 break
         return point
+
+
+def _is_small(gradient: Vector, errors: Vector | None) -> bool:
+    return errors is None or float(((gradient / errors) ** 2).mean()) <= 1
 
 
 def _direction(pairs: Sequence[_Pair], inverse: Inverse, gradient: Vector) -> Vector:

@@ -84,6 +84,23 @@ def test_fit_lowers_the_error_of_noisy_coefficients_and_estimates_it():
     assert 0.3 * error < found.estimated_error < 3 * error or found.estimated_error < 0.5 * raw
 
 
+def test_fit_of_very_many_records_is_as_near_as_the_noise():
+    """The error estimate needs steps that are solved exactly: noise is a tiny share of counts."""
+    basis = basis_of((9, 16, 7, 6))
+    latent = np.random.default_rng(1).random(10**5)
+    spread = np.random.default_rng(2).random((4, len(latent)))
+    codes = [((latent + spread[i] / 2) % 1) ** 2 * size for i, size in enumerate(basis.shape)]
+    cells = np.ravel_multi_index([each.astype(int) for each in codes], basis.shape)
+    counts = np.bincount(cells, minlength=basis.num_cells) * 1e5
+    truth = basis.analyse(counts)
+    for seed in range(3):
+        observed = observe(basis, counts, 1.0, seed=seed)
+        found = fit(basis, observed, counts.sum())
+        fitted = basis.analyse(basis.weights(found.log_weights)) * counts.sum()
+        noise, error = (np.linalg.norm((each - truth)[1:]) for each in (observed.values, fitted))
+        assert error < 1.01 * noise
+
+
 def check_step(
     basis: ResidualBasis,
     observed: NoisyCoefficients,
