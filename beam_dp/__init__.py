@@ -20,7 +20,17 @@ if TYPE_CHECKING:
         DateAttribute as DateAttribute,
         DatetimeAttribute as DatetimeAttribute,
     )
-    from beam_dp.domain.files import parse_domain as parse_domain, read_domain as read_domain
+    from beam_dp.domain.discover import (
+        DiscoverBins as DiscoverBins,
+        DiscoverValues as DiscoverValues,
+        OpenAttribute as OpenAttribute,
+        OpenDomain as OpenDomain,
+    )
+    from beam_dp.domain.files import (
+        parse_domain as parse_domain,
+        read_domain as read_domain,
+        read_open_domain as read_open_domain,
+    )
     from beam_dp.domain.ordered import (
         IntegerAttribute as IntegerAttribute,
         NumericAttribute as NumericAttribute,

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import parse_open_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
@@ -68,7 +69,9 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if beam_flags:
         raise FlagError(f"{beam_flags[0]} is a flag of Beam, and this command does not run on Beam")
     limit = checked_integer("limit", integer("limit", given["limit"]), 0)
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = parse_open_domain(read_text("domain", given["domain"]), source=given["domain"])
+    if isinstance(domain, OpenDomain):
+        domain = domain.bounded()
     try:
         sample = ReadRecords(given["sample"], file_format=given.get("input_format"))
     except InputError as error:

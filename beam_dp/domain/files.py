@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain import attributes
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.discover import OpenAttribute, OpenDomain, open_attribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
@@ -50,10 +51,45 @@ def read_domain(text_or_path: str | os.PathLike[str] | Mapping[str, Any]) -> Dom
         >>> read_domain('{"age": 85, "sex": 2}').shape
         (85, 2)
     """
+    return _declared(*_read(text_or_path))
+
+
+def read_open_domain(
+    text_or_path: str | os.PathLike[str] | Mapping[str, Any],
+) -> Domain | OpenDomain:
+    """Reads a domain like ``read_domain``; attributes may leave values or bins to a release.
+
+    Such an attribute has ``"discover"`` instead of its values or edges (see ``OpenAttribute``)::
+
+        {"name": "city", "type": "categorical",
+         "discover": {"max_values": 500, "include": ["Rome"]}}
+        {"name": "income", "type": "numeric", "discover": {"bins": 20, "min": 0, "max": 9999}}
+
+    Example:
+        >>> entry = {"name": "city", "type": "categorical", "discover": {"max_values": 500}}
+        >>> read_open_domain({"attributes": [entry]}).open[0].discover.max_values
+        500
+    """
+    domain, _ = _read(text_or_path)
+    return domain
+
+
+def _read(
+    text_or_path: str | os.PathLike[str] | Mapping[str, Any],
+) -> tuple[Domain | OpenDomain, str]:
+    """Returns the domain, and its source for error messages."""
     if isinstance(text_or_path, Mapping):
-        return parse_domain(text_or_path)
+        return parse_open_domain(text_or_path), "<text>"
     text = json_text("domain", text_or_path)
-    return parse_domain(text, "<text>" if text is text_or_path else os.fspath(text_or_path))
+    source = "<text>" if text is text_or_path else os.fspath(text_or_path)
+    return parse_open_domain(text, source), source
+
+
+def _declared(domain: Domain | OpenDomain, source: str) -> Domain:
+    """Returns a domain without open attributes; refuses others."""
+    if isinstance(domain, OpenDomain):
+        raise domain.refusal(source)
+    return domain
 
 
 def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domain:
@@ -81,7 +117,8 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
 
-    A draft (``domain_draft``) is refused until its open points are filled in.
+    A draft (``domain_draft``) is refused until its open points are filled in. Attributes with
+    ``"discover"`` are refused; ``read_open_domain`` reads them.
 
     Args:
         text: the JSON text, or a dict with the same structure.
@@ -97,22 +134,32 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
         >>> parse_domain({"age": 85, "sex": 2}).shape
         (85, 2)
     """
+    return _declared(parse_open_domain(text, source), source)
+
+
+def parse_open_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domain | OpenDomain:
+    """Reads a domain like ``parse_domain``, or one with attributes to discover."""
     if not isinstance(text, str | Mapping):
         raise InputError("domain", text, "must be JSON text, or a dict of its form")
     parsed = checked_json("domain", source, text) if isinstance(text, str) else dict(text)
     try:
-        return domain_from_json(parsed, source)
+        return open_domain_from_json(parsed, source)
     except RecursionError:
         raise InputError("domain", source, "is nested too deeply") from None
 
 
 def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     """Returns the domain from parsed JSON in long or short form; inverts ``Domain.to_json``."""
+    return _declared(open_domain_from_json(parsed, source), source)
+
+
+def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenDomain:
+    """Returns the domain from parsed JSON, which may have attributes to discover."""
     if not isinstance(parsed, dict):
         raise InputError("domain", source, "must be a JSON object")
     is_long = isinstance(parsed.get("attributes"), list | tuple)
     if not is_long:
-        entries = [_from_size(name, size, source) for name, size in parsed.items()]
+        entries: list[Any] = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
             if key not in ("attributes", "impossible"):
@@ -130,6 +177,8 @@ def domain_from_json(parsed: Any, source: str = "<json>") -> Domain:
     if not entries:
         raise InputError("domain", source, "must declare at least one attribute")
     try:
+        if any(isinstance(entry, OpenAttribute) for entry in entries):
+            return OpenDomain(tuple(entries), parsed.get("impossible", ()))
         domain = Domain(tuple(entries))
         has_impossible = is_long and "impossible" in parsed
         return domain.with_impossible(parsed["impossible"]) if has_impossible else domain
@@ -148,7 +197,7 @@ def _from_size(name: str, size: object, source: str) -> attributes.Attribute:
         raise _at(source, error) from None
 
 
-def _from_entry(entry: object, position: int, source: str) -> attributes.Attribute:
+def _from_entry(entry: object, position: int, source: str) -> attributes.Attribute | OpenAttribute:
     """Builds one attribute of the long form; ``position`` counts from 1."""
     if not isinstance(entry, dict):
         raise InputError("domain", source, f"attribute {position} must be a JSON object")
@@ -160,6 +209,11 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
     if kind not in _KINDS:
         hint = attributes.nearest_known(kind, _KINDS)
         raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
+    if "discover" in entry:
+        try:
+            return open_attribute(entry)
+        except InputError as error:
+            raise _at(source, error) from None
     build, required, optional = _KINDS[kind]
     known = ("name", "type", *required, *optional, *_SHARED)
     for key in entry:

@@ -257,3 +257,15 @@ def test_impossible_combination_leaves_rows_out():
     said = DomainCheck(domain_from_json(parsed))
     said.add(pa.record_batch({"a": np.array([True, True]), "b": np.array([True, False])}))
     assert (said.num_left_out, said.num_impossible) == (1, 1)
+
+
+def test_values_to_discover_are_other_and_made_up_bins_stand_for_those_to_find(tmp_path, capsys):
+    city = {"name": "city", "type": "categorical", "discover": {"max_values": 2}}
+    fare = {"name": "fare", "type": "numeric", "discover": {"bins": 2, "min": 0, "max": 10}}
+    (tmp_path / "domain.json").write_text(json.dumps({"attributes": [city, fare]}))
+    (tmp_path / "rows.csv").write_text("city,fare\nOslo,1\nRome,99\n")
+    flags = [f"--domain={tmp_path}/domain.json", f"--sample={tmp_path}/rows.csv"]
+    assert main(flags) == 0
+    printed = capsys.readouterr().out
+    assert "'Oslo' -> other" in printed
+    assert "99 -> clipped to [5, 10]" in printed

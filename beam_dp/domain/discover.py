@@ -1,0 +1,420 @@
+"""Domains with attributes whose values or edges a private release still has to find."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from beam_dp.checks import checked_integer, is_integer, is_number
+from beam_dp.domain.attributes import (
+    OTHER_LABEL,
+    Attribute,
+    CategoricalAttribute,
+    PaidRelease,
+    is_unicode,
+    nearest_known,
+)
+from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError, shown
+
+MAX_VALUES, MAX_BINS = 100_000, 1_024
+MAX_LEAVES = 4_096
+MAX_TEXT_BYTES = 256  # a longer text has no level of its own
+# Without a declared range, leaves are on a public grid: so many per power of two.
+_LEAVES_PER_OCTAVE, _FIRST_OCTAVE, _LAST_OCTAVE = 32, -10, 40
+_BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
+OPEN_KINDS = ("categorical", *_BINNED)
+_SHARED = ("nullable", "null_values", "case", "trim")
+_TAKEN_BY = "beam-dp release-synthetic-database"
+_NONE_FOUND = "(none found)"  # the level of a column for which nothing was found or included
+
+Found = Sequence[str] | Sequence[int]
+
+
+@dataclass(frozen=True)
+class DiscoverValues:
+    """Finds at most ``max_values`` texts of a column; ``include``: public texts, always levels."""
+
+    max_values: int
+    include: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked_integer("max_values", self.max_values, 1, MAX_VALUES)
+        given: object = self.include
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise InputError("include", given, "must be a list of strings")
+        for text in given:
+            is_short = isinstance(text, str) and is_unicode(text)
+            if not is_short or len(text.encode()) > MAX_TEXT_BYTES:
+                condition = f"must be a string of at most {MAX_TEXT_BYTES} bytes of UTF-8"
+                raise InputError("include", text, condition)
+        object.__setattr__(self, "include", tuple(given))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry of a domain file."""
+        included = {"include": list(self.include)} if self.include else {}
+        return {"max_values": self.max_values, **included}
+
+
+@dataclass(frozen=True)
+class DiscoverBins:
+    """Finds at most ``bins`` bins of a column, between two public ends as a domain file has them.
+
+    Without ends, numbers up to 2^40 in magnitude are on a public grid with 32 steps per power of 2;
+    dates and times need ends.
+    """
+
+    bins: int
+    low: Any = None
+    high: Any = None
+
+    def __post_init__(self) -> None:
+        checked_integer("bins", self.bins, 2, MAX_BINS)
+        if (self.low is None) != (self.high is None):
+            name = "max" if self.high is None else "min"
+            raise InputError(name, None, "must be given with the other end of the range")
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry of a domain file."""
+        ends = {} if self.low is None else {"min": self.low, "max": self.high}
+        for name, end in ends.items():
+            ends[name] = end.isoformat() if isinstance(end, datetime.date) else end
+        return {"bins": self.bins, **ends}
+
+
+_ARGUMENTS = {"min": "low", "max": "high"}
+_KEYS = {DiscoverValues: ("max_values", "include"), DiscoverBins: ("bins", "min", "max")}
+
+
+@dataclass(frozen=True)
+class OpenAttribute:
+    """A column whose values or bins are found by a private release.
+
+    Args:
+        name: the column's name.
+        kind: ``categorical``, ``numeric``, ``date`` or ``datetime``.
+        discover: what to find: values of a categorical column, bins of the others.
+        other: whether unreadable values of a binned column have a level; the values of a
+            categorical column that are not found always have one.
+        whole: whether all numbers of a numeric column are whole.
+        nullable, null_values, case, trim: see ``Attribute``.
+
+    Example:
+        >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192))
+        >>> income.leaves.num_levels, income.leaves.edges[:3]
+        (4096, (0.0, 2.0, 4.0))
+        >>> income.closed([0, 10, 4096]).labels()
+        ('[0, 20)', '[20, 8192]')
+    """
+
+    name: str
+    kind: str
+    discover: DiscoverValues | DiscoverBins
+    other: bool = field(default=False, kw_only=True)
+    whole: bool = field(default=False, kw_only=True)
+    nullable: bool = field(default=False, kw_only=True)
+    null_values: tuple[str | int | float, ...] = field(default=(), kw_only=True)
+    case: str = field(default="exact", kw_only=True)
+    trim: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_kind(self.name, self.kind)
+        wanted = DiscoverValues if self.kind == "categorical" else DiscoverBins
+        if not isinstance(self.discover, wanted):
+            condition = f"must be {wanted.__name__} for a {self.kind} column"
+            raise self._refusal("discover", type(self.discover).__name__, condition)
+        if self.whole and self.kind != "numeric":
+            raise self._refusal("whole", self.whole, "applies only to numeric")
+        if self.has_values:
+            object.__setattr__(self, "other", True)
+        # The attributes that stand in for the found one check all other fields.
+        bounded = self.bounded()
+        object.__setattr__(self, "null_values", bounded.null_values)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the values of the column are found, rather than bins."""
+        return isinstance(self.discover, DiscoverValues)
+
+    @cached_property
+    def texts(self) -> CategoricalAttribute:
+        """A categorical attribute of the included texts; texts to count are ``other``."""
+        assert isinstance(self.discover, DiscoverValues)
+        return self._listed(self.discover.include)
+
+    @cached_property
+    def leaves(self) -> BinnedAttribute:
+        """The bins that are counted, of which found bins are unions; values beyond are clipped."""
+        assert isinstance(self.discover, DiscoverBins)
+        low, high = self.discover.low, self.discover.high
+        if self.kind != "numeric":
+            return self._in_bins(self._moments(low, high))
+        if low is None:
+            return self._in_bins(_grid(self.whole))
+        for name, end in (("min", low), ("max", high)):
+            if not is_number(end) or not abs(end) <= 2.0**1022:
+                raise self._refusal(name, end, "must be a number within 2^1022 of 0")
+        if not low < high:
+            raise self._refusal("max", high, f"must be > the min {shown(low)}")
+        if not self.whole:
+            edges = np.linspace(low, high, MAX_LEAVES + 1)
+            return self._in_bins(np.unique(edges).tolist())
+        for name, end in (("min", low), ("max", high)):
+            if not (is_integer(end) or end == int(end)) or not abs(end) <= 2**53:
+                condition = "must be a whole number within 2^53 of 0, as whole is true"
+                raise self._refusal(name, end, condition)
+        first, stop = int(low), int(high) + 1
+        whole = [first + place for place in _steps(stop - first)]
+        # The last bin includes its last edge, but must not include a larger integer.
+        return self._in_bins([*whole[:-1], _last(whole[-2], int(high))])
+
+    def _moments(self, low: Any, high: Any) -> list[Any]:
+        """Returns the edges of leaves of a range of dates or times."""
+        if low is None:
+            raise self._refusal("discover", self.discover.to_json(), "must have a min and a max")
+        try:
+            first, last = self._in_bins([low, high]).edges
+        except InputError as error:
+            raise self._refusal("discover, min and max", error.value, error.condition) from None
+        one = datetime.timedelta(days=1) if self.kind == "date" else datetime.timedelta.resolution
+        return [first + place * one for place in _steps((last - first) // one)]
+
+    def closed(self, found: Found, origin: PaidRelease | None = None) -> Attribute:
+        """Returns the attribute with what a release found.
+
+        ``found``: texts in the form in which they are compared, without the included ones; or the
+        increasing positions, among the edges of ``leaves``, of the edges of bins.
+        """
+        if isinstance(self.discover, DiscoverValues):
+            label = self.texts.normal(OTHER_LABEL)  # this text cannot be a level next to other
+            values = [str(text) for text in found if self.texts.normal(str(text)) != label]
+            return replace(self._listed((*self.discover.include, *values)), values_from=origin)
+        edges: list[Any] = [self.leaves.edges[int(place)] for place in found]
+        if self.whole and len(edges) > 1:
+            edges[-1] = _last(edges[-2], math.floor(edges[-1]))
+        return replace(self._in_bins(edges), edges_from=origin)
+
+    def bounded(self) -> Attribute:
+        """Returns the largest attribute that may be found, with made-up values or equal bins."""
+        if isinstance(self.discover, DiscoverBins):
+            last = self.leaves.num_levels
+            bins = min(self.discover.bins, last)
+            return self.closed([last * place // bins for place in range(bins + 1)])
+        normal = self.texts.normal
+        taken = {normal(str(value)) for value, _ in self.texts.listed()} | {normal(OTHER_LABEL)}
+        made_up: list[str] = []
+        place = 0
+        while len(made_up) < self.discover.max_values:
+            place += 1
+            if normal(f"value {place}") not in taken:
+                made_up.append(f"value {place}")
+        return self.closed(made_up)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the attribute as one entry of a domain file."""
+        entry = {"name": self.name, "type": self.kind, "discover": self.discover.to_json()}
+        shared = self.bounded().to_json()
+        kept = (*_SHARED, "whole", *(() if self.has_values else ("other",)))
+        return entry | {key: shared[key] for key in kept if key in shared}
+
+    def _listed(self, values: Sequence[str]) -> CategoricalAttribute:
+        listed = tuple(values) or (_NONE_FOUND,)
+        return CategoricalAttribute(self.name, listed, other=True, **self._shared())
+
+    def _in_bins(self, edges: Sequence[Any]) -> BinnedAttribute:
+        more = {"whole": True} if self.whole else {}
+        build: Any = _BINNED[self.kind]
+        binned: BinnedAttribute = build(
+            self.name, edges, clip=True, other=self.other, **more, **self._shared()
+        )
+        return binned
+
+    def _shared(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _SHARED}
+
+    def _refusal(self, argument: str, value: object, condition: str) -> InputError:
+        return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
+
+
+def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
+    """Returns the attribute of an entry of a domain file with the key ``discover``.
+
+    ``entry``: has a name and a type, both strings; other keys and values are checked.
+    """
+    name, kind, written = entry["name"], entry["type"], entry["discover"]
+    place = f"attribute {shown(name)}"
+    _check_kind(name, kind)
+    if not isinstance(written, Mapping):
+        raise InputError(f"{place}, discover", written, "must be a JSON object")
+    build = DiscoverValues if kind == "categorical" else DiscoverBins
+    more = {"categorical": (), "numeric": ("whole", "other")}.get(kind, ("other",))
+    known = ("name", "type", "discover", *more, *_SHARED)
+    for key in entry:
+        if key in ("values", "edges", "min", "max", "bins"):
+            condition = f"must not be given together with discover{_inside(key, kind)}"
+            raise InputError(f"{place}, {key}", entry[key], condition)
+        if key not in known:
+            condition = f"is unknown next to discover; {nearest_known(str(key), known)}"
+            raise InputError(f"{place}, key", key, condition)
+    for key in written:
+        if key not in _KEYS[build]:
+            condition = f"is unknown for {kind}; {nearest_known(str(key), _KEYS[build])}"
+            raise InputError(f"{place}, discover, key", key, condition)
+    arguments: dict[str, Any] = {
+        _ARGUMENTS.get(str(key), str(key)): written[key] for key in written
+    }
+    first = _KEYS[build][0]
+    if first not in written:
+        raise InputError(f"{place}, discover", dict(written), f"must have {shown(first)}")
+    try:
+        discover: Any = build(**arguments)
+    except InputError as error:
+        name_of = f"{place}, discover, {error.name}"
+        raise InputError(name_of, error.value, error.condition) from None
+    kept: dict[str, Any] = {key: entry[key] for key in (*more, *_SHARED) if key in entry}
+    return OpenAttribute(name, kind, discover, **kept)
+
+
+def _check_kind(name: object, kind: object) -> None:
+    if kind not in OPEN_KINDS:
+        condition = f"must be {', '.join(OPEN_KINDS[:-1])} or {OPEN_KINDS[-1]} to be discovered"
+        raise InputError(f"attribute {shown(name)}, type", kind, condition)
+
+
+def _inside(key: str, kind: str) -> str:
+    is_end = key in _KEYS[DiscoverBins] and kind != "categorical"
+    return f": write {key} inside discover" if is_end else ""
+
+
+@dataclass(frozen=True)
+class OpenDomain:
+    """Declared attributes, and attributes whose values or bins a private release finds.
+
+    Args:
+        attributes: the columns in order, with distinct names, at least one of them open.
+        impossible: combinations as a domain file has them (``Domain.with_impossible``). Of an open
+            attribute they may name null and the included values only.
+    """
+
+    attributes: tuple[Attribute | OpenAttribute, ...]
+    impossible: tuple[Mapping[str, Sequence[Any]], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+        if not self.open:
+            raise InputError("domain", list(self.names), "must have an attribute to discover")
+        # The checks of names and combinations are those of the largest domain.
+        bounded = Domain(tuple(_bounded(each) for each in self.attributes))
+        given: object = self.impossible
+        if isinstance(given, list | tuple):
+            self._check_levels(given)
+            given = tuple(given)
+        if given != ():
+            bounded.with_impossible(given)  # type: ignore[arg-type]  # refuses other types
+        object.__setattr__(self, "impossible", given)
+
+    def _check_levels(self, combinations: Sequence[Any]) -> None:
+        """Refuses levels of open attributes that a release may or may not find."""
+        known = {each.name: _public_levels(each) for each in self.open}
+        for number, levels in enumerate(combinations, start=1):
+            for name, listed in levels.items() if isinstance(levels, Mapping) else ():
+                for level in listed if name in known and isinstance(listed, list | tuple) else ():
+                    if level not in known[name]:
+                        condition = (
+                            'must be a value in "include" or null: what else a release finds is'
+                            " not known"
+                        )
+                        raise InputError(f"impossible {number}, {shown(name)}", level, condition)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The attributes' names, in order."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    @cached_property
+    def open(self) -> tuple[OpenAttribute, ...]:
+        """The attributes to discover, in order."""
+        return tuple(each for each in self.attributes if isinstance(each, OpenAttribute))
+
+    @cached_property
+    def declared(self) -> Domain | None:
+        """The domain of the declared attributes; None if all are open."""
+        declared = tuple(each for each in self.attributes if isinstance(each, Attribute))
+        if not declared:
+            return None
+        names = {each.name for each in declared}
+        kept = [each for each in self.impossible if names.issuperset(each)]
+        return Domain(declared).with_impossible(kept) if kept else Domain(declared)
+
+    def bounded(self) -> Domain:
+        """Returns the largest domain that may be found, with made-up values and equal bins."""
+        return self._with_impossible([_bounded(each) for each in self.attributes])
+
+    def closed(self, found: Mapping[str, Found], origin: PaidRelease | None = None) -> Domain:
+        """Returns the domain with what a release found, by attribute (``OpenAttribute.closed``)."""
+        return self._with_impossible(
+            [
+                each.closed(found[each.name], origin) if isinstance(each, OpenAttribute) else each
+                for each in self.attributes
+            ]
+        )
+
+    def _with_impossible(self, attributes: Sequence[Attribute]) -> Domain:
+        domain = Domain(tuple(attributes))
+        return domain.with_impossible(list(self.impossible)) if self.impossible else domain
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of the domain file."""
+        parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
+        if self.impossible:
+            parsed["impossible"] = [dict(each) for each in self.impossible]
+        return parsed
+
+    def refusal(self, source: str) -> InputError:
+        """Returns the error of a place that needs a domain without open attributes."""
+        names = ", ".join(shown(each.name) for each in self.open[:3])
+        more = ", ..." if len(self.open) > 3 else ""
+        condition = (
+            f"must declare the levels of {names}{more}: only {_TAKEN_BY} takes a domain with"
+            " discover"
+        )
+        return InputError("domain", source, condition)
+
+
+def _bounded(attribute: Attribute | OpenAttribute) -> Any:
+    return attribute.bounded() if isinstance(attribute, OpenAttribute) else attribute
+
+
+def _public_levels(attribute: OpenAttribute) -> tuple[str | None, ...]:
+    included = getattr(attribute.discover, "include", ())
+    return (*included, None) if attribute.nullable else tuple(included)
+
+
+def _steps(length: int) -> list[int]:
+    """Returns the ends of ``MAX_LEAVES`` parts of a range of integers, or of all its integers."""
+    parts = min(MAX_LEAVES, length)
+    return [length * place // parts for place in range(parts + 1)]
+
+
+def _last(before: float, most: float) -> float:
+    """Returns the last edge of bins of whole numbers up to ``most``."""
+    return most if before < most else before + 0.5
+
+
+def _grid(whole: bool) -> list[float]:
+    """Returns 0 and, up to a fixed magnitude, the same number of numbers per power of 2."""
+    steps = np.arange(_LEAVES_PER_OCTAVE) / _LEAVES_PER_OCTAVE + 1
+    octaves = 2.0 ** np.arange(0 if whole else _FIRST_OCTAVE, _LAST_OCTAVE)
+    magnitudes = np.append(np.outer(octaves, steps).ravel(), 2.0**_LAST_OCTAVE)
+    if whole:
+        magnitudes = np.unique(np.ceil(magnitudes))
+    positive: list[float] = magnitudes.tolist()
+    return [*(-each for each in reversed(positive)), 0.0, *positive]

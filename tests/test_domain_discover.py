@@ -1,0 +1,256 @@
+"""Domain files with attributes whose values or bins a release still has to find."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import beam_dp as dp
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.domain.discover import MAX_LEAVES, DiscoverBins, DiscoverValues, OpenAttribute
+from beam_dp.domain.files import open_domain_from_json
+from beam_dp.errors import InputError
+
+CITY = {"name": "city", "type": "categorical", "discover": {"max_values": 3, "include": ["Rome"]}}
+INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 8192}}
+DAY = {
+    "name": "day",
+    "type": "date",
+    "discover": {"bins": 2, "min": "2020-01-01", "max": "2020-12-31"},
+}
+SEX = {"name": "sex", "type": "categorical", "values": ["F", "M"]}
+ALIVE = {"name": "alive", "type": "boolean"}
+ORIGIN = PaidRelease("visits/1", "0" * 32)
+
+
+def open_domain(*entries: dict, **rest: object) -> dp.OpenDomain:
+    domain = dp.read_open_domain({"attributes": list(entries), **rest})
+    assert isinstance(domain, dp.OpenDomain)
+    return domain
+
+
+def test_a_domain_is_open_where_something_is_to_be_discovered() -> None:
+    domain = open_domain(SEX, CITY, INCOME, DAY)
+    assert domain.names == ("sex", "city", "income", "day")
+    assert [each.name for each in domain.open] == ["city", "income", "day"]
+    assert domain.declared == dp.read_domain({"attributes": [SEX]})
+    assert open_domain(CITY).declared is None
+    assert isinstance(dp.read_open_domain({"attributes": [SEX]}), dp.Domain)
+
+
+def test_found_values_and_edges_close_a_domain() -> None:
+    domain = open_domain(CITY, SEX, INCOME, DAY)
+    found = {"city": ["Bonn", "Oslo"], "income": [0, 1, 4, 4096], "day": [0, 31, 365]}
+    closed = domain.closed(found, ORIGIN)
+    assert closed["city"].labels() == ("Rome", "Bonn", "Oslo", "other")
+    assert closed["income"].labels() == ("[0, 2)", "[2, 8)", "[8, 8192]")
+    assert closed["day"].labels() == ("[2020-01-01, 2020-02-01)", "[2020-02-01, 2020-12-31]")
+    assert closed["city"].values_from == closed["day"].edges_from == ORIGIN
+    assert dp.read_domain(closed.to_json()) == closed
+
+
+def test_nothing_found_leaves_one_level_and_other() -> None:
+    entry = {"name": "city", "type": "categorical", "discover": {"max_values": 3}}
+    assert open_domain(entry).closed({"city": []})["city"].labels() == ("(none found)", "other")
+
+
+def test_a_found_text_that_means_other_is_no_level_of_its_own() -> None:
+    entry = {**CITY, "case": "ignore"}
+    assert open_domain(entry).closed({"city": ["other", "b"]})["city"].labels() == (
+        *("Rome", "b"),
+        "other",
+    )
+
+
+def test_bounds_are_the_largest_domain_that_may_be_found() -> None:
+    bounded = open_domain({**CITY, "nullable": True}, SEX, INCOME, DAY).bounded()
+    assert bounded.shape == (1 + 3 + 2, 2, 4, 2)
+    taken = {"max_values": 2, "include": ["value 1", "VALUE 2"]}
+    entry = {"name": "a", "type": "categorical", "discover": taken, "case": "ignore"}
+    labels = ("value 1", "VALUE 2", "value 3", "value 4", "other")
+    assert open_domain(entry).bounded()["a"].labels() == labels
+
+
+@pytest.mark.parametrize(
+    ("entry", "num_leaves", "first", "last"),
+    [
+        (INCOME, 4096, [0.0, 2.0], [8190.0, 8192.0]),
+        ({**INCOME, "whole": True}, 4096, [0.0, 2.0], [8190.0, 8192.0]),
+        (DAY, 365, [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], None),
+        (
+            {**INCOME, "whole": True, "discover": {"bins": 2, "min": 17, "max": 91}},
+            75,
+            [17.0, 18.0],
+            [91.0, 91.5],
+        ),
+        (
+            {**DAY, "type": "datetime", "discover": {**DAY["discover"], "min": "2019-12-31T00:00"}},
+            4096,
+            [datetime.datetime(2019, 12, 31)],
+            [datetime.datetime(2020, 12, 31)],
+        ),
+        ({**INCOME, "discover": {"bins": 2}}, 3202, [-(2.0**40)], [2.0**40]),
+    ],
+    ids=["numeric", "whole", "date", "few integers", "datetime", "no range"],
+)
+def test_leaves_cover_the_range(entry: dict, num_leaves: int, first: list, last: list) -> None:
+    leaves = open_domain(entry).open[0].leaves
+    assert leaves.num_levels == num_leaves <= MAX_LEAVES
+    assert list(leaves.edges[: len(first)]) == first
+    assert last is None or list(leaves.edges[-len(last) :]) == last
+    assert leaves.clip
+
+
+def test_every_whole_number_of_a_range_is_in_a_leaf_of_its_own_or_of_neighbours() -> None:
+    discover = {"bins": 2, "min": -10_000, "max": 10_000}
+    leaves = open_domain({**INCOME, "whole": True, "discover": discover}).open[0].leaves
+    first, last = leaves.whole_ends
+    assert (first[0], last[-1]) == (-10_000, 10_000)
+    assert np.array_equal(first[1:], last[:-1] + 1)
+
+
+def test_numbers_without_a_range_have_leaves_of_about_the_same_relative_width() -> None:
+    for whole in (False, True):
+        leaves = OpenAttribute("a", "numeric", DiscoverBins(2), whole=whole).leaves
+        edges = np.array(leaves.edges)
+        assert np.array_equal(edges, -edges[::-1])
+        large = edges[edges >= (32 if whole else 2.0**-10)]
+        assert np.all(large[1:] / large[:-1] <= 1 + 1 / 32)
+
+
+@given(data=st.data(), low=st.integers(-9999, 9999), length=st.integers(1, 9999))
+def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
+    data: st.DataObject, low: int, length: int
+) -> None:
+    column = OpenAttribute("a", "numeric", DiscoverBins(9, low, low + length), whole=True)
+    places = st.integers(0, column.leaves.num_levels)
+    cuts = sorted(data.draw(st.sets(places, min_size=2, max_size=10)))
+    closed = column.closed(cuts)
+    first, last = closed.whole_ends
+    wide_first, wide_last = column.leaves.whole_ends
+    assert first[0] == wide_first[cuts[0]]
+    # The last bin also contains its upper edge; larger numbers are clipped to it.
+    is_whole = cuts[-1] == column.leaves.num_levels
+    assert last[-1] - wide_last[cuts[-1] - 1] == (0 if is_whole else 1)
+
+
+def test_open_domains_are_written_as_they_are_read() -> None:
+    entries = [
+        {**CITY, "nullable": True, "null_values": ["-"], "case": "ignore", "trim": True},
+        SEX,
+        {**INCOME, "whole": True, "other": True, "nullable": True},
+        {**INCOME, "name": "b", "discover": {"bins": 2}},
+        DAY,
+    ]
+    impossible = [{"city": ["Rome", None], "sex": ["M"]}]
+    domain = open_domain(*entries, impossible=impossible)
+    written = json.loads(json.dumps(domain.to_json()))
+    assert written == {"attributes": entries, "impossible": impossible}
+    assert open_domain_from_json(written) == domain
+    ends = datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)
+    assert DiscoverBins(2, *ends).to_json() == {"bins": 2, "min": "2020-01-01", "max": "2021-01-01"}
+
+
+def test_impossible_combinations_of_declared_attributes_hold_before_anything_is_found() -> None:
+    impossible = [{"alive": [False], "sex": ["M"]}, {"city": ["Rome"], "sex": ["F"]}]
+    domain = open_domain(CITY, SEX, ALIVE, impossible=impossible)
+    assert domain.declared is not None
+    assert [each.axes for each in domain.declared.impossible] == [(0, 1)]
+    closed = domain.closed({"city": ["Oslo"]})
+    assert [each.axes for each in closed.impossible] == [(1, 2), (0, 1)]
+
+
+REFUSALS = [
+    ({**CITY, "values": ["a"]}, "values", "must not be given together with discover"),
+    ({**INCOME, "edges": [0, 1]}, "edges", "must not be given together with discover"),
+    ({**INCOME, "min": 0}, "min", "write min inside discover"),
+    ({**CITY, "clip": True}, "key", "unknown next to discover"),
+    ({**CITY, "other": True}, "key", "unknown next to discover"),
+    ({**CITY, "discover": 3}, "discover", "must be a JSON object"),
+    ({**CITY, "discover": {}}, "discover", "must have 'max_values'"),
+    ({**CITY, "discover": {"bins": 3}}, "discover, key", "unknown for categorical"),
+    ({**CITY, "discover": {"max_values": 0}}, "max_values", "from 1 to 100,000"),
+    ({**CITY, "discover": {"max_values": True}}, "max_values", "from 1 to 100,000"),
+    ({**CITY, "discover": {"max_values": 10**6}}, "max_values", "from 1 to 100,000"),
+    ({**CITY, "discover": {"max_values": 3, "include": "a"}}, "include", "a list of strings"),
+    ({**CITY, "discover": {"max_values": 3, "include": [1]}}, "include", "must be a string"),
+    ({**CITY, "discover": {"max_values": 3, "include": ["é" * 129]}}, "include", "256 bytes"),
+    ({**CITY, "discover": {"max_values": 3, "include": ["a", "a"]}}, "values", "listed once"),
+    ({**CITY, "discover": {"max_values": 3, "include": ["other"]}}, "values", "if other is"),
+    ({**CITY, "nullable": 1}, "nullable", "must be true or false"),
+    ({**CITY, "nullable": True, "null_values": ["Rome"]}, "values", "must differ from"),
+    ({**INCOME, "discover": {"bins": 1, "min": 0, "max": 1}}, "bins", "from 2 to 1,024"),
+    ({**INCOME, "discover": {"bins": 2, "min": 0}}, "max", "other end"),
+    ({**INCOME, "discover": {"bins": 2, "min": 1, "max": 1}}, "max", "must be > the min 1"),
+    ({**INCOME, "discover": {"bins": 2, "min": "a", "max": 1}}, "min", "must be a number"),
+    ({**INCOME, "discover": {"bins": 2, "min": 0, "max": 1e308}}, "max", "within 2^1022"),
+    (
+        {**INCOME, "whole": True, "discover": {"bins": 2, "min": 0, "max": 1.5}},
+        "max",
+        "a whole number",
+    ),
+    ({**DAY, "discover": {"bins": 2}}, "discover", "must have a min and a max"),
+    ({**DAY, "discover": {"bins": 2, "min": 3, "max": 4}}, "min and max", "must be a date"),
+    ({**DAY, "whole": True}, "key", "unknown next to discover"),
+    ({"name": "a", "type": "boolean", "discover": {}}, "type", "to be discovered"),
+    ({"name": "a", "type": "integer", "discover": {"bins": 3}}, "type", "to be discovered"),
+]
+
+
+@pytest.mark.parametrize(("entry", "field", "condition"), REFUSALS)
+def test_bad_entries_are_refused_in_one_line(entry: dict, field: str, condition: str) -> None:
+    with pytest.raises(InputError) as refused:
+        dp.read_open_domain({"attributes": [entry]})
+    line = str(refused.value)
+    assert condition in line
+    assert repr(entry["name"]) in line
+    assert f"{field} = " in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"city": ["Oslo"], "sex": ["M"]},
+        {"city": ["other"], "sex": ["M"]},
+        {"city": ["value 1"], "sex": ["M"]},
+        {"city": [None], "sex": ["M"]},
+        {"income": [[0, 2048]], "sex": ["M"]},
+    ],
+)
+def test_combinations_name_no_level_that_is_not_known_yet(levels: dict) -> None:
+    with pytest.raises(InputError, match="what else a release finds is not known"):
+        open_domain(CITY, INCOME, SEX, impossible=[levels])
+
+
+@pytest.mark.parametrize("impossible", ["x", {"a": 1}, 3, [3], [{"city": ["Rome"]}]])
+def test_malformed_combinations_are_refused_as_in_other_domains(impossible: object) -> None:
+    with pytest.raises(InputError, match="impossible"):
+        open_domain(CITY, SEX, impossible=impossible)
+
+
+def test_names_are_distinct_and_something_is_open() -> None:
+    with pytest.raises(InputError, match="distinct"):
+        open_domain(CITY, {**SEX, "name": "city"})
+    with pytest.raises(InputError, match="must have an attribute to discover"):
+        dp.OpenDomain(dp.read_domain({"attributes": [SEX]}).attributes)
+
+
+@pytest.mark.parametrize("read", [dp.read_domain, dp.parse_domain])
+def test_other_readers_refuse_an_open_domain_and_say_what_takes_it(read) -> None:
+    with pytest.raises(InputError) as refused:
+        read({"attributes": [SEX, CITY]})
+    line = str(refused.value)
+    assert "'city'" in line
+    assert "only beam-dp release-synthetic-database takes a domain with discover" in line
+
+
+def test_the_kind_of_what_is_discovered_fits_the_type() -> None:
+    for kind, discover in itertools.product(["numeric"], [DiscoverValues(3)]):
+        with pytest.raises(InputError, match="DiscoverBins"):
+            OpenAttribute("a", kind, discover)
