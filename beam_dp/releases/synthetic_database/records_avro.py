@@ -222,7 +222,14 @@ def _encoded_rows(shard: RecordShard) -> Iterator[Packed]:
 
     distinct = shard.part.distinct
     is_few = not any(column.is_drawn for column in columns) and len(distinct) <= _MOST_FORMS
-    forms = encoded(distinct, {}) if is_few else None
+    forms = None
+    if is_few:
+        starts = range(0, max(len(distinct), 1), _CHUNK_RECORDS)
+        chunks = [encoded(distinct[start : start + _CHUNK_RECORDS], {}) for start in starts]
+        forms = Packed.together(
+            np.concatenate([chunk.buffer for chunk in chunks]),
+            np.concatenate([chunk.lengths for chunk in chunks]),
+        )
     place = np.zeros(len(shard.codes[0]), np.int64)
     place[distinct] = np.arange(len(distinct))
     for block in shard.rows():
