@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import EncodedBatch, WindowBatch
 from beam_dp.privacy.unit_costs import UnitCosts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,6 +26,7 @@ class KeyBatch:
     weights: NDArray[np.int64]  # shape (n,), int64, clamped to the declared range
     units: NDArray[np.uint64] | None = None
     names: NDArray[np.uint64] | None = None  # shape (2, n): fingerprints of the keys' texts
+    texts: pa.Array | None = None  # shape (n,), large binary; null if unknown
 
     def __repr__(self) -> str:
         return "KeyBatch(secret)"

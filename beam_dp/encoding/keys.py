@@ -6,7 +6,6 @@ other records are read.
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.texts import integer_key, plain_integers
+from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
 from beam_dp.encoding.units import unit_fingerprints
@@ -52,46 +52,30 @@ def key_elements(
 MAX_LISTED_BYTES = 256
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class KeyTexts:
-    """Distinct texts of keys, and their fingerprints. Secret.
-
-    A fingerprint is one of ``unit_fingerprints``: short texts have different ones, and two longer
-    texts with the same one cannot be found.
-    """
-
-    names: NDArray[np.uint64]  # shape (2, n)
-    texts: pa.Array  # shape (n,), large binary
-
-    def __repr__(self) -> str:
-        return "KeyTexts(secret)"
-
-    @property
-    def num_rows(self) -> int:
-        """The number of texts."""
-        return len(self.texts)
-
-
 def named_key_elements(
     column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask, list[KeyTexts]]:
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask, list[KeyBatch]]:
     """Returns elements, fingerprints of shape (2, n) and the mask of keys, and the short texts.
 
-    Keys are text or bytes, and read as ``key_elements`` reads them.
+    Keys are text or bytes, and read as ``key_elements`` reads them. The texts weigh 0. Short texts
+    have different fingerprints, and two longer texts with the same one cannot be found
+    (``unit_fingerprints``).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    listed: list[KeyTexts] = []
+    listed: list[KeyBatch] = []
 
     def read(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask]:
-        texts = _texts(chunk)
+        texts = key_texts(chunk)
         encoded = texts.dictionary_encode()
         names, _ = unit_fingerprints(encoded.dictionary)
         short = pc.less_equal(pc.binary_length(encoded.dictionary), MAX_LISTED_BYTES)
         kept = np.flatnonzero(short.to_numpy(zero_copy_only=False))
-        listed.append(KeyTexts(names[:, kept], encoded.dictionary.take(pa.array(kept))))
         elements = _hashed(encoded.dictionary, key_type, hash_key)
+        shown = encoded.dictionary.take(pa.array(kept))
+        weights = np.zeros(len(kept), np.int64)
+        listed.append(KeyBatch(elements[kept], weights, names=names[:, kept], texts=shown))
         return (
             gather(elements, encoded.indices),
             gather(names, encoded.indices),
@@ -135,19 +119,19 @@ def _elements(
         numbers, negative, valid = _whole_numbers(chunk)
         return numbers, valid & ~negative
     # Columns of text contain repeated values; each distinct value is hashed once.
-    texts = _texts(chunk)
+    texts = key_texts(chunk)
     encoded = texts.dictionary_encode()
     elements = _hashed(encoded.dictionary, key_type, hash_key)
     return gather(elements, encoded.indices), not_null(texts)
 
 
-def _texts(chunk: pa.Array) -> pa.Array:
+def key_texts(chunk: pa.Array) -> pa.Array:
     """Returns the values as large binary; null for values that are not keys."""
     import pyarrow as pa
 
     kind = chunk.type
     if pa.types.is_boolean(kind):
-        return _texts(chunk.cast(pa.int8()))
+        return key_texts(chunk.cast(pa.int8()))
     if (texts := as_bytes(chunk)) is not None:
         return plain_integers(texts.cast(pa.large_binary()))
     if pa.types.is_integer(kind):
@@ -155,7 +139,7 @@ def _texts(chunk: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         numbers, negative, valid = _whole_numbers(chunk)
         signed = np.where(negative, -numbers.view(np.int64), numbers.view(np.int64))
-        return _texts(pa.array(signed, mask=~valid))
+        return key_texts(pa.array(signed, mask=~valid))
     if pa.types.is_decimal(kind):
         return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
     return pa.nulls(len(chunk), pa.large_binary())
@@ -177,7 +161,7 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
         floats = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
         whole = (np.abs(floats) < 2.0**63) & (floats == np.floor(floats))
         return _split(np.where(whole, floats, 0).astype(np.int64), whole)
-    texts = _texts(chunk) if pa.types.is_decimal(kind) else as_bytes(chunk)
+    texts = key_texts(chunk) if pa.types.is_decimal(kind) else as_bytes(chunk)
     if texts is not None:
         return _read_digits(texts)
     nothing = np.zeros(len(chunk), np.bool_)

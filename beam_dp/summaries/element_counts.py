@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import KeyBatch
+from beam_dp.encoding.contributions import distinct_units
+from beam_dp.encoding.layouts import not_null
 from beam_dp.queries.sparse import Element
 
 if TYPE_CHECKING:
@@ -51,14 +53,71 @@ class ElementCounts:
         keys = np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in parts)])
         weights = np.concatenate([np.zeros(0, np.int64), *(each for _, each in parts)])
         elements, where = np.unique(keys, return_inverse=True)
-        # Adds low and high halves separately; records that fit in memory can't overflow a half.
-        low, high = np.zeros((2, len(elements)), np.int64)
-        np.add.at(low, where, weights & _LOW)
-        np.add.at(high, where, weights >> _HALF)
-        high += low >> _HALF
-        counts = np.where(high < MOST >> _HALF, (high << _HALF) + (low & _LOW), MOST)
+        counts = _capped_sums(where, weights, len(elements))
         held = counts > 0
         return cls(elements[held], counts[held])
+
+
+def _capped_sums(where: NDArray[np.intp], weights: NDArray[np.int64], size: int) -> NDArray[Any]:
+    """Returns the sum of the weights at each place, at most ``MOST``."""
+    # Adds low and high halves separately; records that fit in memory can't overflow a half.
+    low, high = np.zeros((2, size), np.int64)
+    np.add.at(low, where, weights & _LOW)
+    np.add.at(high, where, weights >> _HALF)
+    high += low >> _HALF
+    return np.where(high < MOST >> _HALF, (high << _HALF) + (low & _LOW), MOST)
+
+
+def merged_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
+    """Returns the sum of the weights of each name, with its text if one of the batches has it.
+
+    Names without weight are kept, because their texts may belong to weights in other batches.
+    """
+    import pyarrow as pa
+
+    names = np.concatenate([_NAMELESS, *(_names_of(batch) for batch in batches)], axis=1)
+    keys = np.concatenate([np.zeros(0, np.uint64), *(batch.keys for batch in batches)])
+    weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
+    distinct, places = distinct_units(names)
+    merged_keys = np.empty(distinct.shape[1], np.uint64)
+    merged_keys[places] = keys
+    sums = _capped_sums(places, weights, distinct.shape[1])
+    texts = pa.concat_arrays(
+        [
+            pa.array([], pa.large_binary()),
+            *(batch.texts for batch in batches if batch.texts is not None),
+        ]
+    )
+    if not len(texts):
+        return KeyBatch(merged_keys, sums, names=distinct)
+    has_texts = np.concatenate(
+        [np.full(batch.num_rows, batch.texts is not None) for batch in batches]
+    )
+    known = not_null(texts)
+    row_of = np.full(distinct.shape[1], -1)
+    row_of[places[has_texts][known]] = np.flatnonzero(known)
+    kept = texts.take(pa.array(row_of, mask=row_of < 0))
+    return KeyBatch(merged_keys, sums, names=distinct, texts=kept)
+
+
+def merged_by_text(batches: Sequence[KeyBatch]) -> KeyBatch:
+    """Returns the sum of the weights of each text, for batches whose texts determine the keys."""
+    import pyarrow as pa
+
+    texts = [batch.texts for batch in batches if batch.texts is not None]
+    encoded = pa.concat_arrays([pa.array([], pa.large_binary()), *texts]).dictionary_encode()
+    places = encoded.indices.to_numpy()
+    keys = np.empty(len(encoded.dictionary), np.uint64)
+    keys[places] = np.concatenate([keys[:0], *(batch.keys for batch in batches)])
+    weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
+    return KeyBatch(keys, _capped_sums(places, weights, len(keys)), texts=encoded.dictionary)
+
+
+_NAMELESS = np.zeros((2, 0), np.uint64)
+
+
+def _names_of(batch: KeyBatch) -> NDArray[np.uint64]:
+    return _NAMELESS if batch.names is None else batch.names
 
 
 _KINDS = frozenset((str, bytes, int))

@@ -33,6 +33,7 @@ DISCRETENESS = Fraction(1, 10**20)
 _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
+_FARTHEST = 100  # the tail beyond this point is below every delta
 _TINY = 1e-300
 _LARGEST_MU = 1e5  # a mu above this limit only implies an epsilon that is too large for a guarantee
 
@@ -131,6 +132,14 @@ def _parts(mu: Decimal, epsilon: Decimal) -> tuple[Decimal, Decimal, Decimal]:
     shift, half = epsilon / mu, mu / 2
     lower, upper = shift - half, shift + half
     return _density(lower), _mills(lower), _mills(upper)
+
+
+def normal_tail(value: Fraction) -> Fraction:
+    """Returns an upper bound on the probability that a standard normal variable is >= a value."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        point = _decimal(min(value, Fraction(_FARTHEST)))
+        return Fraction(_density(point) * _mills(point) * (1 + _ERROR))
 
 
 def _mills(value: Decimal) -> Decimal:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -13,10 +14,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.encoding.contributions import distinct_units, split_by_unit
-from beam_dp.encoding.keys import KeyTexts
+from beam_dp.encoding.contributions import split_by_unit
 from beam_dp.encoding.units import mix
-from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.summaries.element_counts import ElementCounts, merged_by_name, merged_by_text
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -126,25 +126,30 @@ _SHARD_KEYS = 2**14
 
 
 class CountListedKeys(beam.PTransform):
-    """Adds up the weights of each key, and joins the counts with the texts of the keys.
+    """Adds up the weights of each key, and joins the sums with the texts of the keys.
 
     Keys are counted by the fingerprints of their texts, which are exact where elements may collide:
     so each text has its own count. Texts of keys without a count are dropped.
 
-    Input: limited ``KeyBatch`` with names, and ``KeyTexts`` of at least the same records.
+    Input: one or several collections of ``KeyBatch``, with names, and with weights, texts, or both.
+    With ``named``, batches have texts instead of names: texts are merged first, and then named.
     Output: shards for ``listed_counts``, as secret as the records.
     """
 
-    def expand(self, keys_and_texts: tuple[beam.PCollection, beam.PCollection]) -> Any:
+    def __init__(self, named: Callable[[KeyBatch], KeyBatch] | None = None) -> None:
+        super().__init__()
+        self.named = named
+
+    def expand(self, batches: Any) -> beam.PCollection[bytes]:
         """Merges counts and texts per bundle, shuffles once, and joins them per partition."""
-        keys, texts = keys_and_texts
-        refuse_windows(keys)
+        if not isinstance(batches, beam.PCollection):
+            batches = batches | "With texts" >> beam.Flatten()
+        refuse_windows(batches)
+        merge = merged_by_name if self.named is None else merged_by_text
+        shards = functools.partial(_named_shards, self.named)
         return (
-            (
-                keys | "Merge bundles" >> _merge_bundles(_summed_by_name, _named_shards),
-                texts | "Merge texts" >> _merge_bundles(_distinct_texts, _text_shards),
-            )
-            | "With texts" >> beam.Flatten()
+            batches
+            | "Merge bundles" >> _merge_bundles(merge, shards)
             | "Group keys" >> beam.GroupByKey()
             | "Join partitions" >> beam.ParDo(_JoinPartition()).with_output_types(bytes)
         )
@@ -159,42 +164,15 @@ def listed_counts(shards: Iterable[bytes]) -> ElementCounts:
     return ElementCounts(np.concatenate(elements), np.concatenate(counts), pa.concat_arrays(texts))
 
 
-def _summed_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
-    names = _joined([batch.names for batch in batches])
-    distinct, places = distinct_units(names)
-    weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
-    counts = ElementCounts.of([KeyBatch(places.astype(np.uint64), weights)])
-    elements = np.empty(distinct.shape[1], np.uint64)
-    elements[places] = np.concatenate([elements[:0], *(batch.keys for batch in batches)])
-    return KeyBatch(elements, counts.counts, names=distinct)
-
-
-def _distinct_texts(parts: Sequence[KeyTexts]) -> KeyTexts:
-    distinct, places = distinct_units(_joined([part.names for part in parts]))
-    one_of = np.empty(distinct.shape[1], np.int64)
-    one_of[places] = np.arange(len(places))
-    texts = pa.concat_arrays([pa.array([], pa.large_binary()), *(part.texts for part in parts)])
-    return KeyTexts(distinct, texts.take(pa.array(one_of)))
-
-
-def _joined(names: Sequence[NDArray[np.uint64] | None]) -> NDArray[np.uint64]:
-    given = [each for each in names if each is not None]
-    return np.concatenate([np.zeros((2, 0), np.uint64), *given], axis=1)
-
-
-def _named_shards(batch: KeyBatch) -> Iterator[tuple[int, bytes]]:
+def _named_shards(
+    named: Callable[[KeyBatch], KeyBatch] | None, batch: KeyBatch
+) -> Iterator[tuple[int, bytes]]:
+    batch = batch if named is None else named(batch)
     assert batch.names is not None
-    for number, names, (elements, counts) in split_by_unit(
-        batch.names, [batch.keys, batch.weights], _PARTITIONS
-    ):
-        yield number, _write(names, element=elements, count=counts)
-
-
-def _text_shards(batch: KeyTexts) -> Iterator[tuple[int, bytes]]:
-    for number, names, (rows,) in split_by_unit(
-        batch.names, [np.arange(batch.num_rows)], _PARTITIONS
-    ):
-        yield number, _write(names, text=batch.texts.take(pa.array(rows)))
+    columns = [batch.keys, batch.weights, np.arange(batch.num_rows)]
+    for number, names, (elements, counts, rows) in split_by_unit(batch.names, columns, _PARTITIONS):
+        texts = {} if batch.texts is None else {"text": batch.texts.take(pa.array(rows))}
+        yield number, _write(names, element=elements, count=counts, **texts)
 
 
 class _JoinPartition(beam.DoFn):
@@ -205,28 +183,25 @@ class _JoinPartition(beam.DoFn):
 
 def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
     """Yields the counts of a partition's keys, with their texts."""
-    counts, texts = [], []
-    for batch in map(_read, shards):
-        names = np.stack([batch[name].to_numpy() for name in _NAMES])
-        if "text" in batch.schema.names:
-            texts.append(KeyTexts(names, batch["text"]))
-        else:
-            elements, weights = batch["element"].to_numpy(), batch["count"].to_numpy()
-            counts.append(KeyBatch(elements, weights, names=names))
-    counted, known = _summed_by_name(counts), _distinct_texts(texts)
-    # Each kind of names is distinct; a name that both kinds have leads to the row of its text.
-    _, places = distinct_units(_joined([known.names, counted.names]))
-    row_of = np.full(len(places), -1)
-    row_of[places[: known.num_rows]] = np.arange(known.num_rows)
-    rows = row_of[places[known.num_rows :]]
-    held = known.texts.take(pa.array(rows, mask=rows < 0))
-    for start in range(0, counted.num_rows, _SHARD_KEYS):
-        part = slice(start, start + _SHARD_KEYS)
+    merged = merged_by_name(list(map(_named_batch, shards)))
+    counted = np.flatnonzero(merged.weights)
+    texts = merged.texts
+    if texts is None:
+        texts = pa.nulls(merged.num_rows, pa.large_binary())
+    for start in range(0, len(counted), _SHARD_KEYS):
+        part = counted[start : start + _SHARD_KEYS]
         yield _write(
-            element=counted.keys[part],
-            count=counted.weights[part],
-            text=held.slice(start, _SHARD_KEYS),
+            element=merged.keys[part],
+            count=merged.weights[part],
+            text=texts.take(pa.array(part)),
         )
+
+
+def _named_batch(shard: bytes) -> KeyBatch:
+    read = _read(shard)
+    names = np.stack([read[name].to_numpy() for name in _NAMES])
+    texts = read["text"] if "text" in read.schema.names else None
+    return KeyBatch(read["element"].to_numpy(), read["count"].to_numpy(), names=names, texts=texts)
 
 
 _NAMES = ("first", "second")

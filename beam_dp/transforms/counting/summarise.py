@@ -16,7 +16,7 @@ from beam_dp.checks import check_choice
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.encoding.keys import KeyTexts, clamped_numbers, key_elements, named_key_elements
+from beam_dp.encoding.keys import clamped_numbers, key_elements, named_key_elements
 from beam_dp.encoding.records import EncodedBatch, column_of, encode_all_records, encode_records
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
@@ -165,7 +165,7 @@ class EncodeKeys(beam.PTransform):
     any record is read.
 
     Output: ``KeyBatch``, as secret as the records. If the columns say ``list_keys``, two
-    collections tagged ``KEYS`` and ``TEXTS``. The second contains ``KeyTexts`` of the keys.
+    collections tagged ``KEYS`` and ``TEXTS``. The second contains the keys' texts, of weight 0.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class EncodeKeys(beam.PTransform):
         if not self.columns.list_keys:
             return batches | "Encode" >> encode
         encoded = batches | "Encode" >> encode.with_outputs(TEXTS, main=KEYS)
-        encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyTexts
+        encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyBatch
         return encoded
 
 

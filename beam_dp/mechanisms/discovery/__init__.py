@@ -1,0 +1,1 @@
+"""Mechanisms that find the values of columns whose values are not declared."""
