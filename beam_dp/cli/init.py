@@ -28,6 +28,13 @@ _FLAGS = (
         " column gets one, for files whose schema allows null everywhere",
         "declared|none",
     ),
+    Flag(
+        "types",
+        "the types of columns that the schema leaves open, such as those of a CSV file, or declares"
+        " otherwise: boolean, categorical, date, datetime, integer or numeric",
+        "NAME=TYPE,...",
+    ),
+    Flag("leave_out", "columns that get no attribute, such as identifiers", "NAME,..."),
     Flag("table", "the table to use, if the SQL creates several", "NAME"),
     Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
     Flag(
@@ -77,6 +84,8 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
         table=given["table"],
         dialect=given["dialect"],
         null=given["null"] or "declared",
+        types=_types(given["types"]),
+        leave_out=given["leave_out"].split(",") if given["leave_out"] else (),
     )
     for folder in given["values_from"] or ():
         from beam_dp.schemas.edges import listed_attribute
@@ -90,6 +99,17 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
     num_bins = integer("bins", given["bins"])
     release = _release("edges_from", given["edges_from"])
     return draft.with_attribute(binned_attribute(release, num_bins), "edges_from")
+
+
+def _types(text: str | None) -> dict[str, str]:
+    """Returns the types that a flag states, by column."""
+    found = {}
+    for each in text.split(",") if text else ():
+        name, is_given, kind = each.rpartition("=")
+        if not is_given:
+            raise InputError("types", each, "must be NAME=TYPE, such as age=numeric")
+        found[name] = kind
+    return found
 
 
 def _release(argument: str, folder: str) -> Release:
@@ -128,11 +148,18 @@ def _print(draft: DomainDraft, output: str) -> None:
         print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
         print("--null none if it occurs nowhere.")
         print()
+    if draft.discovered:
+        names = ", ".join(draft.discovered[:_SHOWN_NAMES])
+        more = ", ..." if draft.discovered[_SHOWN_NAMES:] else ""
+        console.print(plain_text(f"A release finds the values or bins of {names}{more}."))
+        print("This takes 10 % of its budget, or another --domain_share.")
+        print("Where they are public, list them instead, at no cost.")
+        print()
     if points:
         print("Fill in the open points from public knowledge, never from the records, or remove")
-        print("these attributes.")
-        if any(each.key == "values" and not each.is_declared for each in points):
-            print("A release can find the values of a text column: see --values_from.")
+        print(
+            "these attributes. Types can also be given by --types, and --leave_out removes columns."
+        )
         print("Then test the file on made-up rows:")
     else:
         print("Remove attributes that should not be released. Then test the file on made-up rows:")

@@ -10,9 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from beam_dp.checks import is_integer, is_number
+from beam_dp.checks import check_choice, is_integer, is_number
 from beam_dp.domain.attributes import Attribute, is_unicode, nearest_known
-from beam_dp.domain.files import OpenPoint, open_points, parse_domain, to_confirm, to_fill_in
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import (
+    OpenPoint,
+    open_points,
+    parse_open_domain,
+    to_confirm,
+    to_fill_in,
+)
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import IDS, words_of
@@ -20,6 +27,7 @@ from beam_dp.storage.store import write_new_file
 
 # The kind of a column without a declared type: the user must choose its type.
 Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric", "open"]
+TYPES = ("boolean", "categorical", "date", "datetime", "integer", "numeric")
 
 NESTED = "nested values have no levels"
 NO_LEVELS = "times of day and durations have no levels"
@@ -116,6 +124,11 @@ class DomainDraft:
     left_out: tuple[tuple[str, str], ...] = ()
     rest: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def discovered(self) -> list[str]:
+        """The columns whose values or bins a release finds."""
+        return [str(each["name"]) for each in self.attributes if "discover" in each]
+
     @cached_property
     def open_points(self) -> tuple[OpenPoint, ...]:
         """The points to fill in or confirm, in the order of the file."""
@@ -139,9 +152,9 @@ class DomainDraft:
         rest = [f" {written(key)}: {written(value)}" for key, value in self.rest.items()]
         return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
-    def domain(self) -> Domain:
+    def domain(self) -> Domain | OpenDomain:
         """Returns the domain; raises InputError for the first open point or an invalid draft."""
-        return parse_domain(self.to_json(), self.source)
+        return parse_open_domain(self.to_json(), self.source)
 
     def write(self, path: str | Path) -> None:
         """Writes the domain file; raises InputError if it exists or can't be written."""
@@ -161,12 +174,41 @@ class DomainDraft:
         Raises:
             InputError: if the draft has no column of this name; names ``argument``.
         """
+        return self._with_entry(self._place(argument, attribute.name), attribute.to_json())
+
+    def with_types(self, types: Mapping[str, str]) -> DomainDraft:
+        """Returns the draft with columns of other types, whose values or bins are discovered.
+
+        Raises:
+            InputError: if a column or a type is unknown, or a column's values are declared.
+        """
+        changed = self
+        for name, kind in types.items():
+            place = self._place("types", name)
+            check_choice(f"types, {shown(name)}", kind, TYPES)
+            if isinstance(self.attributes[place].get("values"), dict | list):
+                raise InputError("types", name, "must be a column without declared values")
+            keys = _KEYS[kind](Column(name, kind))  # type: ignore[arg-type]  # checked above
+            changed = changed._with_entry(place, {"name": name, "type": kind, **keys})
+        return changed
+
+    def without(self, names: Sequence[str]) -> DomainDraft:
+        """Returns the draft without some columns; raises InputError if one is unknown."""
+        places = {self._place("leave_out", name) for name in names}
+        kept = [each for place, each in enumerate(self.attributes) if place not in places]
+        if not kept:
+            raise InputError("leave_out", list(names), "must leave an attribute")
+        return replace(self, attributes=tuple(kept))
+
+    def _place(self, argument: str, name: str) -> int:
         names = [str(each.get("name")) for each in self.attributes]
-        if attribute.name not in names:
-            condition = f"must be a column of {self.source}; {nearest_known(attribute.name, names)}"
-            raise InputError(argument, attribute.name, condition)
-        place = names.index(attribute.name)
-        entry = attribute.to_json()
+        if name not in names:
+            condition = f"must be a column of {self.source}; {nearest_known(name, names)}"
+            raise InputError(argument, name, condition)
+        return names.index(name)
+
+    def _with_entry(self, place: int, entry: dict[str, Any]) -> DomainDraft:
+        """Returns the draft with a column's entry replaced, except for its level for null."""
         if self.attributes[place].get("nullable") is True:
             entry["nullable"] = True
         changed = [*self.attributes[:place], entry, *self.attributes[place + 1 :]]
@@ -196,16 +238,16 @@ def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
 
 def _entry(column: Column) -> dict[str, Any]:
     assert column.kind is not None
-    keys = _KEYS[column.kind](column)
-    nullable = {"nullable": True} if column.nullable else {}
+    entry = {"name": column.name, "type": column.kind, **_KEYS[column.kind](column)}
     is_open = column.kind == "open"
-    kind: Any = to_fill_in(f"write {_ANY_TYPE}") if is_open else column.kind
+    if is_open:
+        entry["type"] = to_fill_in(f"write {_ANY_TYPE}")
     if _names_units(column):
-        kind = to_fill_in(
+        entry["type"] = to_fill_in(
             f"remove this attribute if it identifies people or things, as a privacy unit does;"
-            f" else write {_ANY_TYPE if is_open else json.dumps(column.kind)}"
+            f" else write {_ANY_TYPE if is_open else json.dumps(entry['type'])}"
         )
-    return {"name": column.name, "type": kind, **keys, **nullable}
+    return {**entry, "nullable": True} if column.nullable else entry
 
 
 def _names_units(column: Column) -> bool:
@@ -216,39 +258,39 @@ def _names_units(column: Column) -> bool:
     return is_likely and not IDS.isdisjoint(last)
 
 
+# What a release looks for where a schema declares nothing; the range of dates is a wide public one.
+_MAX_VALUES, _BINS = 100, 20
+_FIRST_DAY, _LAST_DAY = "1900-01-01", "2100-01-01"
+
+
 def _categorical(column: Column) -> dict[str, Any]:
     if column.values:
         return {"values": to_confirm(list(column.values))}
-    return {"values": to_fill_in('list the values, such as ["a", "b"]')}
+    return {"discover": {"max_values": _MAX_VALUES}}
 
 
 def _integer(column: Column) -> dict[str, Any]:
-    keys: dict[str, Any] = {}
-    for key, bound, which in (("min", column.low, "smallest"), ("max", column.high, "largest")):
-        if bound is None:
-            keys[key] = to_fill_in(f"write the {which} possible integer")
-        else:
-            keys[key] = bound if column.is_domain else to_confirm(bound)
-    return keys
+    if column.low is None or column.high is None:
+        return {"type": "numeric", "whole": True, **_numeric(column)}
+    ends = {"min": column.low, "max": column.high}
+    return ends if column.is_domain else {key: to_confirm(end) for key, end in ends.items()}
 
 
-def _numeric(column: Column) -> dict[str, Any]:
-    ends = (("at least", column.low), ("at most", column.high))
-    declared = " and ".join(f"{words} {end}" for words, end in ends if end is not None)
-    told = f" (the schema declares {declared})" if declared else ""
-    example = 'list edges of bins, such as [0, 10, 20], or write "min", "max" and "bins" instead'
-    return {"edges": to_fill_in(f"{example}{told}")}
+def _numeric(_: Column) -> dict[str, Any]:
+    return {"discover": {"bins": _BINS}}
 
 
 def _date(_: Column) -> dict[str, Any]:
-    return {"edges": to_fill_in('list edges of bins, such as ["2020-01-01", "2020-07-01"]')}
+    return {"discover": {"bins": _BINS, "min": _FIRST_DAY, "max": _LAST_DAY}}
 
 
 def _datetime(column: Column) -> dict[str, Any]:
-    zone = "Z" if column.has_zone else ""
-    example = f'["2020-01-01T00:00{zone}", "2020-01-01T12:00{zone}"]'
-    note = "" if column.has_zone is not None else " (with a Z where times have a zone)"
-    return {"edges": to_fill_in(f"list edges of bins, such as {example}{note}")}
+    if column.has_zone is None:
+        example = '["2020-01-01T00:00", "2020-01-01T12:00"]'
+        task = f"list edges of bins, such as {example} (with a Z where times have a zone)"
+        return {"edges": to_fill_in(task)}
+    ends = (f"{day}T00:00{'Z' if column.has_zone else ''}" for day in (_FIRST_DAY, _LAST_DAY))
+    return {"discover": {"bins": _BINS, **dict(zip(("min", "max"), ends, strict=True))}}
 
 
 _KEYS: dict[str, Callable[[Column], dict[str, Any]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,8 +44,13 @@ def domain_draft(
     table: str | None = None,
     dialect: str | None = None,
     null: Literal["declared", "none"] = "declared",
+    types: Mapping[str, str] | None = None,
+    leave_out: Sequence[str] = (),
 ) -> DomainDraft:
-    """Returns the domain that a schema declares, with open points for missing facts.
+    """Returns the domain that a schema declares; a release finds the values that it does not.
+
+    Values and bins that a schema leaves open are to be discovered, for a part of the budget of the
+    release (``OpenAttribute``). Facts that no release can find are open points.
 
     Privacy: for a file or frame of records, only the names, types and nullability of the columns
     are used. Statistics, row counts, values of dictionaries and categories, and metadata are not
@@ -61,6 +67,9 @@ def domain_draft(
         dialect: the dialect of the SQL, as sqlglot names it.
         null: ``"none"`` if the records do not contain null although the schema allows null (many
             writers make every column nullable).
+        types: the types of columns whose type a schema leaves open or declares otherwise:
+            boolean, categorical, date, datetime, integer or numeric.
+        leave_out: columns that get no attribute, such as identifiers.
 
     Returns:
         The draft: ``write`` writes the domain file, ``open_points`` lists the missing facts.
@@ -69,12 +78,13 @@ def domain_draft(
         InputError: if the source can't be read, or contains no schema.
 
     Example:
-        >>> draft = domain_draft([{"name": "age", "type": "INT64", "mode": "REQUIRED"}])
-        >>> draft.attributes[0]["type"], len(draft.open_points)
-        ('integer', 2)
+        >>> draft = domain_draft([{"name": "age", "type": "FLOAT64", "mode": "REQUIRED"}])
+        >>> draft.attributes[0]["discover"], len(draft.open_points)
+        ({'bins': 20}, 0)
     """
     check_choice("null", null, ("declared", "none"))
-    draft = _draft(source, kind, table, dialect)
+    draft = _draft(source, kind, table, dialect).with_types(types or {})
+    draft = draft.without(leave_out) if leave_out else draft
     return draft.without_null() if null == "none" else draft
 
 
@@ -148,7 +158,7 @@ def _csv_columns(path: str) -> list[Column]:
             " hold empty names or numbers"
         )
         raise InputError("schema", path, condition)
-    return [Column(name, "open") for name in names]
+    return [Column(name, "open", nullable=True) for name in names]  # a field may be empty
 
 
 def _kind_of_name(source: str) -> str:

@@ -17,6 +17,8 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import read_open_domain
 
 # Of pandas' own, on the way to Arrow.
 pytestmark = pytest.mark.filterwarnings("ignore:Series.values")
@@ -68,10 +70,12 @@ def test_parquet_footer_gives_only_names_and_types(tmp_path):
     for secret in (CANARY, "83", "977", "pandas", "index", "1983"):
         assert secret not in text, secret
     assert types(path) == {
-        "name": "categorical", "age": "integer", "weight": "numeric", "town": "categorical",
+        "name": "categorical", "age": "numeric", "weight": "numeric", "town": "categorical",
         "alive": "boolean", "born": "date", "seen": "datetime",
     }  # fmt: skip
-    assert {point.key for point in draft.open_points} == {"values", "min", "max", "edges"}
+    assert not draft.open_points
+    assert draft.discovered == ["name", "age", "weight", "town", "born", "seen"]
+    assert isinstance(draft.domain(), OpenDomain)
 
 
 rows = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 90)), min_size=1)
@@ -145,7 +149,8 @@ def test_arrow_type_gives_an_attribute_or_is_left_out(kind, attribute):
     if attribute is None:
         assert [name for name, _ in draft.left_out] == ["x"]
     else:
-        assert [each["type"] for each in draft.attributes] == ["boolean", attribute]
+        found = "numeric" if attribute == "integer" else attribute  # its bins are discovered
+        assert [each["type"] for each in draft.attributes] == ["boolean", found]
         assert not draft.left_out
 
 
@@ -209,8 +214,8 @@ def pandas_frame(name: str = CANARY, age: int = 83) -> pd.DataFrame:
 def test_pandas_frame_gives_names_and_types():
     draft = dp.domain_draft(pandas_frame())
     assert types(pandas_frame()) == {
-        "row": "integer", "name": OPEN, "town": "categorical", "floor": "integer",
-        "text": "categorical", "age": "integer", "small": "integer", "weight": "numeric",
+        "row": "numeric", "name": OPEN, "town": "categorical", "floor": "numeric",
+        "text": "categorical", "age": "numeric", "small": "numeric", "weight": "numeric",
         "alive": "boolean", "seen": "datetime", "seen there": "datetime", "arrow": "date",
     }  # fmt: skip
     assert [name for name, _ in draft.left_out] == ["lasted", "month"]
@@ -246,7 +251,7 @@ def test_polars_frame_lists_the_values_of_an_enum_to_confirm():
         }
     )
     draft = dp.domain_draft(frame)
-    expected = {"sex": "categorical", "town": "categorical", "age": "integer", "born": "date"}
+    expected = {"sex": "categorical", "town": "categorical", "age": "numeric", "born": "date"}
     assert types(frame) == expected
     assert draft.attributes[0]["values"] == {"confirm": ["F", "M"]}
     assert [name for name, _ in draft.left_out] == ["id", "parts"]
@@ -291,6 +296,27 @@ def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
     assert '"integer" or "numeric", and its keys' in told
     names = [each["name"] for each in json.loads(output.read_text())["attributes"]]
     assert names == ["age", "sex"]
+
+
+def test_init_takes_types_of_a_csv_file_and_leaves_columns_out(tmp_path, capsys):
+    source, output = csv_file(tmp_path, "person_id,age,sex\n83,83,F\n"), tmp_path / "domain.json"
+    given = ["init", source, "--output", str(output), "--leave_out", "person_id"]
+    assert main([*given, "--types", "age=integer,sex=categorical"]) == 0
+    assert "finds the values or bins of age, sex" in capsys.readouterr().out
+    domain = read_open_domain(output)
+    assert [each.kind for each in domain.open] == ["numeric", "categorical"]
+    assert all(each.nullable for each in domain.open)
+    output.unlink()
+    for types, condition in [
+        ("agee=integer", "types: 'agee' is not valid: must be a column of"),
+        ("age=float", "types, 'age': 'float' is not valid: must be 'boolean'"),
+        ("age", "types: 'age' is not valid: must be NAME=TYPE"),
+    ]:
+        assert main([*given, "--types", types]) == 2
+        told = capsys.readouterr().err
+        assert condition in told and told.count("\n") == 1 and not output.exists()
+    assert main(["init", source, "--output", str(output), "--leave_out", "a"]) == 2
+    assert "leave_out: 'a' is not valid: must be a column of" in capsys.readouterr().err
 
 
 def test_no_level_for_null_is_added_if_null_is_none(tmp_path, capsys):

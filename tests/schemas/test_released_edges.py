@@ -159,20 +159,17 @@ def test_init_puts_released_edges_into_draft(tmp_path, capfd, monkeypatch):
     given = ["s.json", "--output", "d.json", "--edges_from", "ages", "--bins", "6"]
     assert main(["init", *given]) == 0
     out = capfd.readouterr().out
-    assert "d.json: 2 attributes, 1 open point" in out
+    assert "d.json: 2 attributes, 0 open points" in out
     sex, age = json.loads(pathlib.Path("d.json").read_text("utf-8"))["attributes"]
-    assert sex["values"].keys() == {"open"}
+    assert sex["discover"] == {"max_values": 100}
     assert age["edges_from"] == {"ledger_release": "visits/1", "draw_id": release.draw_id}
     assert (age["type"], len(age["edges"]), age["nullable"]) == ("numeric", 7, True)
     # What is written may be drafted on: here a second time, from the file itself.
     assert main(["init", "d.json", "--output", "e.json"]) == 0
     assert pathlib.Path("e.json").read_bytes() == pathlib.Path("d.json").read_bytes()
     capfd.readouterr()
-    # No program takes the file while something is open in it.
-    job = ["--workload=marginals:1", "--num_records=99", "--epsilon=1", "--delta=0"]
-    job += ["--neighboring=replace_one", "--privacy_unit=record"]
-    assert main(["plan", "--domain=d.json", *job]) == 2
-    assert "attribute 'sex', values is open: 'list the values" in capfd.readouterr().err
+    with pytest.raises(dp.InputError, match="must declare the levels of 'sex'"):
+        dp.read_domain("d.json")
     assert "must not exist: nothing is overwritten" in refused(capfd, "s.json", "--output=d.json")
 
 
