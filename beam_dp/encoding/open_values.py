@@ -88,13 +88,6 @@ def encode_values(
         )
 
 
-def named(batch: KeyBatch) -> KeyBatch:
-    """Returns a batch of texts with their fingerprints, which differ if the texts do."""
-    assert batch.texts is not None
-    names = _names(batch.texts)
-    return KeyBatch(batch.keys, batch.weights, names=names, texts=batch.texts)
-
-
 def _names(texts: pa.Array) -> NDArray[np.uint64]:
     # The prefix keeps texts from being read as numbers or as addresses.
     return unit_fingerprints(texts.cast("binary"))[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.contributions import distinct_units
 from beam_dp.encoding.layouts import not_null
+from beam_dp.encoding.units import mix
 from beam_dp.queries.sparse import Element
 
 if TYPE_CHECKING:
@@ -111,6 +113,53 @@ def merged_by_text(batches: Sequence[KeyBatch]) -> KeyBatch:
     keys[places] = np.concatenate([keys[:0], *(batch.keys for batch in batches)])
     weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
     return KeyBatch(keys, _capped_sums(places, weights, len(keys)), texts=encoded.dictionary)
+
+
+_TEXT_PARTITIONS = 2**8
+_HASHED_TEXTS = 2**14
+
+
+def split_by_text(batch: KeyBatch) -> Iterator[tuple[int, KeyBatch]]:
+    """Yields (partition, rows) for each of 256 partitions; equal texts are in the same one."""
+    import pyarrow as pa
+
+    assert batch.texts is not None
+    starts = range(0, batch.num_rows, _HASHED_TEXTS)
+    hashed = [_partitions(batch.texts.slice(start, _HASHED_TEXTS)) for start in starts]
+    numbers = np.concatenate([np.zeros(0, np.uint8), *hashed])
+    order = np.argsort(numbers, kind="stable")
+    keys, weights = batch.keys.take(order), batch.weights.take(order)
+    texts = batch.texts.take(pa.array(order))
+    stops = np.cumsum(np.bincount(numbers, minlength=_TEXT_PARTITIONS)).tolist()
+    for number, (start, stop) in enumerate(itertools.pairwise([0, *stops])):
+        if start < stop:
+            part = slice(start, stop)
+            yield (
+                number,
+                KeyBatch(keys[part], weights[part], texts=texts.slice(start, stop - start)),
+            )
+
+
+def _partitions(texts: pa.Array) -> NDArray[np.uint8]:
+    """Returns 8 bits of a hash of each text's length and of its first, middle and last bytes.
+
+    The hash only spreads the work over partitions. Texts are compared by all of their bytes.
+    """
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    used = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if data else np.zeros(0, np.uint8)
+    padded = np.concatenate((used, np.zeros(8, np.uint8)))
+    # The eight bytes from each position on, as one word.
+    words = np.ndarray(len(used) + 1, "<u8", padded, 0, (1,))
+    starts, lengths = ends[:-1] - ends[0], np.diff(ends)
+    rest = np.maximum(lengths - 8, 0)
+    # Shifts out the bytes after the end of a short text.
+    outside = (8 * np.clip(8 - lengths, 0, 7)).astype(np.uint64)
+    found = lengths.astype(np.uint64)
+    for place in (starts, starts + rest // 2, starts + rest):
+        found = mix(found ^ (words[place] << outside))
+    found[lengths == 0] = 0
+    return (found >> np.uint64(56)).astype(np.uint8)
 
 
 _NAMELESS = np.zeros((2, 0), np.uint64)

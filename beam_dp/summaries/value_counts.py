@@ -15,7 +15,6 @@ from beam_dp.encoding.open_values import (
     ValueWords,
     encode_values,
     kept_values,
-    named,
     prefix_of,
 )
 from beam_dp.privacy.guarantee import RECORD, Guarantee
@@ -70,7 +69,7 @@ def counted_values(
     ]
     values = [value for value, _ in found]
     if guarantee.privacy_unit == RECORD:
-        return value_counts(columns, _counts(named(merged_by_text(values))))
+        return value_counts(columns, _counts(merged_by_text(values)))
     most = guarantee.max_records_per_unit
     units, *words = _columns(values)
     kept = kept_values(len(columns.texts), most, units, words, np.ones(len(words[0]), np.int64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.contributions import split_by_unit
 from beam_dp.encoding.units import mix
-from beam_dp.summaries.element_counts import ElementCounts, merged_by_name, merged_by_text
+from beam_dp.summaries.element_counts import ElementCounts, merged_by_name
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -73,19 +72,20 @@ class _MergeBundle(beam.DoFn):
         self._num_buffered += batch.num_rows
         if self._num_buffered < _BUFFERED_RECORDS:
             return ()
-        self._batches = [self.merge(self._batches)]
-        self._num_buffered = self._batches[0].num_rows
+        merged = self.merge(self._batches)
+        self._batches, self._num_buffered = [merged], merged.num_rows
         # Continues buffering if many records were equal; otherwise outputs the batch.
-        return self._flush() if 2 * self._num_buffered >= _BUFFERED_RECORDS else ()
+        if 2 * merged.num_rows < _BUFFERED_RECORDS:
+            return ()
+        self.start_bundle()
+        return list(self.shards(merged))
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        return iter([beam.window.GlobalWindows.windowed_value(shard) for shard in self._flush()])
-
-    def _flush(self) -> list[tuple[int, bytes]]:
         batches = self._batches
         self.start_bundle()
-        return list(self.shards(self.merge(batches))) if batches else []
+        shards = list(self.shards(self.merge(batches))) if batches else []
+        return iter([beam.window.GlobalWindows.windowed_value(shard) for shard in shards])
 
 
 def _summed(batches: Iterable[KeyBatch]) -> KeyBatch:
@@ -132,24 +132,17 @@ class CountListedKeys(beam.PTransform):
     so each text has its own count. Texts of keys without a count are dropped.
 
     Input: one or several collections of ``KeyBatch``, with names, and with weights, texts, or both.
-    With ``named``, batches have texts instead of names: texts are merged first, and then named.
     Output: shards for ``listed_counts``, as secret as the records.
     """
-
-    def __init__(self, named: Callable[[KeyBatch], KeyBatch] | None = None) -> None:
-        super().__init__()
-        self.named = named
 
     def expand(self, batches: Any) -> beam.PCollection[bytes]:
         """Merges counts and texts per bundle, shuffles once, and joins them per partition."""
         if not isinstance(batches, beam.PCollection):
             batches = batches | "With texts" >> beam.Flatten()
         refuse_windows(batches)
-        merge = merged_by_name if self.named is None else merged_by_text
-        shards = functools.partial(_named_shards, self.named)
         return (
             batches
-            | "Merge bundles" >> _merge_bundles(merge, shards)
+            | "Merge bundles" >> _merge_bundles(merged_by_name, _named_shards)
             | "Group keys" >> beam.GroupByKey()
             | "Join partitions" >> beam.ParDo(_JoinPartition()).with_output_types(bytes)
         )
@@ -157,22 +150,19 @@ class CountListedKeys(beam.PTransform):
 
 def listed_counts(shards: Iterable[bytes]) -> ElementCounts:
     """Returns the counts of all shards, with a text or None for each."""
-    parts = list(map(_read, shards))
+    parts = list(map(read_columns, shards))
     elements = [np.zeros(0, np.uint64), *(part["element"].to_numpy() for part in parts)]
     counts = [np.zeros(0, np.int64), *(part["count"].to_numpy() for part in parts)]
     texts = [pa.array([], pa.large_binary()), *(part["text"] for part in parts)]
     return ElementCounts(np.concatenate(elements), np.concatenate(counts), pa.concat_arrays(texts))
 
 
-def _named_shards(
-    named: Callable[[KeyBatch], KeyBatch] | None, batch: KeyBatch
-) -> Iterator[tuple[int, bytes]]:
-    batch = batch if named is None else named(batch)
+def _named_shards(batch: KeyBatch) -> Iterator[tuple[int, bytes]]:
     assert batch.names is not None
     columns = [batch.keys, batch.weights, np.arange(batch.num_rows)]
     for number, names, (elements, counts, rows) in split_by_unit(batch.names, columns, _PARTITIONS):
         texts = {} if batch.texts is None else {"text": batch.texts.take(pa.array(rows))}
-        yield number, _write(names, element=elements, count=counts, **texts)
+        yield number, write_columns(names, element=elements, count=counts, **texts)
 
 
 class _JoinPartition(beam.DoFn):
@@ -183,14 +173,18 @@ class _JoinPartition(beam.DoFn):
 
 def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
     """Yields the counts of a partition's keys, with their texts."""
-    merged = merged_by_name(list(map(_named_batch, shards)))
+    return listed_shards(merged_by_name(list(map(_named_batch, shards))))
+
+
+def listed_shards(merged: KeyBatch) -> Iterator[bytes]:
+    """Yields the keys that have weight, with their texts, as shards for ``listed_counts``."""
     counted = np.flatnonzero(merged.weights)
     texts = merged.texts
     if texts is None:
         texts = pa.nulls(merged.num_rows, pa.large_binary())
     for start in range(0, len(counted), _SHARD_KEYS):
         part = counted[start : start + _SHARD_KEYS]
-        yield _write(
+        yield write_columns(
             element=merged.keys[part],
             count=merged.weights[part],
             text=texts.take(pa.array(part)),
@@ -198,7 +192,7 @@ def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _named_batch(shard: bytes) -> KeyBatch:
-    read = _read(shard)
+    read = read_columns(shard)
     names = np.stack([read[name].to_numpy() for name in _NAMES])
     texts = read["text"] if "text" in read.schema.names else None
     return KeyBatch(read["element"].to_numpy(), read["count"].to_numpy(), names=names, texts=texts)
@@ -207,7 +201,8 @@ def _named_batch(shard: bytes) -> KeyBatch:
 _NAMES = ("first", "second")
 
 
-def _write(names: NDArray[np.uint64] | None = None, **columns: Any) -> bytes:
+def write_columns(names: NDArray[np.uint64] | None = None, **columns: Any) -> bytes:
+    """Returns columns, and fingerprints as two more columns, as bytes of one Arrow batch."""
     if names is not None:
         columns |= dict(zip(_NAMES, names, strict=True))
     batch = pa.record_batch(columns)
@@ -217,6 +212,7 @@ def _write(names: NDArray[np.uint64] | None = None, **columns: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _read(data: bytes) -> pa.RecordBatch:
+def read_columns(data: bytes) -> pa.RecordBatch:
+    """Returns the batch that ``write_columns`` wrote."""
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()

@@ -9,24 +9,28 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch, from_bytes
-from beam_dp.encoding.open_values import (
-    OpenColumns,
-    ValueWords,
-    encode_values,
-    kept_values,
-    named,
-)
+from beam_dp.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
 from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.summaries.element_counts import merged_by_text, split_by_text
 from beam_dp.summaries.value_counts import ValueCounts, value_counts
-from beam_dp.transforms.counting.count_keys import CountListedKeys, listed_counts
+from beam_dp.transforms.counting.count_keys import (
+    CountListedKeys,
+    listed_counts,
+    listed_shards,
+    read_columns,
+    write_columns,
+)
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits, send_as_one
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, DomainBatches
 from beam_dp.transforms.errors import withhold_messages
 
 _PARTITIONS = 256
+_BUFFERED_TEXTS = 2**20
+_BUFFERED_BYTES = 2**26
 
 
 class CountValues(beam.PTransform):
@@ -59,7 +63,7 @@ class CountValues(beam.PTransform):
         encode = beam.ParDo(_EncodeValues(self.columns, unit))
         if unit == RECORD:
             values = batches | "Encode" >> encode.with_output_types(KeyBatch)
-            return values | "Count" >> CountListedKeys(named)
+            return values | "Count" >> _CountTexts()
         encoded = batches | "Encode" >> encode.with_outputs(TEXTS, main=KEYS)
         encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyBatch
         words = ValueWords()
@@ -79,6 +83,61 @@ class CountValues(beam.PTransform):
 def counts_of_values(columns: OpenColumns, shards: Iterable[bytes]) -> ValueCounts:
     """Returns the sums of each column from the shards of ``CountValues``."""
     return value_counts(columns, listed_counts(shards))
+
+
+class _CountTexts(beam.PTransform):
+    """Adds up the weights of texts: first per bundle, then per partition."""
+
+    def expand(self, values: beam.PCollection[KeyBatch]) -> beam.PCollection[bytes]:
+        merge, join = beam.ParDo(_MergeTexts()), beam.ParDo(_JoinTexts())
+        return (
+            values
+            | "Merge bundles" >> merge.with_output_types(tuple[int, bytes])
+            | "Group texts" >> beam.GroupByKey()
+            | "Merge partitions" >> join.with_output_types(bytes)
+        )
+
+
+class _MergeTexts(beam.DoFn):
+    """Collects the texts of a bundle by partition, so that equal texts are merged in the cache."""
+
+    def start_bundle(self) -> None:
+        self._parts: dict[int, list[KeyBatch]] = {}
+        self._num_texts = self._num_bytes = 0
+
+    @withhold_messages
+    def process(self, batch: KeyBatch) -> Iterable[tuple[int, bytes]]:
+        assert batch.texts is not None
+        for number, part in split_by_text(batch):
+            self._parts.setdefault(number, []).append(part)
+        self._num_texts += batch.num_rows
+        self._num_bytes += batch.texts.nbytes
+        is_full = self._num_texts >= _BUFFERED_TEXTS or self._num_bytes >= _BUFFERED_BYTES
+        return self._flush() if is_full else ()
+
+    @withhold_messages
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        return iter([beam.window.GlobalWindows.windowed_value(shard) for shard in self._flush()])
+
+    def _flush(self) -> list[tuple[int, bytes]]:
+        parts = self._parts
+        self.start_bundle()
+        return [
+            (number, write_columns(element=part.keys, count=part.weights, text=part.texts))
+            for number, batches in parts.items()
+            for part in [merged_by_text(batches)]
+        ]
+
+
+class _JoinTexts(beam.DoFn):
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
+        return iter(list(listed_shards(merged_by_text(list(map(_texts, partition[1]))))))
+
+
+def _texts(shard: bytes) -> KeyBatch:
+    read = read_columns(shard)
+    return KeyBatch(read["element"].to_numpy(), read["count"].to_numpy(), texts=read["text"])
 
 
 @dataclasses.dataclass(eq=False, repr=False)
