@@ -135,10 +135,16 @@ DOMAINS: dict[str, dict[str, Any]] = {
         "attributes": [
             {"name": "city", "type": "categorical", "discover": {"max_values": 500}},
             {"name": "category", "type": "categorical", "values": list(CATEGORIES)},
-            {"name": "age", "type": "numeric", "discover": {"bins": 12, "min": 0, "max": 120}},
+            {
+                "name": "age",
+                "type": "numeric",
+                "whole": True,
+                "discover": {"bins": 12, "min": 0, "max": 120},
+            },
             {
                 "name": "income",
                 "type": "numeric",
+                "whole": True,
                 "discover": {"bins": 20, "min": 0, "max": 10_000_000},
             },
         ]
@@ -168,7 +174,12 @@ DOMAINS: dict[str, dict[str, Any]] = {
             },
             {"name": "diagnosis", "type": "categorical", "discover": {"max_values": 200}},
             {"name": "ward", "type": "categorical", "values": list(WARDS)},
-            {"name": "stay", "type": "numeric", "discover": {"bins": 10, "min": 0, "max": 1_000}},
+            {
+                "name": "stay",
+                "type": "numeric",
+                "whole": True,
+                "discover": {"bins": 10, "min": 0, "max": 1_000},
+            },
         ]
     },
 }

@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from beam_dp.interval_strategies.sine import fast_length, sine_transform
-from beam_dp.releases.intervals.release import _nearest_increasing
+from beam_dp.releases.intervals.release import nearest_increasing
 from beam_dp.releases.sketches.estimates import _more_than_half
 
 
@@ -28,9 +28,9 @@ def test_fast_lengths_are_minimal(least):
 
 @pytest.mark.parametrize("drift", [-5.0, 0.0, 0.1, 10.0])
 @pytest.mark.parametrize("size", [1, 2, 10, 5000])
-def test_finds_nearest_increasing_numbers(size, drift):
+def test_findsnearest_increasing_numbers(size, drift):
     values = np.cumsum(np.random.default_rng(size).normal(drift, 5, size)).round()
-    found = _nearest_increasing(values)
+    found = nearest_increasing(values)
     np.testing.assert_allclose(found, isotonic_regression(values).x, atol=1e-6)
     assert np.all(np.diff(found) >= 0)
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from beam_dp.checks import checked_integer, is_integer, is_number
 from beam_dp.domain.attributes import (
     OTHER_LABEL,
@@ -21,15 +19,14 @@ from beam_dp.domain.attributes import (
     nearest_known,
 )
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.leaves import number_leaves
 from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
 MAX_VALUES, MAX_BINS = 100_000, 1_024
-MAX_LEAVES = 4_096
+MAX_LEAVES = 2**14  # of a range of dates or times
 MAX_TEXT_BYTES = 256  # a longer text has no level of its own
-# Without a declared range, leaves are on a public grid: so many per power of two.
-_LEAVES_PER_OCTAVE, _FIRST_OCTAVE, _LAST_OCTAVE = 32, -10, 40
 _BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
 OPEN_KINDS = ("categorical", *_BINNED)
 _SHARED = ("nullable", "null_values", "case", "trim")
@@ -68,8 +65,7 @@ class DiscoverValues:
 class DiscoverBins:
     """Finds at most ``bins`` bins of a column, between two public ends as a domain file has them.
 
-    Without ends, numbers up to 2^40 in magnitude are on a public grid with 32 steps per power of 2;
-    dates and times need ends.
+    Without ends, numbers up to 10^12 in magnitude are expected; dates and times need ends.
     """
 
     bins: int
@@ -108,10 +104,10 @@ class OpenAttribute:
         nullable, null_values, case, trim: see ``Attribute``.
 
     Example:
-        >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192))
+        >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192), whole=True)
         >>> income.leaves.num_levels, income.leaves.edges[:3]
-        (4096, (0.0, 2.0, 4.0))
-        >>> income.closed([0, 10, 4096]).labels()
+        (1719, (0.0, 1.0, 2.0))
+        >>> income.closed([0, 20, 1719]).labels()
         ('[0, 20)', '[20, 8192]')
     """
 
@@ -158,23 +154,21 @@ class OpenAttribute:
         if self.kind != "numeric":
             return self._in_bins(self._moments(low, high))
         if low is None:
-            return self._in_bins(_grid(self.whole))
+            return self._in_bins(number_leaves(None, None, whole=self.whole))
         for name, end in (("min", low), ("max", high)):
             if not is_number(end) or not abs(end) <= 2.0**1022:
                 raise self._refusal(name, end, "must be a number within 2^1022 of 0")
         if not low < high:
             raise self._refusal("max", high, f"must be > the min {shown(low)}")
         if not self.whole:
-            edges = np.linspace(low, high, MAX_LEAVES + 1)
-            return self._in_bins(np.unique(edges).tolist())
+            return self._in_bins(number_leaves(low, high))
         for name, end in (("min", low), ("max", high)):
             if not (is_integer(end) or end == int(end)) or not abs(end) <= 2**53:
                 condition = "must be a whole number within 2^53 of 0, as whole is true"
                 raise self._refusal(name, end, condition)
-        first, stop = int(low), int(high) + 1
-        whole = [first + place for place in _steps(stop - first)]
+        edges = number_leaves(int(low), int(high) + 1, whole=True)
         # The last bin includes its last edge, but must not include a larger integer.
-        return self._in_bins([*whole[:-1], _last(whole[-2], int(high))])
+        return self._in_bins([*edges[:-1], _last(edges[-2], int(high))])
 
     def _moments(self, low: Any, high: Any) -> list[Any]:
         """Returns the edges of leaves of a range of dates or times."""
@@ -407,14 +401,3 @@ def _steps(length: int) -> list[int]:
 def _last(before: float, most: float) -> float:
     """Returns the last edge of bins of whole numbers up to ``most``."""
     return most if before < most else before + 0.5
-
-
-def _grid(whole: bool) -> list[float]:
-    """Returns 0 and, up to a fixed magnitude, the same number of numbers per power of 2."""
-    steps = np.arange(_LEAVES_PER_OCTAVE) / _LEAVES_PER_OCTAVE + 1
-    octaves = 2.0 ** np.arange(0 if whole else _FIRST_OCTAVE, _LAST_OCTAVE)
-    magnitudes = np.append(np.outer(octaves, steps).ravel(), 2.0**_LAST_OCTAVE)
-    if whole:
-        magnitudes = np.unique(np.ceil(magnitudes))
-    positive: list[float] = magnitudes.tolist()
-    return [*(-each for each in reversed(positive)), 0.0, *positive]

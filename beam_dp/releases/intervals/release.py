@@ -238,7 +238,7 @@ class IntervalRelease(Release):
 
         Cost: O(d).
         """
-        fitted = _nearest_increasing(self.prefixes()[1:])
+        fitted = nearest_increasing(self.prefixes()[1:])
         return np.append(0.0, np.maximum(fitted, 0.0))
 
     def quantiles(self, shares: ArrayLike) -> NDArray[np.int64]:
@@ -299,7 +299,7 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
     return Domain((attribute,))
 
 
-def _nearest_increasing(values: Values) -> Values:
+def nearest_increasing(values: Values) -> Values:
     """Returns the nearest numbers, in the sum of squares, that never decrease.
 
     Decreasing neighbours are replaced by the mean of these neighbours, repeatedly; the result does
