@@ -73,6 +73,12 @@ def add_identical(
     return units[:, first], [word[first] for word in words], sums
 
 
+def distinct_records(units: NDArray[np.uint64], words: Columns) -> NDArray[np.intp]:
+    """Returns the position of one of each unit's identical records, for all of its records."""
+    order, new = _identical_together(_hashes(units, words), [*units, *words])
+    return order[new]
+
+
 def distinct_units(
     units: NDArray[np.uint64],
 ) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:

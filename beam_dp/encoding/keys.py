@@ -16,7 +16,7 @@ from beam_dp.domain.texts import integer_key, plain_integers
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.layouts import as_bytes, by_values, gather, not_null
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.encoding.units import SHORT_BYTES, unit_fingerprints
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.sparse import KeyType
 
@@ -55,11 +55,11 @@ MAX_LISTED_BYTES = 256
 def named_key_elements(
     column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask, list[KeyBatch]]:
-    """Returns elements, fingerprints of shape (2, n) and the mask of keys, and the short texts.
+    """Returns elements, fingerprints of shape (2, n) and the mask of keys, and texts to be listed.
 
-    Keys are text or bytes, and read as ``key_elements`` reads them. The texts weigh 0. Short texts
-    have different fingerprints, and two longer texts with the same one cannot be found
-    (``unit_fingerprints``).
+    Keys are text or bytes, and read as ``key_elements`` reads them. The texts weigh 0, and are only
+    those that are too long for their fingerprints to contain them. Two of these with the same
+    fingerprint cannot be found.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -70,8 +70,8 @@ def named_key_elements(
         texts = key_texts(chunk)
         encoded = texts.dictionary_encode()
         names, _ = unit_fingerprints(encoded.dictionary)
-        short = pc.less_equal(pc.binary_length(encoded.dictionary), MAX_LISTED_BYTES)
-        kept = np.flatnonzero(short.to_numpy(zero_copy_only=False))
+        lengths = pc.binary_length(encoded.dictionary).to_numpy()
+        kept = np.flatnonzero((lengths > SHORT_BYTES) & (lengths <= MAX_LISTED_BYTES))
         elements = _hashed(encoded.dictionary, key_type, hash_key)
         shown = encoded.dictionary.take(pa.array(kept))
         weights = np.zeros(len(kept), np.int64)

@@ -19,11 +19,16 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import OTHER_LABEL, Attribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import Columns, KeyBatch
-from beam_dp.encoding.contributions import distinct_units, select_records, split_by
+from beam_dp.encoding.contributions import (
+    distinct_records,
+    distinct_units,
+    select_records,
+    split_by,
+)
 from beam_dp.encoding.keys import MAX_LISTED_BYTES, key_texts
 from beam_dp.encoding.layouts import as_bytes, by_values
 from beam_dp.encoding.records import column_of, encode_batch, encode_column
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.encoding.units import SHORT_BYTES, unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
 
 if TYPE_CHECKING:
@@ -67,7 +72,7 @@ def encode_values(
 
     The keys are the numbers of the columns. If the unit is the record, each value has its texts,
     and weighs GRID per record. Otherwise each record has a row with its unit and the fingerprint of
-    its value, and the second batch has the texts, which weigh 0.
+    its value, and the second batch has the texts that fingerprints do not contain, which weigh 0.
     """
     keep = None if columns.declared is None else encode_batch(columns.declared, batch)[1]
     units = None
@@ -107,6 +112,9 @@ def _counted(number: int, places: NDArray[Any], texts: pa.Array) -> tuple[KeyBat
 def _with_units(
     number: int, places: NDArray[Any], texts: pa.Array, units: NDArray[np.uint64]
 ) -> tuple[KeyBatch, KeyBatch]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     names = _names(texts)
     held = np.flatnonzero(places)
     values = KeyBatch(
@@ -115,8 +123,12 @@ def _with_units(
         units.take(held, axis=1),
         names.take(places.take(held) - 1, axis=1),
     )
-    weightless = np.zeros(len(texts), np.int64)
-    return values, KeyBatch(_numbers(number, len(texts)), weightless, names=names, texts=texts)
+    # Shorter texts are in their fingerprints.
+    long = np.flatnonzero(pc.binary_length(texts).to_numpy() > SHORT_BYTES)
+    weightless = np.zeros(len(long), np.int64)
+    shown = texts.take(pa.array(long))
+    names = names.take(long, axis=1)
+    return values, KeyBatch(_numbers(number, len(long)), weightless, names=names, texts=shown)
 
 
 def _numbers(number: int, size: int) -> NDArray[np.uint64]:
@@ -261,7 +273,7 @@ def kept_values(
         words[0], _MAX_COLUMNS, [units, np.stack(words[1:]).astype(np.uint64), counts]
     ):
         if number < num_texts:
-            once = _distinct_rows(units_here, names)
+            once = distinct_records(units_here, list(names))
             units_here, names = units_here.take(once, axis=1), names.take(once, axis=1)
             counts_here = np.ones(len(once), np.int64)
         kept = select_records(units_here, list(names), counts_here, max_records_per_unit, None)
@@ -274,14 +286,6 @@ def kept_values(
         for name in ("keys", "weights", "names")
     )
     return KeyBatch(keys, weights, names=all_names)
-
-
-def _distinct_rows(units: NDArray[np.uint64], names: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """Returns one row of each pair of a unit and a name."""
-    _, unit = distinct_units(units)
-    _, name = distinct_units(names)
-    _, rows = np.unique(unit * (int(name.max(initial=0)) + 1) + name, return_index=True)
-    return np.asarray(rows, np.intp)
 
 
 def _weights(unit: NDArray[np.intp], *, is_text: bool) -> NDArray[np.int64]:

@@ -31,7 +31,8 @@ from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_obj
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHORT_BYTES = 15
+# The fingerprint of a value of at most this length contains the value.
+SHORT_BYTES = 15
 _LONG_INTEGER, _DIGEST = 0x80, 0xFF  # tags in the last byte, which for short values is the length
 _INTEGER = re.compile(rb"-?[1-9][0-9]*")
 _ADDRESS = re.compile(rb"<.* at 0x[0-9A-Fa-f]+>", re.DOTALL)  # Python's default repr of objects
@@ -184,6 +185,27 @@ def _mix_pair(raw: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.stack((high, low))
 
 
+def short_values(fingerprints: NDArray[np.uint64]) -> pa.Array:
+    """Returns the values, as large binary, of fingerprints that contain them; null for others."""
+    import pyarrow as pa
+
+    high, low = fingerprints
+    high = high ^ mix(low ^ np.uint64(_KEYS[2]))
+    low = low ^ mix(high ^ np.uint64(_KEYS[1]))
+    high = high ^ mix(low ^ np.uint64(_KEYS[0]))
+    packed = np.stack((high, low), axis=1).astype("<u8").view(np.uint8)
+    is_short = packed[:, SHORT_BYTES] <= SHORT_BYTES
+    lengths = np.where(is_short, packed[:, SHORT_BYTES], 0).astype(np.int64)
+    data = packed[:, :SHORT_BYTES][np.arange(SHORT_BYTES) < lengths[:, None]]
+    parts = (
+        np.packbits(is_short, bitorder="little"),
+        np.concatenate(([0], np.cumsum(lengths))),
+        data,
+    )
+    buffers = [pa.py_buffer(np.ascontiguousarray(part)) for part in parts]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
 def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     import pyarrow as pa
 
@@ -238,7 +260,7 @@ def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
 
     column, has_unit = plain_integers(column), layouts.not_null(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    long = lengths > _SHORT_BYTES
+    long = lengths > SHORT_BYTES
     found = _pack_short(column)
     if long.any():
         encoded = column.filter(pa.array(long)).dictionary_encode()
@@ -257,7 +279,7 @@ def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
     if num_rows and data_buffer is not None and data_buffer.size:
         offsets = np.frombuffer(offset_buffer, np.int32)[column.offset :][: num_rows + 1]
         data = np.frombuffer(data_buffer, np.uint8)
-        lengths = np.minimum(np.diff(offsets), _SHORT_BYTES).astype(np.uint8)
+        lengths = np.minimum(np.diff(offsets), SHORT_BYTES).astype(np.uint8)
         starts = offsets[:-1].astype(np.int64)
         for position in range(int(lengths.max())):
             inside = np.minimum(starts + position, data.size - 1)

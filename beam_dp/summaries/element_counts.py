@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.contributions import distinct_units
 from beam_dp.encoding.layouts import not_null
-from beam_dp.encoding.units import mix
+from beam_dp.encoding.units import mix, short_values
 from beam_dp.queries.sparse import Element
 
 if TYPE_CHECKING:
@@ -100,6 +100,17 @@ def merged_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
     row_of[places[has_texts][known]] = np.flatnonzero(known)
     kept = texts.take(pa.array(row_of, mask=row_of < 0))
     return KeyBatch(merged_keys, sums, names=distinct, texts=kept)
+
+
+def known_texts(merged: KeyBatch) -> pa.Array:
+    """Returns the text of each row, as it was sent or as its name contains it; else null."""
+    import pyarrow.compute as pc
+
+    if merged.names is None:
+        assert merged.texts is not None
+        return merged.texts
+    contained = short_values(merged.names)
+    return contained if merged.texts is None else pc.coalesce(merged.texts, contained)
 
 
 def merged_by_text(batches: Sequence[KeyBatch]) -> KeyBatch:

@@ -18,7 +18,12 @@ from beam_dp.encoding.open_values import (
     prefix_of,
 )
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.summaries.element_counts import ElementCounts, merged_by_name, merged_by_text
+from beam_dp.summaries.element_counts import (
+    ElementCounts,
+    known_texts,
+    merged_by_name,
+    merged_by_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,6 +98,5 @@ def _counts(merged: KeyBatch) -> ElementCounts:
     import pyarrow as pa
 
     held = np.flatnonzero(merged.weights)
-    texts = pa.array([], pa.large_binary()) if merged.texts is None else merged.texts
-    texts = texts.take(pa.array(held))
-    return ElementCounts(merged.keys[held], merged.weights[held], texts)
+    texts = known_texts(merged)
+    return ElementCounts(merged.keys[held], merged.weights[held], texts.take(pa.array(held)))

@@ -14,7 +14,7 @@ from arrow_layouts import INDIRECT, UNIONS
 from hypothesis import given, settings, strategies as st
 
 from beam_dp.encoding.canonical import canonical_bytes
-from beam_dp.encoding.units import arrow_column, mix, unit_fingerprints
+from beam_dp.encoding.units import arrow_column, mix, short_values, unit_fingerprints
 
 D = decimal.Decimal
 UTC = datetime.UTC
@@ -331,3 +331,16 @@ def test_texts_that_only_resemble_addresses_are_units():
     texts = ["<a@b.example at 0x>", "Visit object at 0x7f00", "<at home, 0x7f0000000000>", "0x7f00"]
     _, has_unit = unit_fingerprints(pa.array(texts))
     assert has_unit.all()
+
+
+def test_fingerprints_of_short_values_contain_them():
+    texts = [b"", b"a", b"\0", b"a\0", b"x" * 14, b"x" * 15, b"\xff" * 15, b"7", b"-12", b"\xc3"]
+    long = [b"x" * 16, b"1" * 18, b"-" + b"9" * 17, b"y" * 300]
+    for size in range(len(texts) + 1):
+        mixed = [*texts[:size], *long, *texts[size:]]
+        names, _ = unit_fingerprints(pa.array(mixed, pa.binary()))
+        found = short_values(names)
+        found.validate(full=True)
+        assert found.type == pa.large_binary()
+        assert found.to_pylist() == [text if len(text) <= 15 else None for text in mixed]
+    assert short_values(np.zeros((2, 0), np.uint64)).to_pylist() == []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.encoding.batch import KeyBatch
 from beam_dp.encoding.contributions import split_by_unit
 from beam_dp.encoding.units import mix
-from beam_dp.summaries.element_counts import ElementCounts, merged_by_name
+from beam_dp.summaries.element_counts import ElementCounts, known_texts, merged_by_name
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -129,7 +129,8 @@ class CountListedKeys(beam.PTransform):
     """Adds up the weights of each key, and joins the sums with the texts of the keys.
 
     Keys are counted by the fingerprints of their texts, which are exact where elements may collide:
-    so each text has its own count. Texts of keys without a count are dropped.
+    so each text has its own count. Texts of keys without a count are dropped. Short texts need not
+    be sent, because their fingerprints contain them.
 
     Input: one or several collections of ``KeyBatch``, with names, and with weights, texts, or both.
     Output: shards for ``listed_counts``, as secret as the records.
@@ -179,9 +180,7 @@ def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
 def listed_shards(merged: KeyBatch) -> Iterator[bytes]:
     """Yields the keys that have weight, with their texts, as shards for ``listed_counts``."""
     counted = np.flatnonzero(merged.weights)
-    texts = merged.texts
-    if texts is None:
-        texts = pa.nulls(merged.num_rows, pa.large_binary())
+    texts = known_texts(merged)
     for start in range(0, len(counted), _SHARD_KEYS):
         part = counted[start : start + _SHARD_KEYS]
         yield write_columns(

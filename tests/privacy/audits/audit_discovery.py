@@ -191,7 +191,7 @@ def release_all_of_one(original: Any, self: ValuesPlan, texts: Any, sums: Any, n
 NOT_COUNTED = with_weights(lambda number: np.full(len(number), open_module.GRID))
 ROUNDED_UP = with_weights(lambda number: np.ceil(open_module.GRID / np.sqrt(number)))
 RECORDS_COUNTED = replaced(
-    open_module, "_distinct_rows", lambda units, names: np.arange(names.shape[1])
+    open_module, "distinct_records", lambda units, words: np.arange(len(words[0]))
 )
 TEXTS_NOT_LIMITED = around(
     open_module,
