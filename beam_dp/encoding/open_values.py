@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # Sums are integers in steps of 1 / GRID of a privacy unit.
 GRID = 2**20
 _MAX_COLUMNS = 2**16
+_ROWS = 2**16  # rows per step, so that texts stay in the cache and have less than 2 GiB
 
 
 @dataclass(frozen=True)
@@ -74,23 +75,31 @@ def encode_values(
     and weighs GRID per record. Otherwise each record has a row with its unit and the fingerprint of
     its value, and the second batch has the texts that fingerprints do not contain, which weigh 0.
     """
+    for start in range(0, batch.num_rows, _ROWS):
+        yield from _encoded(columns, privacy_unit, batch.slice(start, _ROWS))
+
+
+def _encoded(
+    columns: OpenColumns, privacy_unit: str, batch: pa.RecordBatch
+) -> Iterator[tuple[KeyBatch, KeyBatch | None]]:
     keep = None if columns.declared is None else encode_batch(columns.declared, batch)[1]
     units = None
     if privacy_unit != RECORD:
         units, has_unit = unit_fingerprints(column_of(batch, privacy_unit))
         keep = has_unit if keep is None else keep & has_unit
     rows = None if keep is None or keep.all() else np.flatnonzero(keep)
+    if units is not None and rows is not None:
+        units = units.take(rows, axis=1)
     for number, attribute in enumerate(columns.attributes):
-        read = _leaf_places if number >= len(columns.texts) else _text_places
-        places, texts = read(attribute, number, column_of(batch, attribute.name))
+        is_text = number < len(columns.texts)
+        column = column_of(batch, attribute.name)
+        places, texts = (_text_places if is_text else _leaf_places)(attribute, number, column)
         places = places if rows is None else places.take(rows)
-        yield (
-            _counted(number, places, texts)
-            if units is None
-            else _with_units(
-                number, places, texts, units if rows is None else units.take(rows, axis=1)
-            )
-        )
+        if units is None:
+            yield _counted(number, places, texts)
+        else:
+            names = _names(texts) if is_text else _leaf_names(number, attribute.num_levels)
+            yield _with_units(number, places, texts, names, units)
 
 
 def _names(texts: pa.Array) -> NDArray[np.uint64]:
@@ -110,12 +119,15 @@ def _counted(number: int, places: NDArray[Any], texts: pa.Array) -> tuple[KeyBat
 
 
 def _with_units(
-    number: int, places: NDArray[Any], texts: pa.Array, units: NDArray[np.uint64]
+    number: int,
+    places: NDArray[Any],
+    texts: pa.Array,
+    names: NDArray[np.uint64],
+    units: NDArray[np.uint64],
 ) -> tuple[KeyBatch, KeyBatch]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = _names(texts)
     held = np.flatnonzero(places)
     values = KeyBatch(
         _numbers(number, len(held)),
@@ -227,6 +239,11 @@ def _leaf_texts(number: int, num_leaves: int) -> pa.Array:
 
     prefix = prefix_of(number)
     return pa.array([prefix + b"%d" % leaf for leaf in range(num_leaves)], pa.large_binary())
+
+
+@functools.lru_cache(maxsize=64)
+def _leaf_names(number: int, num_leaves: int) -> NDArray[np.uint64]:
+    return _names(_leaf_texts(number, num_leaves))
 
 
 class ValueWords:

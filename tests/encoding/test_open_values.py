@@ -225,6 +225,16 @@ def test_counts_do_not_depend_on_batches_or_order():
         assert np.array_equal(split.leaves["income"], whole.leaves["income"])
 
 
+def test_counts_do_not_depend_on_the_rows_of_a_step(monkeypatch):
+    table = random_table(5).combine_chunks()
+    whole = [counted(OPEN, table, k) for k in (0, 3)]
+    monkeypatch.setattr(open_values, "_ROWS", 7)
+    for k, expected in zip((0, 3), whole, strict=True):
+        found = counted(OPEN, table, k)
+        assert texts_of(found) == texts_of(expected)
+        assert np.array_equal(found.leaves["income"], expected.leaves["income"])
+
+
 def test_counts_of_records_are_those_of_a_plain_count():
     table = random_table(9)
     inside = [row for row in table.to_pylist() if 0 <= row["age"] <= 99]
