@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from beam_dp.errors import InputError as InputError
     from beam_dp.in_memory import release as release
     from beam_dp.mechanisms.choosing import choose_top as choose_top, top_choice as top_choice
+    from beam_dp.mechanisms.discovery.plan import (
+        DomainPlan as DomainPlan,
+        plan_domain as plan_domain,
+        total_loss as total_loss,
+    )
     from beam_dp.mechanisms.linear_answers.answers import (
         draw_workload_answers as draw_workload_answers,
         plan_workload_answers as plan_workload_answers,
@@ -106,6 +111,7 @@ if TYPE_CHECKING:
         parse_workload as parse_workload,
     )
     from beam_dp.releases.differences import compare_releases as compare_releases
+    from beam_dp.releases.domain.release import DomainRelease as DomainRelease
     from beam_dp.releases.files.card import ReleaseError as ReleaseError
     from beam_dp.releases.intervals.release import IntervalRelease as IntervalRelease
     from beam_dp.releases.kinds import (
@@ -130,6 +136,7 @@ if TYPE_CHECKING:
         ReleaseProjection as ReleaseProjection,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
+    from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
     from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,

@@ -14,10 +14,13 @@ _LEAST_WRITTEN_AS_POWER = 2**20
 _SUCH_AS = {
     "AnswersPlan": "dp.plan_private_mw(...)",
     "Domain": "dp.read_domain(FILE)",
+    "DomainPlan": "dp.plan_domain(domain, guarantee)",
+    "DomainRelease": "dp.read_release(FOLDER)",
     "Guarantee": "dp.Guarantee(1.0, 1e-9, 'add_or_remove_one', 'record', 1)",
     "Horizon": "dp.Horizon(...)",
     "KeyColumns": "dp.KeyColumns(COLUMN)",
     "KeyProfile": "dp.KeyProfile(...)",
+    "OpenDomain": "dp.read_open_domain(FILE)",
     "LinearWorkload": "dp.parse_linear_workload(SPEC, domain)",
     "Mechanism": "dp.MWEM()",
     "PlanningJob": "dp.PlanningJob(...)",

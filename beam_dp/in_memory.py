@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
+from beam_dp.mechanisms.discovery.plan import DOMAIN_SHARE, DomainPlan
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee, warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.ledger.entries import Origin, place_text
@@ -28,20 +31,26 @@ from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.summaries.value_counts import ValueCounts, counted_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
 
 
 def release(
     table: Any,
-    domain: Domain,
+    domain: Domain | OpenDomain,
     workload: Workload | LinearWorkload,
     guarantee: Guarantee,
     *,
+    domain_share: float = DOMAIN_SHARE,
     mechanism: Mechanism | None = None,
     num_records: int | Literal["noisy"] = "noisy",
     count_left_out: bool = False,
@@ -65,9 +74,12 @@ def release(
     Args:
         table: a pandas or polars frame, an Arrow table, or any object with
             ``__arrow_c_stream__``; read once. Missing values in pandas become null.
-        domain: the domain of the records; records outside the domain are silently left out.
+        domain: the domain of the records; records outside the domain are silently left out. If
+            attributes are to be discovered (``read_open_domain``), their values and edges are
+            released first, into the folder ``domain`` of ``output``.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
-        guarantee: the privacy guarantee of the release.
+        guarantee: the privacy guarantee of the release, including that of its domain.
+        domain_share: the part of the budget that discovers attributes; see ``plan_domain``.
         mechanism: the mechanism that makes the release; ``MWEM()`` by default.
         num_records: the number of records, if it is public; ``"noisy"`` spends part of the budget
             on a noisy count.
@@ -117,39 +129,71 @@ def release(
         num_synthetic_records=num_synthetic_records,
         start_from=start_from,
     )
-    plan = plan_release(mechanism, domain, workload, guarantee, options)
+    to_discover = None
+    if not isinstance(domain, OpenDomain):
+        declared = domain
+        plan = plan_release(mechanism, declared, workload, guarantee, options)
+    else:
+        if not isinstance(workload, Workload):
+            condition = "must consist of marginals, as attributes are to be discovered"
+            raise InputError("workload", type(workload).__name__, condition)
+        declared = domain.bounded()
+        asked = domain, workload, guarantee, options, domain_share
+        to_discover, plan = plan_discovery(mechanism, *asked)
     warn_of_epsilon(guarantee.epsilon)
     records = Table(table)
-    columns = _check_columns(records, domain, guarantee.privacy_unit)
+    columns = _check_columns(records, declared, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
-    if any(released_edges(domain)):
-        check_edges_paid(domain, ledger, dataset_id)
+    if any(released_edges(declared)):
+        check_edges_paid(declared, ledger, dataset_id)
     if purpose is not None and ledger is None:
         raise InputError("purpose", purpose, "must be given with a ledger, which keeps it")
     if ledger is not None:
         ledger.check(dataset_id, guarantee, plan.loss)
     if output is not None:
         probe_output(output)
-    summary, left_out = _count(plan, records, columns)
+    batches: Iterable[pa.RecordBatch] = records.batches(columns)
+    if to_discover is None:
+        summary, left_out = _count(plan, batches)
+    else:
+        batches = list(batches)
+        values = _count_values(to_discover, batches)
     token = None
     if ledger is not None:
         place = None if output is None else place_text(os.fspath(output))
         stated = plan.mechanism, plan.entry(), Origin(purpose=purpose, output=place)
         token = ledger.spend(dataset_id, guarantee, plan.loss, *stated)
+    if to_discover is not None:
+        found = _draw_domain(to_discover.paid_by(token), values)
+        if output is not None:
+            _write(found, _inside(output))
+        if ledger is not None and token is not None:
+            ledger.mark_released(token, found.draw_id)
+        options = dataclasses.replace(options, discovered=found.discovered)
+        assert isinstance(workload, Workload)  # the largest domain had one, too
+        workload = Workload(found.domain, workload.marginals, workload.weights)
+        plan = plan_release(mechanism, found.domain, workload, guarantee, options)
+        summary, left_out = _count(plan, batches)
+    if token is not None:
         plan = plan.paid_by(token)
     drawn = _draw(mechanism, plan, summary, left_out)
     if output is not None:
         _write(drawn, output)
-    if ledger is not None and token is not None:
+    if ledger is not None and token is not None and to_discover is None:
         ledger.mark_released(token, drawn.draw_id)
     return drawn
 
 
-def _write(drawn: SyntheticDatabase, output: str | os.PathLike[str]) -> None:
+def _inside(output: str | os.PathLike[str]) -> str:
+    """Returns the directory for the domain of a release."""
+    return f"{os.fspath(output).rstrip('/')}/{FOLDER}"
+
+
+def _write(drawn: SyntheticDatabase | DomainRelease, output: str | os.PathLike[str]) -> None:
     """Writes a release; if writing fails, the exception contains the release, already paid for."""
     try:
-        write_release(drawn, output)
+        write_release(drawn, output, beside=FOLDER)
     except Exception as error:
         error.release = drawn  # type: ignore[attr-defined]
         error.add_note(
@@ -175,13 +219,24 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
 
 
 @withhold_messages
+def _count_values(plan: DomainPlan, batches: Iterable[pa.RecordBatch]) -> ValueCounts:
+    """Returns the exact sums of the values to discover; secret."""
+    return counted_values(plan.columns, plan.whole, batches)
+
+
+@withhold_messages
+def _draw_domain(plan: DomainPlan, values: ValueCounts) -> DomainRelease:
+    """Returns the released domain."""
+    return plan.release(values, NoiseSource())
+
+
+@withhold_messages
 def _count(
-    plan: MarginalsPlan, records: Table, columns: list[str]
+    plan: MarginalsPlan, batches: Iterable[pa.RecordBatch]
 ) -> tuple[Marginals, NDArray[np.int64] | None]:
     """Returns the exact summary and, if asked, the counts outside the domain; both are secret."""
     accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
     how = plan.domain, plan.promised.privacy_unit, accumulator.as_cells
-    batches = records.batches(columns)
     if plan.left_out is None:
         encoded = (encode_records(*how, batch) for batch in batches)
         return _summary(accumulator, encoded, plan.domain, plan.promised, plan.unit_costs), None

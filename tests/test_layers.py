@@ -24,7 +24,7 @@ LAYERS = (
     ("interval_strategies", "models"),
     ("encoding",),
     ("privacy.ledger",),
-    ("releases.release", "releases.error_bars", "releases.left_out"),
+    ("releases.release", "releases.error_bars", "releases.left_out", "releases.discovered"),
     ("releases.files",),
     ("verification",),
     ("releases.kinds",),

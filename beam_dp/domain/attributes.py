@@ -51,6 +51,7 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
 
 _RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
 _DRAW = re.compile("[0-9a-f]{32}")
+_KEYS = {"ledger_release", "draw_id"}
 _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
 
 
@@ -59,32 +60,37 @@ class PaidRelease:
     """The release from which the edges or the values of an attribute were computed.
 
     They depend on the records, through a release that was paid for. A release that uses them is
-    about the same people, so it must be paid for from the same budget.
+    about the same people, so it must be paid for from the same budget: for a release without a
+    ledger, by no ledger either, because no ledger knows the loss of the earlier release.
     """
 
-    ledger_release: str  # the entry of that release in a ledger, such as ``visits/3``
+    # The entry of that release in a ledger, such as ``visits/3``; None without a ledger.
+    ledger_release: str | None
     draw_id: str
 
     @property
-    def dataset_id(self) -> str:
-        """The dataset id whose budget paid for the release."""
-        return self.ledger_release.rpartition("/")[0]
+    def dataset_id(self) -> str | None:
+        """The dataset id whose budget paid for the release; None without a ledger."""
+        return self.ledger_release and self.ledger_release.rpartition("/")[0]
 
     def to_json(self) -> dict[str, str]:
         """Returns the JSON entry that a domain file stores for the release."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def read_paid_release(given: Any) -> PaidRelease | None:
     """Returns the release named by a domain file or a caller; None if the form is invalid."""
     if isinstance(given, PaidRelease):
         given = given.to_json()
-    if not isinstance(given, Mapping) or set(given) != {"ledger_release", "draw_id"}:
+    if not isinstance(given, Mapping) or not {"draw_id"} <= set(given) <= _KEYS:
         return None
-    release, draw = given["ledger_release"], given["draw_id"]
-    if not (isinstance(release, str) and isinstance(draw, str)):
+    draw = given["draw_id"]
+    if not isinstance(draw, str) or not _DRAW.fullmatch(draw):
         return None
-    if not (release.isprintable() and _RELEASE.fullmatch(release) and _DRAW.fullmatch(draw)):
+    if "ledger_release" not in given:
+        return PaidRelease(None, draw)
+    release = given["ledger_release"]
+    if not isinstance(release, str) or not (release.isprintable() and _RELEASE.fullmatch(release)):
         return None
     return PaidRelease(release, draw)
 

@@ -282,6 +282,8 @@ def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, PaidRele
             origin: PaidRelease | None = getattr(attribute, f"{what}_from", None)
             if origin is not None:
                 name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
+                if origin.ledger_release is None:
+                    release = f"{shown(origin.draw_id)}, which no ledger paid for"
                 yield f"the {what} of {name} come from the release {release}", origin
 
 
@@ -291,5 +293,7 @@ def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> 
     # dataset id; ``privacy.ledger.check_edges_paid`` distinguishes the ledgers.
     for source, origin in released_edges(attributes):
         if dataset_id != origin.dataset_id:
+            if origin.dataset_id is None:
+                raise InputError("ledger_token", dataset_id, f"must be left out: {source}")
             budget = f"{shown(origin.dataset_id)}, the budget of the earlier release"
             raise InputError("ledger_token", dataset_id, f"must be of {budget}: {source}")

@@ -16,6 +16,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import UnitCosts
+from beam_dp.releases.discovered import Discovered
 from beam_dp.verification.steps import Step, loss_json, more_than, told_steps, total
 
 if TYPE_CHECKING:
@@ -32,13 +33,16 @@ class Plan(ABC):
 
     mechanism: str  # the name on cards and in ledgers
     guarantee: Guarantee  # of the mechanism, without counts of records left out
-    loss: Loss  # what a ledger is charged, including counts of records left out
+    loss: Loss  # what a ledger is charged, including left-out counts and the domain's release
     left_out: LeftOutPlan | None = None  # for counting records outside the domain
+    discovered: Discovered | None = None  # the release of the domain, if both are paid together
     ledger_token: Token | None = None  # of the ledger entry that paid, if any
 
     @property
     def promised(self) -> Guarantee:
-        """The guarantee of the release, including counts of records left out."""
+        """The guarantee of the release, including left-out counts and the domain's release."""
+        if self.discovered is not None:
+            return self.discovered.whole
         return self.guarantee if self.left_out is None else self.left_out.guarantee
 
     @property
@@ -48,7 +52,7 @@ class Plan(ABC):
 
     def entry(self) -> dict[str, Any]:
         """Returns the parameters that the ledger's entry states, as JSON values."""
-        return {**self.public, **self._counted_left_out()}
+        return {**self.public, **self._counted_left_out(), **self._of_domain()}
 
     def identity(self) -> dict[str, Any]:
         """Returns the part of the card that identifies a job and doesn't depend on the records.
@@ -56,6 +60,7 @@ class Plan(ABC):
         Error bounds are left out: the last digits of logarithms differ between machines.
         """
         told = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
+        told |= self._of_domain()
         if self.left_out is None:
             return told
         stated = self.left_out.to_json()
@@ -67,6 +72,9 @@ class Plan(ABC):
 
     def _counted_left_out(self) -> dict[str, Any]:
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
+
+    def _of_domain(self) -> dict[str, Any]:
+        return {} if self.discovered is None else {"discovered": self.discovered.to_json()}
 
     def payer(self) -> dict[str, Any]:
         """Returns the card's field for the ledger entry that paid; empty without a ledger."""

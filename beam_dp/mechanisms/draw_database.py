@@ -18,8 +18,16 @@ def draw_database(
     noise: NoiseSource,
     progress: Progress | None = None,
 ) -> SyntheticDatabase:
-    """Returns a release that keeps ``plan.guarantee``, in the plan's format."""
+    """Returns a release that keeps ``plan.guarantee``, in the plan's format.
+
+    Together with the release of its domain, if ``plan.discovered`` states one, it keeps
+    ``plan.promised``, which the card then states.
+    """
     release = mechanism.release(plan, summary, noise, progress)
     return dataclasses.replace(
-        release, records_format=plan.records_format, within_bins=plan.within_bins
+        release,
+        records_format=plan.records_format,
+        within_bins=plan.within_bins,
+        discovered=plan.discovered,
+        guarantee=release.guarantee if plan.discovered is None else plan.promised,
     )

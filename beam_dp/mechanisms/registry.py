@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -23,9 +24,12 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, Starting
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.synthetic_database.records import WITHIN_BINS, check_records_format
 
 if TYPE_CHECKING:
+    from beam_dp.domain.discover import OpenDomain
+    from beam_dp.mechanisms.discovery.plan import DomainPlan
     from beam_dp.mechanisms.sketches.plan import SparseMechanism
 
 T = TypeVar("T")
@@ -89,6 +93,8 @@ class ReleaseOptions:
     num_synthetic_records: int | None = None
     start_from: Any = None
     queries: str | None = None
+    # The release of the domain, which the guarantee also covers; then this release has a part.
+    discovered: Discovered | None = None
 
 
 def plan_release(
@@ -108,8 +114,14 @@ def plan_release(
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must consist of marginals for {mechanism.name}")
+    discovered = options.discovered
+    if discovered is not None:
+        if discovered.whole != guarantee:
+            condition = "must be that of the release of the domain and this one together"
+            raise InputError("guarantee", guarantee.to_json(), condition)
+        guarantee = discovered.main
     own = share_guarantee(guarantee) if options.count_left_out else guarantee
-    plan = mechanism.plan(domain, workload, own, options.num_records)
+    plan = _planned(mechanism, domain, workload, own, options)
     # This check comes before the loss of the counts is added: the plan's own loss must cover the
     # plan's own steps.
     check_promise(plan, own)
@@ -125,6 +137,15 @@ def plan_release(
         condition = f"must be left out with {mechanism.name} here: it fits no tables"
         raise InputError("start_from", records.source, condition)
     left_out = plan_left_out(domain, guarantee, plan.loss) if options.count_left_out else None
+    loss = plan.loss if left_out is None else left_out.loss
+    if discovered is not None:
+        from beam_dp.mechanisms.discovery import plan as discovery
+
+        beside = dataclasses.replace(plan, loss=loss, left_out=left_out)
+        discovery.check_together(beside, discovered)
+        loss = discovery.total_loss(discovered)
+        if left_out is not None:
+            left_out = dataclasses.replace(left_out, guarantee=discovered.whole)
     named = {} if options.queries is None else {"queries": options.queries}
     is_listed = isinstance(workload, Workload)
     return dataclasses.replace(
@@ -135,5 +156,61 @@ def plan_release(
         start_from=records,
         asked=workload.to_json() if is_listed else {**named, "num_queries": len(workload)},
         left_out=left_out,
-        loss=plan.loss if left_out is None else left_out.loss,
+        loss=loss,
+        discovered=discovered,
     )
+
+
+def plan_discovery(
+    mechanism: Mechanism,
+    domain: OpenDomain,
+    workload: Workload | LinearWorkload,
+    guarantee: Guarantee,
+    options: ReleaseOptions = ReleaseOptions(),
+    share: float | None = None,
+    job: Mapping[str, Any] | None = None,
+) -> tuple[DomainPlan, MarginalsPlan]:
+    """Returns the plan for a domain, and that of the later release for the largest domain.
+
+    With delta > 0, the later release gets a Gaussian or a pure guarantee, whichever its mechanism
+    can use; if it can use both, the one with the smaller predicted error.
+
+    ``workload``: over the largest domain; ``share, job``: see ``plan_domain``.
+    """
+    from beam_dp.mechanisms.discovery import plan as discovery
+
+    found: list[tuple[DomainPlan, MarginalsPlan]] = []
+    refusals: list[InputError] = []
+    for is_pure in (False, True) if guarantee.delta > 0 else (True,):
+        given = discovery.DOMAIN_SHARE if share is None else share
+        first = discovery.plan_domain(domain, guarantee, given, job, later_is_pure=is_pure)
+        asked = dataclasses.replace(options, discovered=first.shared)
+        try:
+            later = plan_release(mechanism, domain.bounded(), workload, guarantee, asked)
+        except InputError as error:
+            refusals.append(error)
+        else:
+            found.append((first, later))
+    if not found:
+        raise refusals[0]
+    # The errors of rounds are not predicted.
+    return min(found, key=lambda pair: getattr(pair[1], "predicted_cell_error", math.inf))
+
+
+def _planned(
+    mechanism: Mechanism, domain: Domain, workload: Any, own: Guarantee, options: ReleaseOptions
+) -> MarginalsPlan:
+    """Returns a mechanism's own plan.
+
+    Beside the release of a domain, ``MWEM`` measures with Gaussian noise even if Laplace noise is
+    predicted to be better, because only the losses of Gaussian noise add up well.
+    """
+    plan = mechanism.plan(domain, workload, own, options.num_records)
+    if options.discovered is None or own.delta == 0 or plan.loss.kind != "pure":
+        return plan
+    from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
+
+    if mechanism == MWEM():
+        gaussian = Gaussian().plan(domain, workload, own, options.num_records)
+        return dataclasses.replace(gaussian, mechanism=mechanism.name)
+    return plan

@@ -11,6 +11,7 @@ from typing import Any
 
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.attributes import nearest_known
+from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.texts import json_text, parsed_lines
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
@@ -131,7 +132,7 @@ def workload_from_json(parsed: Any, domain: Domain) -> Workload:
 
 
 def marginals(
-    domain: Domain,
+    domain: Domain | OpenDomain,
     *,
     ways: int | None = None,
     attributes: Sequence[str] | Sequence[Sequence[str]] | None = None,
@@ -139,7 +140,8 @@ def marginals(
     """Returns a workload of marginals, with weights 1.
 
     Args:
-        domain: the domain of the records.
+        domain: the domain of the records; if attributes are to be discovered, the workload is
+            that of the largest domain that may be found.
         ways: K; the workload then has every marginal of K attributes.
         attributes: one marginal as a list of names, or several marginals as a list of lists. If
             ``ways`` is given too, the list of names from which K attributes are chosen.
@@ -155,6 +157,7 @@ def marginals(
         >>> marginals(domain, attributes=["sex", "age"]).marginals
         (('age', 'sex'),)
     """
+    domain = domain.bounded() if isinstance(domain, OpenDomain) else domain
     check_is("domain", domain, Domain)
     if attributes is not None and (isinstance(attributes, str) or not attributes):
         raise InputError("attributes", attributes, "must be a list of names, or a list of lists")

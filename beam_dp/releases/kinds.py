@@ -37,6 +37,7 @@ KINDS = {
     "sparse_release": "sketches",
     "answers": "answers",
     "window_tables": "windows",
+    "domain": "domain",
 }
 # Errors that a card may cause if a field is missing or has another type.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
@@ -55,13 +56,16 @@ def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
-def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
+def write_release(
+    release: Release, directory: str | os.PathLike[str], *, beside: str | None = None
+) -> None:
     """Writes a release to a directory.
 
     Args:
         release: the release to write.
         directory: local, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``. The directory must be
             missing or empty, or contain this same draw, which is then completed.
+        beside: the name of a subfolder that may exist in the directory.
 
     Raises:
         InputError: if the directory contains anything else, or can't be written.
@@ -71,7 +75,7 @@ def write_release(release: Release, directory: str | os.PathLike[str]) -> None:
     """
     check_is("release", release, Release)
     if commit.committed_card(store_for(directory, "output"), directory) is None:
-        commit.check_free(directory)
+        commit.check_free(directory, beside)
     if not commit_release(release, directory):
         raise InputError("output", os.fspath(directory), FREE)
 

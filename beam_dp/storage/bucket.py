@@ -114,12 +114,14 @@ class BucketStore:
         self._folder = f"{folder}/"
         self._versions: dict[str, str] = {}
 
-    def check_free(self) -> None:
+    def check_free(self, beside: str | None = None) -> None:
         """Raises InputError if the folder contains more than drafts or isn't writable."""
         try:
             self._bucket.check()
+            kept = (DRAFT_PREFIX,) if beside is None else (DRAFT_PREFIX, f"{beside}/")
+            prefixes = tuple(self._folder + prefix for prefix in kept)
             is_free = all(
-                name == self._folder or name.startswith(self._folder + DRAFT_PREFIX)
+                name == self._folder or name.startswith(prefixes)
                 for name in self._bucket.names(self._folder)
             )
         except BucketSettingsError as error:

@@ -46,8 +46,11 @@ class Store(Protocol):
     Methods raise OSError on failure unless their docstring states another error.
     """
 
-    def check_free(self) -> None:
-        """Raises InputError unless the directory is writable with only drafts; writes nothing."""
+    def check_free(self, beside: str | None = None) -> None:
+        """Raises InputError unless the directory is writable with only drafts; writes nothing.
+
+        ``beside``: the name of a subfolder that may exist, too.
+        """
 
     def trial(self) -> AbstractContextManager[Store]:
         """Yields a new draft as a separate store, and removes the draft at the end."""
@@ -127,10 +130,11 @@ class LocalStore:
         self._name = name
         self._is_new = False
 
-    def check_free(self) -> None:
+    def check_free(self, beside: str | None = None) -> None:
         """Raises InputError if the directory contains more than drafts or isn't writable."""
         try:
-            if any(not name.startswith(DRAFT_PREFIX) for name in os.listdir(self._path)):
+            names = (name for name in os.listdir(self._path) if name != beside)
+            if any(not name.startswith(DRAFT_PREFIX) for name in names):
                 raise self._refused(FREE)
         except FileNotFoundError:
             pass

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ReleaseProjection as ReleaseProjection,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
+    from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
     from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,

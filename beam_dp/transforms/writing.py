@@ -38,6 +38,7 @@ class WriteRelease(beam.PTransform):
     Args:
         directory: a local directory that every worker can access, ``gs://BUCKET/FOLDER`` or
             ``s3://BUCKET/FOLDER``. The directory must be empty or not exist yet.
+        beside: the name of a subfolder that may exist in the directory.
 
     Raises:
         InputError: if the directory is not empty (even if it contains only drafts of another job)
@@ -47,9 +48,9 @@ class WriteRelease(beam.PTransform):
     Output: the directory, once a release is in it.
     """
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    def __init__(self, directory: str | os.PathLike[str], beside: str | None = None) -> None:
         super().__init__()
-        check_output(directory)
+        check_output(directory, beside)
         self.directory = os.fspath(directory)
 
     def expand(self, pieces: beam.PCollection[ReleaseShard]) -> beam.PCollection[str]:

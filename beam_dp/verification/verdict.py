@@ -14,6 +14,7 @@ from beam_dp.errors import InputError
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, plain_json
 from beam_dp.verification.steps import Step, above, excess, laplace_step, more_than, total
@@ -250,8 +251,12 @@ def _shown(value: Any) -> str:
     return f"{value:.12g}" if is_number(value) else repr(value)
 
 
-def of_release(promise: Guarantee, left_out: LeftOut | None) -> Guarantee:
-    """Returns the guarantee of a release without its counts of left-out records."""
+def of_release(
+    promise: Guarantee, left_out: LeftOut | None, discovered: Discovered | None = None
+) -> Guarantee:
+    """Returns the guarantee of a release without its left-out counts and without its domain."""
+    if discovered is not None:
+        promise = discovered.main
     if left_out is None:
         return promise
     epsilon = left_out.budget["release"]["epsilon"]

@@ -83,7 +83,9 @@ def test_counting_left_out_records_does_not_change_records_inside(unit, tables):
     promise = guarantee(unit, 1 if unit == "record" else 2)
     plan: Any = EXACT.plan(DOMAIN, WORKLOAD, promise, "noisy")
     plan = dataclasses.replace(plan, summary_tables=tuple(tables))
-    summary, left_out = release_table._count(plan, release_table.Table(TABLE), TABLE.column_names)
+    summary, left_out = release_table._count(
+        plan, release_table.Table(TABLE).batches(TABLE.column_names)
+    )
     whole = dp.release(TABLE, DOMAIN, WORKLOAD, promise, mechanism=EXACT)
     assert left_out is None
     assert np.array_equal(summary.tables[tables[0]], whole.record_marginal(tables[0]))
@@ -331,7 +333,7 @@ print(*sys.modules)
 
 
 def test_exception_keeps_a_release_that_could_not_be_written(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(release_table, "write_release", full)

@@ -76,14 +76,16 @@ class Draw:
         return cls(text, payload)
 
 
-def check_output(directory: str | os.PathLike[str]) -> None:
+def check_output(directory: str | os.PathLike[str], beside: str | None = None) -> None:
     """Raises InputError if a new job can't release to a directory; writes nothing.
+
+    ``beside``: the name of a subfolder that may exist.
 
     Call this before paying for the job. Writers do not call this: a retried stage may find drafts
     of its own job, and must keep them. If two jobs start at the same moment, the first complete
     attempt wins.
     """
-    check_free(directory)
+    check_free(directory, beside)
     store = storage.store_for(directory, "output")
     if any(not draft.startswith(_WITHOUT_DRAW) for draft in store.drafts()):
         condition = (
@@ -93,11 +95,11 @@ def check_output(directory: str | os.PathLike[str]) -> None:
         raise InputError("output", os.fspath(directory), condition)
 
 
-def check_free(directory: str | os.PathLike[str]) -> None:
+def check_free(directory: str | os.PathLike[str], beside: str | None = None) -> None:
     """Raises InputError if a release can't be committed in a directory; writes nothing."""
     store = storage.store_for(directory, "output")
     try:
-        store.check_free()
+        store.check_free(beside)
     except InputError as error:
         condition = error.condition + advice_on_drafts(store, directory)
         raise InputError("output", os.fspath(directory), condition) from None
@@ -277,7 +279,7 @@ def advice_on_drafts(store: storage.Store, directory: str | os.PathLike[str]) ->
 _PAYLOAD, _CARD = "payload", "card"
 
 
-def probe_output(directory: str | os.PathLike[str]) -> None:
+def probe_output(directory: str | os.PathLike[str], beside: str | None = None) -> None:
     """Commits a few bytes in a private draft, as for a release, and removes the bytes again.
 
     Unlike ``check_output``, this finds faults that permissions do not show: a filesystem that is
@@ -287,8 +289,9 @@ def probe_output(directory: str | os.PathLike[str]) -> None:
 
     ``directory``: the directory of the release, which the probe does not create. A temporary folder
     ``.draft-trial-*`` is created there, or in the nearest existing directory above.
+    ``beside``: the name of a subfolder that may exist.
     """
-    check_output(directory)
+    check_output(directory, beside)
     store = storage.store_for(directory, "output")
     try:
         with store.trial() as inside:

@@ -21,6 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
+from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database.measured_tables import (
@@ -178,12 +179,15 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if not isinstance(queries, list):
         raise InputError("queries", type(queries).__name__, "must be a list")
     make = LinearQueries(domain) if queries else None
+    guarantee = Guarantee.from_json(parsed["guarantee"])
+    discovered = parsed.get("discovered")
     shared = {
         "record_tables": [tuple(names) for names in record_tables],
         "num_represented": represented,
         "queries": [make.from_json(query) for query in queries] if make else [],
         "query_error": _error_values(parsed.get("query_error", {})),
-        "guarantee": Guarantee.from_json(parsed["guarantee"]),
+        "guarantee": guarantee,
+        "discovered": discovered and Discovered.from_json(discovered, guarantee),
         "workload": workload_from_json(parsed["workload"], domain),
         "errors": dict(_error_of(entry, domain) for entry in parsed["errors"]),
         "left_out": card.left_out(domain),

@@ -23,6 +23,7 @@ from beam_dp.noise.bound import noise_variance
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
@@ -92,6 +93,7 @@ class SyntheticDatabase(Release):
         fit: statements about how well the hypothesis fits the noisy measurements.
         versions: the versions of the libraries that made the release.
         left_out: noisy counts of the records outside the domain, if the budget covers these counts.
+        discovered: the release of the domain, if one guarantee covers both releases.
         measurements: the noisy tables that ``noise`` describes; None if the release was not made
             from tables, or was made by a version that did not keep tables.
         records_format: the format of the file of records, one of ``RECORDS_FORMATS``.
@@ -121,6 +123,7 @@ class SyntheticDatabase(Release):
     fit: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
+    discovered: Discovered | None = None
     measurements: NoisyMeasurements | None = None
     records_format: str = "avro"
 
@@ -188,6 +191,7 @@ class SyntheticDatabase(Release):
             "record_tables": [list(names) for names in self.record_tables],
             **small,
             **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
+            **({} if self.discovered is None else {"discovered": self.discovered.to_json()}),
             "versions": dict(self.versions),
         }
 

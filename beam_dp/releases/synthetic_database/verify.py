@@ -24,6 +24,7 @@ from beam_dp.models.rounding import round_to_records
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.verify import share_figures, with_domain
 from beam_dp.releases.synthetic_database import measured_tables, verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
@@ -71,17 +72,19 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    guarantee = verdict.of_release(release.guarantee, release.left_out)
+    guarantee = verdict.of_release(release.guarantee, release.left_out, release.discovered)
     stated = Stated(
         guarantee, release.workload, release.plan, release.noise, release.queries, release.fit
     )
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
     if release.left_out is not None:
-        beside = verdict.left_out_steps(release.left_out, release.guarantee, release.domain)
-        verdict.left_out_figures(
-            release.left_out, release.guarantee, release.domain, steps, figures
-        )
+        promise = verdict.of_release(release.guarantee, None, release.discovered)
+        beside = verdict.left_out_steps(release.left_out, promise, release.domain)
+        verdict.left_out_figures(release.left_out, promise, release.domain, steps, figures)
+    if release.discovered is not None:
+        share_figures(release.discovered, steps, beside, figures)
+        steps, beside = with_domain(release.discovered, steps, beside)
     if measured is not None and measured.distances is not None:
         public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)

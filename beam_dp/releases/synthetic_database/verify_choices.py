@@ -149,7 +149,10 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
     """
     if "stop_below" in release.plan:
         _stopped_bound(release, figures)
-    parameters, guarantee = release.plan, of_release(release.guarantee, release.left_out)
+    parameters, guarantee = (
+        release.plan,
+        of_release(release.guarantee, release.left_out, release.discovered),
+    )
     rounds, found = parameters["num_rounds"], None
     num_queries = release.workload.num_cells()
     if guarantee.delta == 0 and "stop_below" not in parameters:

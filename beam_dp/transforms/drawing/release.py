@@ -30,6 +30,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -106,6 +107,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
             records. The hypothesis starts from the distribution of these records if that seems to
             lower the error (see ``StartingRecords``). Measurements and guarantee stay the same.
+        domain_release: the release of ``domain`` by ``ReleaseDomain``, if ``guarantee`` covers both
+            releases; then the token must have paid for both.
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for another release,
@@ -131,7 +134,12 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         records_format: Literal["avro", "parquet", "csv"] = "avro",
         num_synthetic_records: int | None = None,
         start_from: Any = None,
+        domain_release: DomainRelease | None = None,
     ) -> None:
+        if domain_release is not None:
+            check_is("domain_release", domain_release, DomainRelease)
+            condition = "must be the release of this domain"
+            domain_release.domain.check_same(domain, "domain_release", "domain", condition)
         options = ReleaseOptions(
             num_records=num_records,
             count_left_out=count_left_out,
@@ -139,6 +147,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             records_format=records_format,
             num_synthetic_records=num_synthetic_records,
             start_from=start_from,
+            discovered=None if domain_release is None else domain_release.discovered,
         )
         plan = plan_release(mechanism, domain, workload, guarantee, options)
         super().__init__(mechanism, plan, ledger_token)

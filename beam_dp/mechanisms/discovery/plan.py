@@ -1,0 +1,279 @@
+"""Plans the release of a domain, and splits a guarantee between it and the release that uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from beam_dp.checks import check_is, checked_number
+from beam_dp.domain.discover import DiscoverValues, OpenDomain
+from beam_dp.encoding.open_values import OpenColumns
+from beam_dp.errors import InputError, shown
+from beam_dp.mechanisms.contract import Plan, check_promise
+from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
+from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
+from beam_dp.privacy.ledger import filters
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.rounding import down, root_down
+from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
+from beam_dp.releases.domain.verify import domain_steps, with_domain
+from beam_dp.summaries.value_counts import ValueCounts
+from beam_dp.verification.steps import Step, laplace_step, total
+
+# The share of the budget for the domain: of mu^2, or of epsilon if delta is 0.
+DOMAIN_SHARE = 0.1
+MAX_SHARE = 0.5
+# The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
+SLACK_SHARE = 0.5
+_FIXED_BYTES = 2**28
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class DomainPlan(Plan):
+    """The plan of the release of a domain, whose budget is a share of a whole guarantee.
+
+    Privacy: for the relation and the unit of the guarantee, by composition. Every open attribute
+    is released by a mechanism of its own (``plan_values``, ``plan_bins``), with an equal part of
+    the domain's share; all read the same records. With delta > 0, the losses are Gaussian: the
+    squares of their mu and that of the later release add up to at most the square of the mu of
+    (epsilon, delta - s), where s is the slack: half of delta if texts are found, otherwise 0. The
+    thresholds of all texts together have at most this slack. If the later release is purely
+    private (``main`` has delta 0), its epsilon and that of the domain at delta add up instead. With
+    delta 0, all epsilons add up, and only bins can be found.
+
+    The found values and edges are inputs of the later release, so the sum is valid because every
+    loss is one that composes adaptively.
+
+    ``guarantee``: of the domain alone; ``main``: of the later release alone; ``whole``: of both.
+    ``job``: further public parameters for the card.
+    """
+
+    domain: OpenDomain
+    share: float
+    whole: Guarantee
+    main: Guarantee
+    parts: tuple[ValuesPlan | BinsPlan, ...]
+    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def noise(self) -> tuple[dict[str, Any], ...]:
+        """The noise of each open attribute, as the card states it."""
+        named = zip(self.domain.open, self.parts, strict=True)
+        return tuple({"measured": each.name} | part.to_json() for each, part in named)
+
+    @cached_property
+    def shared(self) -> Discovered:
+        """What the later release is planned with before the domain is drawn."""
+        return Discovered(whole=self.whole, main=self.main, noise=self.noise)
+
+    @property
+    def columns(self) -> OpenColumns:
+        """The columns to count."""
+        texts = [each.texts for each in self.domain.open if each.has_values]
+        leaves = [each.leaves for each in self.domain.open if not each.has_values]
+        return OpenColumns(self.domain.declared, texts, leaves)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """See ``Plan``."""
+        return domain_steps(self.noise, self.whole)
+
+    @property
+    def memory_bytes(self) -> float:
+        """See ``Plan``; how many texts there are is not known beforehand."""
+        return float(_FIXED_BYTES)
+
+    def paid_by(self, token: Token | None) -> Self:
+        """See ``Plan``; the token must have paid for the whole guarantee."""
+        check_promise(self, self.guarantee)
+        warn_of_epsilon(self.whole.epsilon)
+        if token is None:
+            return self
+        check_is("ledger_token", token, Token)
+        token.check(token.mechanism, self.whole, total_loss(self.shared))
+        return dataclasses.replace(self, ledger_token=token)
+
+    def identity(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        stated = {"domain": self.domain.to_json(), "parameters": self.public}
+        return {**super().identity(), **stated, "noise": list(self.noise)}
+
+    def _stated(self) -> dict[str, Any]:
+        release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
+        job = {"job": dict(self.job)} if self.job else {}
+        shared = {"release": release, "whole": self.whole.to_json()}
+        return {"domain_share": self.share, **shared, **job}
+
+    def release(self, counts: ValueCounts, noise: NoiseSource) -> DomainRelease:
+        """Returns the domain; the only function that turns exact sums of values into a release.
+
+        ``counts``: exact sums of the weights of values; secret.
+        """
+        found = []
+        for attribute, part in zip(self.domain.open, self.parts, strict=True):
+            if isinstance(part, ValuesPlan):
+                pairs = part.release(*counts.texts[attribute.name], noise)
+                texts = tuple(text for text, _ in pairs)
+                found.append(Found(texts, np.array([count for _, count in pairs], np.float64)))
+            else:
+                bins = part.release(counts.leaves[attribute.name], noise)
+                cuts = tuple(map(int, bins.cuts))
+                found.append(Found(cuts, np.asarray(bins.counts, np.float64)))
+        return DomainRelease(
+            draw_id=noise.draw_id(),
+            guarantee=self.guarantee,
+            open_domain=self.domain,
+            found=found,
+            noise=self.noise,
+            plan=self.public,
+        )
+
+
+def plan_domain(
+    domain: OpenDomain,
+    guarantee: Guarantee,
+    share: float = DOMAIN_SHARE,
+    job: Mapping[str, Any] | None = None,
+    *,
+    later_is_pure: bool = False,
+) -> DomainPlan:
+    """Returns the plan of the release of a domain, for a share of a guarantee (``DomainPlan``).
+
+    Args:
+        domain: the domain with the attributes to discover.
+        guarantee: the guarantee of the release of the domain and the later release together.
+        share: the domain's share of the budget, > 0 and at most 0.5: of mu^2, or of epsilon if
+            delta is 0.
+        job: further public parameters for the card.
+        later_is_pure: whether the later release gets a pure guarantee, which is better for few
+            tables; always so if delta is 0.
+
+    Raises:
+        InputError: if the domain is not open, texts are to be found with delta 0, or the budget is
+            too small.
+    """
+    check_is("domain", domain, OpenDomain)
+    check_is("guarantee", guarantee, Guarantee)
+    checked_number("domain_share", share, above=0, most=MAX_SHARE)
+    texts = [each for each in domain.open if each.has_values]
+    if texts and guarantee.delta == 0:
+        condition = (
+            f"must be > 0 to discover the values of {shown(texts[0].name)}: that a release shows a"
+            " value proves that a record has it, and no epsilon bounds the odds of this"
+        )
+        raise InputError("delta", guarantee.delta, condition)
+    slack = guarantee.delta * SLACK_SHARE if texts else 0.0
+    main, rest = _split(guarantee, share, slack)
+    part = rest / len(domain.open)
+    parts: list[ValuesPlan | BinsPlan] = []
+    for each in domain.open:
+        if isinstance(each.discover, DiscoverValues):
+            own = down(Fraction(slack) / len(texts))
+            most = each.discover.max_values
+            parts.append(plan_values(each.name, guarantee, root_down(part), own, most))
+        else:
+            is_pure = guarantee.delta == 0
+            parts.append(
+                plan_bins(
+                    each.leaves,
+                    each.discover.bins,
+                    guarantee.neighboring,
+                    epsilon=down(part) if is_pure else None,
+                    mu=None if is_pure else root_down(part),
+                )
+            )
+    plan = DomainPlan(
+        mechanism=MECHANISM,
+        guarantee=guarantee,
+        loss=Loss.nothing(),
+        domain=domain,
+        share=share,
+        whole=guarantee,
+        main=main,
+        parts=tuple(parts),
+        job=job or {},
+    )
+    together, epsilon = total(plan.steps, guarantee)
+    alone = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+    if later_is_pure and guarantee.delta > 0:
+        left = down(Fraction(guarantee.epsilon) - Fraction(epsilon))
+        main = dataclasses.replace(guarantee, epsilon=max(left, MIN_EPSILON), delta=0.0)
+    return dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
+
+
+def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee, Fraction]:
+    """Returns the guarantee of the later release, and what is left: a mu^2, or an epsilon."""
+    if guarantee.delta == 0:
+        epsilon = guarantee.epsilon * (1 - share)
+        rest = Fraction(guarantee.epsilon) - Fraction(epsilon)
+    else:
+        delta = guarantee.delta - slack  # exact: the slack is 0 or half of delta
+        mu_squared = Fraction(discrete_gaussian_mu(guarantee.epsilon, delta)) ** 2
+        most = root_down(mu_squared * (1 - Fraction(share)))
+        epsilon = filters.gaussian_epsilon(most, delta)
+        main = dataclasses.replace(
+            guarantee, epsilon=max(epsilon, MIN_EPSILON), delta=delta, allow_large_delta=True
+        )
+        rest = mu_squared - Fraction(discrete_gaussian_mu(main.epsilon, delta)) ** 2
+        guarantee = main
+    if not (epsilon > 0 and rest > 0):
+        condition = "is too small to also discover a domain: use a larger one"
+        raise InputError("epsilon", guarantee.epsilon, condition)
+    main = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+    return main, rest
+
+
+def main_loss(discovered: Discovered) -> Loss:
+    """Returns the most that the later release may cost, whatever its mechanism is."""
+    main = discovered.main
+    if main.delta == 0:
+        return Loss.pure(main.epsilon)
+    return Loss.gaussian(discrete_gaussian_mu(main.epsilon, main.delta))
+
+
+def total_loss(discovered: Discovered) -> Loss:
+    """Returns the loss of the domain's release and of the later release together."""
+    whole = discovered.whole
+    if discovered.main.delta == 0 and whole.delta > 0:
+        return Loss.approximate(whole.epsilon, whole.delta)
+    steps = domain_steps(discovered.noise, whole)
+    return composed([*(step.loss for step in steps), main_loss(discovered)])
+
+
+def paid_alone(plan: MarginalsPlan) -> MarginalsPlan:
+    """Returns the plan of a later release that is paid for apart from the release of its domain."""
+    discovered, left_out = plan.discovered, plan.left_out
+    assert discovered is not None
+    if left_out is not None:
+        left_out = dataclasses.replace(left_out, guarantee=discovered.main)
+    loss = main_loss(discovered)
+    return dataclasses.replace(plan, discovered=None, left_out=left_out, loss=loss)
+
+
+def check_together(plan: Plan, discovered: Discovered) -> None:
+    """Refuses a plan for ``discovered.main`` that breaks the whole guarantee with the domain."""
+    if not main_loss(discovered).covers(plan.loss):
+        condition = (
+            "must have a loss that adds up with that of the domain, whose attributes are to be"
+            " discovered: use mwem, gaussian or laplace, tight, or small_db"
+        )
+        raise InputError("mechanism", plan.mechanism, condition)
+    beside: list[Step] = []
+    if plan.left_out is not None:
+        beside = [laplace_step("count", plan.left_out.sensitivity, plan.left_out.scale)]
+    steps, beside = with_domain(discovered, plan.steps, beside)
+    _, epsilon = total(steps, discovered.whole, beside)
+    if not epsilon <= discovered.whole.epsilon:
+        condition = f"must keep the whole guarantee, epsilon {discovered.whole.epsilon:.6g}"
+        raise InputError("mechanism", plan.mechanism, condition)

@@ -1,0 +1,48 @@
+"""What a card states about the release of a domain that was paid for together with a release."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+
+_DRAWN = "draw_id"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Discovered:
+    """The release of a domain, and how a guarantee is split between it and a later release.
+
+    The later release uses the values and the edges of the domain, is about the same people, and
+    keeps ``whole`` together with the release of the domain.
+    """
+
+    whole: Guarantee  # of both releases together
+    main: Guarantee  # of the later release alone
+    noise: tuple[Mapping[str, Any], ...]  # the noise of the domain, as its card states it
+    draw_id: str | None = None  # of the domain; None before it is drawn
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the JSON entry of a card."""
+        drawn = {} if self.draw_id is None else {_DRAWN: self.draw_id}
+        release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
+        return {**drawn, "release": release, "noise": [dict(each) for each in self.noise]}
+
+    @classmethod
+    def from_json(cls, parsed: Any, whole: Guarantee) -> Self:
+        """Returns what ``to_json`` wrote on the card of a release with a guarantee."""
+        keys = {_DRAWN, "release", "noise"}
+        if not isinstance(parsed, Mapping) or set(parsed) != keys:
+            raise InputError("discovered", type(parsed).__name__, f"must have the fields {keys}")
+        release, noise, draw_id = parsed["release"], parsed["noise"], parsed[_DRAWN]
+        if not isinstance(release, Mapping) or set(release) != {"epsilon", "delta"}:
+            raise InputError("discovered", "release", "must have an epsilon and a delta")
+        if not isinstance(noise, list) or not all(isinstance(each, Mapping) for each in noise):
+            raise InputError("discovered", "noise", "must be a list of JSON objects")
+        if not isinstance(draw_id, str):
+            raise InputError("discovered", _DRAWN, "must be a string")
+        main = dataclasses.replace(whole, **release, allow_large_delta=True)
+        return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)

@@ -1,0 +1,1 @@
+"""Releases of domains: found values and edges, files, verification and descriptions."""

@@ -1,0 +1,89 @@
+"""The tables and sections that `beam-dp describe` and `beam-dp report` show for a domain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from beam_dp.domain.discover import OpenAttribute
+from beam_dp.errors import shown
+from beam_dp.releases.domain.release import DomainRelease, Found
+from beam_dp.reports import terminal
+from beam_dp.reports.cells import Counts
+from beam_dp.reports.markup import table
+from beam_dp.reports.page import Told, noise_words
+from beam_dp.reports.terminal import counted
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_SHOWN_LEVELS = 20
+_ABOUT = (
+    "Numbers of privacy units are noisy, and those of values that were found are too large by"
+    " chance. All other values of a column are in other."
+)
+
+
+def describe_domain(release: DomainRelease) -> RenderableType:
+    """Returns tables of the guarantee, the noise and the levels of every open attribute."""
+    whole = release.discovered.whole
+    facts = {
+        "mechanism": release.mechanism,
+        **terminal.promise_facts(release.guarantee),
+        "with the release": f"{terminal.guarantee_text(whole)}, for this domain and the release"
+        " that uses it",
+        "draw": release.draw_id,
+    }
+    parts: list[RenderableType] = [
+        terminal.plain_text(f"{found_text(release)}.", "bold"),
+        *terminal.facts_tables({"release": facts}),
+    ]
+    for attribute, found, noise in release.columns():
+        stated = {name: value for name, value in noise.items() if name != "measured"}
+        rows = _rows(attribute, found)
+        parts += terminal.facts_tables({f"noise of {shown(attribute.name)}": stated})
+        parts.append(terminal.plain_table(_header(attribute), rows[:_SHOWN_LEVELS], (1,)))
+        if len(rows) > _SHOWN_LEVELS:
+            parts.append(terminal.plain_text(f"and {len(rows) - _SHOWN_LEVELS:,} more"))
+    parts.append(terminal.plain_text(_ABOUT))
+    stated = {name: value for name, value in release.plan.items() if name != "job"}
+    rest = {"parameter": stated, "made with": release.versions}
+    return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
+
+
+def report_domain(release: DomainRelease, _: Counts | None) -> Told:
+    """Returns one section per open attribute, and the noise."""
+    sections = {
+        f"Found in {attribute.name[:60]}": table(
+            attribute.name, _header(attribute), _rows(attribute, found), (1,)
+        )
+        for attribute, found, _ in release.columns()
+    }
+    noise = noise_words(release.noise)
+    return Told("Domain", found_text(release), _ABOUT, {}, sections, noise)
+
+
+def found_text(release: DomainRelease) -> str:
+    """Returns the numbers of values and bins that were found, in one line."""
+    told = [
+        f"{counted(len(found.counts), 'value' if attribute.has_values else 'bin')} of"
+        f" {attribute.name}"
+        for attribute, found, _ in release.columns()
+    ]
+    more = f" and levels of {len(told) - 6:,} more attributes" if len(told) > 6 else ""
+    return f"Found {', '.join(told[:6])}{more}"
+
+
+def _header(attribute: OpenAttribute) -> tuple[str, str]:
+    return attribute.name, "privacy units"
+
+
+def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str]]:
+    """Returns the found levels with their noisy counts."""
+    if attribute.has_values:
+        labels = [str(value) for value in found.values]
+    else:
+        closed = attribute.closed(found.values)
+        labels = [closed.label(code) for code in range(len(found.counts))]
+    return [
+        (label, f"{count:,.0f}") for label, count in zip(labels, found.counts.tolist(), strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""Released domains: the values of columns and the edges of bins that noise let pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.domain.discover import OpenAttribute, OpenDomain
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.release import Release, library_versions, plain_json
+
+MECHANISM = "discovery"
+FOLDER = "domain"  # the folder for the domain in the directory of the release that uses it
+
+
+class Found(NamedTuple):
+    """The result for one open attribute. Public.
+
+    ``values``: the texts that were found, or the positions of the edges of bins among the leaves.
+    ``counts``: noisy numbers of privacy units per text or bin, float64: one per value, and for
+    bins one less.
+    """
+
+    values: tuple[str, ...] | tuple[int, ...]
+    counts: NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DomainRelease(Release):
+    """A public domain whose open attributes have the values and edges that a release found.
+
+    Args:
+        open_domain: the domain before the release.
+        found: the result for each open attribute, in order.
+        noise: the noise for each open attribute, as stated on the card.
+        plan: other public parameters: the split of the guarantee, and the entry of a ledger.
+        guarantee: the guarantee of the domain alone.
+        versions: the versions of the libraries that made the release.
+    """
+
+    KIND: ClassVar[str] = "domain"
+
+    open_domain: OpenDomain
+    found: Sequence[Found]
+    noise: Sequence[Mapping[str, Any]]
+    plan: Mapping[str, Any]
+    versions: Mapping[str, str] = dataclasses.field(default_factory=library_versions)
+
+    def __post_init__(self) -> None:
+        if not len(self.found) == len(self.noise) == len(self.open_domain.open):
+            condition = "must be one per attribute to discover"
+            raise InputError("found", len(self.found), condition)
+        for attribute, found, noise in self.columns():
+            if noise.get("measured") != attribute.name:
+                raise InputError("noise", noise.get("measured"), f"must be of {attribute.name!r}")
+            num_counts = len(found.values) - (not attribute.has_values)
+            if found.counts.shape != (num_counts,) or not np.isfinite(found.counts).all():
+                raise InputError("counts", attribute.name, "must be one finite number per level")
+        _ = self.domain, self.discovered  # refuses values that are no levels, and another split
+
+    def __repr__(self) -> str:
+        return f"DomainRelease(names={self.open_domain.names!r}, draw_id={self.draw_id!r})"
+
+    def columns(self) -> list[tuple[OpenAttribute, Found, Mapping[str, Any]]]:
+        """Returns each open attribute with what was found, and with its noise."""
+        return list(zip(self.open_domain.open, self.found, self.noise, strict=True))
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The domain with all found values and edges, which name this release as their origin."""
+        origin = PaidRelease(self.plan.get("ledger_release"), self.draw_id)
+        values = {attribute.name: found.values for attribute, found, _ in self.columns()}
+        return self.open_domain.closed(values, origin)
+
+    @property
+    def records_domain(self) -> Domain:
+        """The domain of the records."""
+        return self.domain
+
+    @cached_property
+    def discovered(self) -> Discovered:
+        """What the card of a later release states, if both were paid for together."""
+        stated = {"release": self.plan.get("release"), "noise": list(self.noise)}
+        whole = Guarantee.from_json(self.plan.get("whole", {}))
+        return Discovered.from_json({**stated, "draw_id": self.draw_id}, whole)
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism."""
+        return MECHANISM
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of the card, as JSON values."""
+        return {
+            "mechanism": MECHANISM,
+            "guarantee": self.guarantee.to_json(),
+            "domain": self.open_domain.to_json(),
+            "parameters": plain_json(self.plan),
+            "noise": plain_json(self.noise),
+            "versions": dict(self.versions),
+        }

@@ -1,0 +1,51 @@
+"""A table and a domain whose values and edges are not declared, for tests of their discovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import beam_dp as dp
+
+CITY = {
+    "name": "city",
+    "type": "categorical",
+    "discover": {"max_values": 20, "include": ["Atlantis"]},
+}
+INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 4096}}
+SEX = {"name": "sex", "type": "categorical", "values": ["F", "M"]}
+DOMAIN: dict[str, Any] = {"attributes": [CITY, SEX, INCOME]}
+FREQUENT = ("Bonn", "Oslo", "Rome")
+
+
+def open_domain(*entries: dict[str, Any]) -> dp.OpenDomain:
+    """Returns the domain of some attributes; of all three by default."""
+    domain = dp.read_open_domain({"attributes": list(entries)} if entries else DOMAIN)
+    assert isinstance(domain, dp.OpenDomain)
+    return domain
+
+
+def residents(num_records: int = 1500) -> pa.Table:
+    """Returns a table, the same in every test: three frequent cities, and one that is unique."""
+    generator = np.random.default_rng(5)
+    cities = [FREQUENT[place % 3] for place in range(num_records - 1)]
+    return pa.table(
+        {
+            "person": np.arange(num_records),
+            "city": [*cities, "Nowhere"],
+            "sex": np.array(["F", "M"])[generator.integers(0, 2, num_records)],
+            "income": generator.integers(0, 4096, num_records).astype(float),
+        }
+    )
+
+
+def guarantee(epsilon: float = 1.0, delta: float = 1e-9, **changes: Any) -> dp.Guarantee:
+    """Returns a guarantee for the people of ``residents``."""
+    fields = {
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "person",
+        "max_records_per_unit": 1,
+    }
+    return dp.Guarantee(epsilon, delta, **(fields | changes))

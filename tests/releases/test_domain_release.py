@@ -1,0 +1,187 @@
+"""Released domains: their files, what readers refuse, and what is printed of hostile texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from noise_sources import NoNoise
+from open_domains import CITY, INCOME, SEX, guarantee, open_domain
+from rich.console import Console
+
+import beam_dp as dp
+from beam_dp.cli.main import main as beam_dp_main
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.discovery.plan import plan_domain
+from beam_dp.releases.domain.release import DomainRelease, Found
+from beam_dp.releases.files import avro
+from beam_dp.releases.files.card import fingerprint
+from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
+from beam_dp.summaries.value_counts import ValueCounts
+
+GRID = 2**20
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
+
+
+def release_of(texts: tuple[str, ...] = ("Bonn", "Oslo"), **plan: Any) -> DomainRelease:
+    """Returns the release of a domain in which these texts and some bins were found."""
+    planned = plan_domain(open_domain(CITY, SEX, INCOME), guarantee(100.0))
+    sums = np.arange(len(texts), 0, -1) * 100 * GRID
+    leaves = np.zeros(planned.columns.leaves[0].num_levels, np.int64)
+    leaves[:200] = 10 * GRID
+    listed = pa.array([text.encode() for text in texts], pa.large_binary())
+    drawn = planned.release(ValueCounts({"city": (listed, sums)}, {"income": leaves}), NoNoise())
+    return dataclasses.replace(drawn, plan={**drawn.plan, **plan})
+
+
+def same(one: DomainRelease, other: DomainRelease) -> bool:
+    return (
+        one.card == other.card
+        and one.domain == other.domain
+        and all(
+            first.values == second.values and np.array_equal(first.counts, second.counts)
+            for first, second in zip(one.found, other.found, strict=True)
+        )
+    )
+
+
+@pytest.mark.parametrize("texts", [(), ("Bonn", "Oslo"), ("", "é", HOSTILE)])
+def test_a_domain_is_read_as_it_was_written(tmp_path: Path, texts: tuple[str, ...]) -> None:
+    release = release_of(texts)
+    dp.write_release(release, tmp_path / "out")
+    assert same(dp.read_release(tmp_path / "out", kind=DomainRelease), release)
+    assert same(release_from_bytes(release_to_bytes(release)), release)
+
+
+def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
+    paid = release_of(ledger_release="visits/3")
+    assert paid.domain["city"].values_from == PaidRelease("visits/3", paid.draw_id)
+    free = release_of()
+    assert free.domain["income"].edges_from == PaidRelease(None, free.draw_id)
+    assert dp.read_domain(free.domain.to_json()) == free.domain
+    assert dp.verify_release(paid).holds
+
+
+def rewritten(folder: Path, **fields: Any) -> None:
+    """Changes fields of a card."""
+    path = folder / "card.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def with_rows(folder: Path, release: DomainRelease, rows: list[dict[str, Any]]) -> None:
+    """Replaces the rows of a release, with the checksum on the card."""
+    from beam_dp.releases.domain.files import SCHEMA
+
+    name = avro.file_name(release.draw_id, "found")
+    data = avro.write_records(SCHEMA, release.draw_id, "found", rows)
+    (folder / name).write_bytes(data)
+    found = fingerprint(data)
+    rewritten(folder, files={name: {"sha256": found.sha256, "bytes": found.num_bytes}})
+
+
+def row(attribute: str, text: str = "", edge: int = 0, count: float = 1.0) -> dict[str, Any]:
+    return {"attribute": attribute, "text": text, "edge": edge, "count": count}
+
+
+EDGES = [row("income", edge=0), row("income", edge=5)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([row("sex", "F")], "a column that is not to be discovered"),
+        ([row("city", "a" * 257), *EDGES], "more or longer texts"),
+        ([*(row("city", str(n)) for n in range(21)), *EDGES], "more or longer texts"),
+        ([row("city", "a", count=np.nan), *EDGES], "one finite number per level"),
+        ([row("city", "a"), row("city", "a"), *EDGES], "must be listed once"),
+        ([row("city", "Atlantis"), *EDGES], "must be listed once"),
+        ([row("income", edge=0)], "not increasing positions"),
+        ([row("income", edge=3), row("income", edge=3)], "not increasing positions"),
+        ([row("income", edge=-1), row("income", edge=3)], "not increasing positions"),
+        ([row("income", edge=0), row("income", edge=10**6)], "not increasing positions"),
+        ([row("income", edge=n) for n in range(6)], "more bins"),
+    ],
+)
+def test_damaged_or_hostile_rows_are_refused(tmp_path: Path, rows: list, message: str) -> None:
+    release = release_of()
+    dp.write_release(release, tmp_path)
+    with_rows(tmp_path, release, rows)
+    with pytest.raises(dp.ReleaseError, match=message):
+        dp.read_release(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mechanism": "mwem"}, "must be 'discovery'"),
+        ({"domain": {"attributes": [SEX]}}, "must have attributes to discover"),
+        ({"domain": {"attributes": [CITY]}}, "one per attribute|not to be discovered"),
+        ({"noise": [3]}, "must be a list of JSON objects"),
+        ({"noise": [{"measured": "city"}, {"measured": "sex"}]}, "must be of 'income'"),
+        ({"parameters": {}}, "must have exactly the fields"),
+        ({"guarantee": {}}, "must have exactly the fields"),
+    ],
+)
+def test_malformed_cards_are_refused(tmp_path: Path, fields: dict, message: str) -> None:
+    dp.write_release(release_of(), tmp_path)
+    rewritten(tmp_path, **fields)
+    with pytest.raises(dp.ReleaseError, match=message):
+        dp.read_release(tmp_path)
+
+
+def changed(release: DomainRelease, place: int, **fields: Any) -> DomainRelease:
+    noise = [dict(entry) for entry in release.noise]
+    noise[place] |= fields
+    return dataclasses.replace(release, noise=noise)
+
+
+def test_verify_finds_smaller_noise_lower_thresholds_and_other_guarantees() -> None:
+    release = release_of()
+    assert dp.verify_release(release).holds
+    for place in range(2):
+        scale = release.noise[place]["scale"]
+        assert not dp.verify_release(changed(release, place, scale=scale * 0.9)).holds
+    low = changed(release, 0, threshold=release.noise[0]["threshold"] * 9 // 10)
+    assert any("slack of city" in fault for fault in dp.verify_release(low).faults)
+    wider = changed(release, 1, levels=release.noise[1]["levels"][:-1])
+    assert not dp.verify_release(wider).holds
+    other = dataclasses.replace(release, guarantee=guarantee(50.0, 1e-9, max_records_per_unit=2))
+    assert not dp.verify_release(other).holds
+
+
+def test_found_texts_are_escaped_on_terminals_and_on_pages(tmp_path: Path, capsys) -> None:
+    release = release_of((HOSTILE, "Oslo"))
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(of_kind("describe", release))
+    assert "Oslo" in printed.getvalue()
+    assert "\x1b[31m" not in printed.getvalue()
+    assert "\u202e" not in printed.getvalue()
+    dp.write_release(release, tmp_path / "out")
+    page = tmp_path / "page.html"
+    assert beam_dp_main(["report", str(tmp_path / "out"), f"--output={page}"]) == 0
+    html = page.read_text()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "2 values of city" in html
+
+
+def test_a_domain_answers_no_queries(tmp_path: Path, capsys) -> None:
+    dp.write_release(release_of(), tmp_path / "out")
+    assert beam_dp_main(["answer", str(tmp_path / "out"), "--marginal", "city"]) == 2
+    assert "is a domain, which answers no queries" in capsys.readouterr().err
+
+
+def test_results_must_fit_the_domain() -> None:
+    release = release_of()
+    with pytest.raises(InputError, match="one per attribute"):
+        dataclasses.replace(release, found=release.found[:1])
+    with pytest.raises(InputError, match="one finite number per level"):
+        bad = [Found(release.found[0].values, np.zeros(1)), release.found[1]]
+        dataclasses.replace(release, found=bad)

@@ -1,0 +1,177 @@
+"""Domains released by pipelines of one's own, and in memory."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from noise_sources import NoNoise
+from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee, open_domain, residents
+
+import beam_dp as dp
+import beam_dp.in_memory as in_memory
+import beam_dp.transforms.drawing.one_worker as one_worker
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.discovery.plan import plan_domain, total_loss
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.domain.release import DomainRelease
+
+TABLE = residents()
+
+
+def workload(domain: dp.Domain | dp.OpenDomain) -> dp.Workload:
+    return dp.marginals(domain, ways=2)
+
+
+def run(table: pa.Table, release: beam.PTransform, folder: str, beside: str | None = None) -> None:
+    with beam.Pipeline() as pipeline:
+        batches = pipeline | beam.Create(table.to_batches(max_chunksize=200))
+        _ = batches | release | dp.WriteRelease(folder, beside)
+
+
+def test_two_pipelines_and_one_token_with_two_parts(tmp_path) -> None:
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
+    plan = plan_domain(open_domain(), guarantee())
+    token = ledger.spend("people", guarantee(), total_loss(plan.shared), "mwem")
+    run(TABLE, dp.ReleaseDomain(plan, token), str(tmp_path / "domain"))
+    found = dp.read_release(tmp_path / "domain", kind=dp.DomainRelease)
+    assert found.domain["city"].values_from == PaidRelease("people/1", found.draw_id)
+    assert set(found.found[0].values) == set(FREQUENT)
+    again = dp.ReleaseSyntheticDatabase(
+        found.domain,
+        workload(found.domain),
+        guarantee(),
+        dp.MWEM(),
+        ledger_token=token,
+        domain_release=found,
+    )
+    run(TABLE, again, str(tmp_path / "out"))
+    release = dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase)
+    assert release.guarantee == guarantee()
+    assert release.discovered.draw_id == found.draw_id
+    assert all(dp.verify_release(each).holds for each in (found, release))
+
+
+def test_the_second_pipeline_refuses_other_domains_guarantees_and_tokens() -> None:
+    found = released(NoNoise())
+    plan = plan_domain(open_domain(), guarantee(100.0))
+    given = {"workload": workload(found.domain), "mechanism": dp.MWEM(), "domain_release": found}
+    with pytest.raises(InputError, match=r"guarantee.*must be that of the release of the domain"):
+        dp.ReleaseSyntheticDatabase(found.domain, guarantee=guarantee(1.0), **given)
+    other = open_domain().bounded()
+    with pytest.raises(InputError, match="must be the release of this domain"):
+        dp.ReleaseSyntheticDatabase(
+            other, guarantee=guarantee(100.0), **{**given, "workload": workload(other)}
+        )
+    token = Token("people", 1, "mwem", guarantee(100.0), plan.loss)
+    with pytest.raises(InputError, match="ledger_token"):
+        dp.ReleaseSyntheticDatabase(
+            found.domain, guarantee=guarantee(100.0), ledger_token=token, **given
+        )
+    with pytest.raises(InputError, match="must be a DomainRelease"):
+        dp.ReleaseSyntheticDatabase(
+            found.domain,
+            guarantee=guarantee(100.0),
+            **{**given, "domain_release": found.domain},
+        )
+
+
+def released(noise: NoNoise, table: pa.Table = TABLE) -> DomainRelease:
+    plan = plan_domain(open_domain(), guarantee(100.0))
+    batches = table.to_batches()
+    return plan.release(in_memory.counted_values(plan.columns, plan.whole, batches), noise)
+
+
+def test_a_pipeline_finds_what_is_found_in_memory(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(one_worker, "NoiseSource", NoNoise)
+    plan = plan_domain(open_domain(), guarantee(100.0))
+    run(TABLE, dp.ReleaseDomain(plan), str(tmp_path / "out"))
+    found = dp.read_release(tmp_path / "out", kind=dp.DomainRelease)
+    expected = released(NoNoise())
+    assert found.domain == expected.domain
+    for one, other in zip(found.found, expected.found, strict=True):
+        assert one.counts.tolist() == other.counts.tolist()
+
+
+def test_an_empty_table_gives_a_domain_of_the_same_form(tmp_path) -> None:
+    plan = plan_domain(open_domain(), guarantee())
+    run(TABLE.slice(0, 0), dp.ReleaseDomain(plan), str(tmp_path / "out"))
+    found = dp.read_release(tmp_path / "out", kind=dp.DomainRelease)
+    assert found.found[0].values == ()
+    assert found.domain["income"].num_levels == 1
+
+
+@pytest.mark.parametrize("plan", [None, guarantee(), dp.MWEM()])
+def test_other_plans_are_refused(plan: object) -> None:
+    with pytest.raises(InputError, match=r"must be a DomainPlan, such as dp\.plan_domain"):
+        dp.ReleaseDomain(plan)
+
+
+def test_records_outside_the_declared_columns_do_not_count(monkeypatch) -> None:
+    sex = ["F"] * 1499 + ["other"]
+    rome = ["Atlantis"] * 1499 + ["Rome"]
+    table = TABLE.set_column(1, "city", [rome]).set_column(2, "sex", [sex])
+    draws = NoNoise()
+    found = released(draws, table)
+    assert found.found[0].values == ()
+    # Neither the city of a record outside nor the public value is counted.
+    assert sum(draw.exact.size for draw in draws.draws[:1]) == 0
+
+
+def test_a_table_in_memory_is_released_with_an_open_domain(tmp_path) -> None:
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
+    domain = open_domain()
+    release = dp.release(
+        TABLE,
+        domain,
+        workload(domain),
+        guarantee(),
+        output=tmp_path / "out",
+        ledger=ledger,
+        dataset_id="people",
+    )
+    found = dp.read_release(tmp_path / "out/domain", kind=dp.DomainRelease)
+    assert dp.read_release(tmp_path / "out").draw_id == release.draw_id
+    assert release.domain == found.domain
+    assert set(found.found[0].values) == set(FREQUENT)
+    assert release.discovered == found.discovered
+    (entry,) = ledger.entries("people")
+    assert entry.draw_id == found.draw_id
+    assert dp.verify_release(release).holds
+
+
+def test_a_stream_of_batches_in_memory_is_read_once() -> None:
+    domain = open_domain(CITY, SEX)
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(100))
+    release = dp.release(reader, domain, workload(domain), guarantee(5.0), count_left_out=True)
+    assert abs(release.num_records - 1500) < 150
+    assert release.left_out is not None
+    assert dp.verify_release(release).holds
+
+
+def test_pure_bins_in_memory() -> None:
+    domain = open_domain(INCOME, SEX)
+    release = dp.release(TABLE, domain, workload(domain), guarantee(2.0, 0.0), domain_share=0.3)
+    assert release.guarantee.delta == 0
+    verified = dp.verify_release(release)
+    assert verified.holds
+    assert 1.99 < verified.epsilon <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"domain_share": 2}, "domain_share"),
+        ({"workload": dp.marginals(dp.read_domain({"a": 2}), ways=1)}, "workload"),
+        ({"mechanism": dp.Gaussian(calibration="textbook")}, "use mwem, gaussian or laplace"),
+    ],
+)
+def test_bad_arguments_in_memory_are_refused(changes: dict, message: str) -> None:
+    domain = open_domain()
+    given = {"workload": workload(domain), "guarantee": guarantee(), **changes}
+    with pytest.raises(InputError, match=message):
+        dp.release(TABLE, domain, **given)
