@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from apache_beam.options import pipeline_options
 
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import parse_open_domain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
@@ -139,10 +140,19 @@ def read_domain(given: dict[str, str]) -> Domain:
     """Returns the domain that the flags name."""
     # Raises FlagError if the ledger or the dataset id is missing, and InputError if the file is not
     # a domain, or another budget paid for its released edges.
-    domain = parse_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = read_open_domain(given)
+    if isinstance(domain, OpenDomain):
+        raise domain.refusal(given["domain"])
+    return domain
+
+
+def read_open_domain(given: dict[str, str]) -> Domain | OpenDomain:
+    """Returns the domain that the flags name, which may have attributes to discover."""
+    domain = parse_open_domain(read_text("domain", given["domain"]), source=given["domain"])
     ledger = read_ledger(given)
-    if any(released_edges(domain)):
-        check_edges_paid(domain, ledger, given.get("dataset_id", ""))
+    declared = domain.declared if isinstance(domain, OpenDomain) else domain
+    if declared is not None and any(released_edges(declared)):
+        check_edges_paid(declared, ledger, given.get("dataset_id", ""))
     return domain
 
 

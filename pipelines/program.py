@@ -98,17 +98,22 @@ class Job(ABC):
         """Returns the transform that reads the records."""
         return ReadRecords(self.input, file_format=self.input_format)
 
+    @property
+    def paid_plan(self) -> Plan:
+        """The plan that the ledger pays for."""
+        return self.plan
+
     def token(self) -> Token | None:
         """Returns a token for the future payment; None without a ledger."""
         if self.ledger is None:
             return None
-        plan = self.plan
+        plan = self.paid_plan
         return LaterToken(self.dataset_id, plan.mechanism, plan.promised, plan.loss)
 
     def pay(self, token: LaterToken) -> None:
         """Pays for a release whose pipeline is built; spends nothing if the ledger refuses."""
         assert self.ledger is not None
-        plan = self.plan
+        plan = self.paid_plan
         stated = plan.mechanism, plan.entry()
         token.pay(
             self.ledger.spend(self.dataset_id, plan.promised, plan.loss, *stated, self.origin)
@@ -164,10 +169,10 @@ class Job(ABC):
         token = self.token()
         pipeline = make_pipeline(self.beam_flags, self.output)
         build(self, pipeline, token)
-        probe_output(self.output)
+        self.probe()
         is_paid_now = isinstance(token, LaterToken)
         if is_paid_now and self.ledger is not None:
-            self.ledger.check(self.dataset_id, self.plan.promised, self.plan.loss)
+            self.ledger.check(self.dataset_id, self.paid_plan.promised, self.paid_plan.loss)
         progress.tell_warnings()
         for warning in self.warnings():
             print(f"warning: {warning}", file=sys.stderr)
@@ -177,7 +182,7 @@ class Job(ABC):
         progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
         if is_launched(pipeline):
             return stage_pipeline(pipeline, progress)
-        if not run_pipeline(pipeline, progress, [self.output]):
+        if not self.submit(pipeline, progress):
             return flags.EXIT_JOB_FAILED
         try:
             # If workers do not share this directory, the message below explains the problem.
@@ -200,6 +205,14 @@ class Job(ABC):
         is_kept = self.keep(release)
         self.tell(release)
         return 0 if is_kept else flags.EXIT_JOB_FAILED
+
+    def probe(self) -> None:
+        """Refuses an output where the release can't be committed."""
+        probe_output(self.output)
+
+    def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
+        """Runs the pipeline of a paid job to its end; returns whether it succeeded."""
+        return run_pipeline(pipeline, progress, [self.output])
 
     def keep(self, release: Release) -> bool:
         """Saves the job's results other than the release; returns whether this succeeded."""

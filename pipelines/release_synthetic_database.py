@@ -11,29 +11,49 @@ A bad argument is reported in one line, with exit code 2, before any worker star
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 
-from beam_dp.errors import magnitude
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError, magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
+from beam_dp.mechanisms.discovery.plan import paid_alone
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
-from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of, plan_release
+from beam_dp.mechanisms.registry import (
+    SYNTHETIC,
+    ReleaseOptions,
+    options_of,
+    plan_discovery,
+    plan_release,
+)
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise.bound import FAILURE_PROBABILITY
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.files.commit import probe_output
+from beam_dp.releases.kinds import read_release
 from beam_dp.reports.terminal import counted
+from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
-from .flags import START_RECORDS, read_domain, start_records
+from .discovery import DOMAIN_SHARE, DomainJob, domain_folder, read_share, refuse_share
+from .flags import START_RECORDS, read_open_domain, start_records
+from .progress import Progress
+from .runners import make_pipeline
+from .running import is_launched
 
 MECHANISM = Flag(
     "mechanism",
@@ -50,6 +70,7 @@ FLAGS = (
     shared.NUM_SYNTHETIC_RECORDS,
     MECHANISM,
     START_RECORDS,
+    DOMAIN_SHARE,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
 
@@ -111,26 +132,152 @@ class Job(program.ReleaseJob):
         return "Look at it", f"--marginal {names}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LaterJob(Job):
+    """A job whose domain was released into a folder of its output.
+
+    ``entry``: the ledger's entry that paid for both releases; None without a ledger, or if this
+    release is paid for again. ``told``: more warnings.
+    """
+
+    first: DomainJob
+    entry: Entry | None = None
+    told: Sequence[str] = ()
+
+    def headline(self) -> str:
+        """Returns a short description of the job."""
+        return f"{super().headline()}, with the domain of {self.first.output}"
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings to print before anything is paid."""
+        return [*super().warnings(), *self.told]
+
+    def token(self) -> Token | None:
+        """Returns the entry, or a token for the future payment; None without a ledger."""
+        return super().token() if self.entry is None else self.entry
+
+    def add(
+        self, records: beam.PCollection[Any], token: Token | None = None
+    ) -> beam.PCollection[str]:
+        """Adds the transforms that release the records and write the release."""
+        written = "Write" >> WriteRelease(self.output, FOLDER)
+        return records | "Release" >> self.release(token) | written
+
+    def probe(self) -> None:
+        """Refuses an output where the release can't be committed."""
+        probe_output(self.output, FOLDER)
+
+    def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
+        """Marks the entry, so that no later run uses it; then runs the pipeline."""
+        if self.entry is not None:
+            self.first.mark(self.entry)
+        return super().submit(pipeline, progress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenJob(LaterJob):
+    """A job of two runs, for a domain with attributes to discover.
+
+    ``plan``: for the largest domain that may be found; its loss is that of both releases.
+    ``later``: makes the plan of the second run from a domain and what the guarantee also covers.
+    """
+
+    later: Callable[[Domain, Discovered | None], MarginalsPlan]
+
+    def add(
+        self, records: beam.PCollection[Any], token: Token | None = None
+    ) -> beam.PCollection[str]:
+        """Adds both runs, to check that they can be built."""
+        self.first.add(records)
+        return super().add(records)
+
+    def card(self) -> dict[str, Any]:
+        """Returns the part of the card that is known before any record is read."""
+        return super().card() | {"domain": self.first.plan.domain.to_json()}
+
+    def headline(self) -> str:
+        """Returns a short description of the job."""
+        return f"{self.first.headline()}, then at most a {Job.headline(self)}"
+
+    def facts(self) -> dict[str, str]:
+        """Returns the lines of the preview."""
+        return {**self.first.facts(), **super().facts()}
+
+    def run(self, progress: Progress) -> int:
+        """Releases the domain, unless an earlier run of this command did, and then the records."""
+        pipeline = make_pipeline(self.beam_flags, self.output)
+        if is_launched(pipeline):
+            condition = "must not have attributes to discover: the launcher starts only one job"
+            raise InputError("domain", self.first.plan.domain.open[0].name, condition)
+        found = self.first.committed()
+        if found is None:
+            program.build(self, pipeline)
+            self.probe()
+            exit_code = self.first.run(progress)
+            if exit_code:
+                return exit_code
+            found = read_release(self.first.output, kind=DomainRelease)
+        return self._second(found).run(progress)
+
+    def _second(self, found: DomainRelease) -> LaterJob:
+        """Returns the job of the second run, which a marked entry does not pay for."""
+        entry, split = self.first.entry_of(found), found.discovered
+        plan, told = self.later(found.domain, split), []
+        if entry is not None and self.first.is_marked(entry):
+            told = [f"{entry.release_id} paid for a run that was submitted: this run is paid again"]
+            plan, entry = paid_alone(plan), None
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(LaterJob)}
+        workload = plan.workload if isinstance(self.workload, Workload) else self.workload
+        changed = {"plan": plan, "entry": entry, "workload": workload, "told": told}
+        return LaterJob(**{**fields, **changed})
+
+
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that the flags describe."""
-    domain = read_domain(given)
+    domain, mechanism = read_open_domain(given), _mechanism(given)
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload
-    workload: Workload | LinearWorkload = read_workload(given["workload"], domain)
-    mechanism = _mechanism(given)
     rows = given.get("num_synthetic_records")
-    options = ReleaseOptions(
-        num_records=shared.read_num_records(given),
-        count_left_out="count_left_out" in given,
-        within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
-        records_format=given["records_format"],  # type: ignore[arg-type]  # as above
-        num_synthetic_records=None if rows is None else integer("num_synthetic_records", rows),
-        start_from=start_records(given, domain),
-        queries=given["workload"],
+    num_records = shared.read_num_records(given)
+    fields["expect_records"] = program.read_expected(given, num_records)
+
+    def workload_of(domain: Domain) -> Workload | LinearWorkload:
+        return read_workload(given["workload"], domain)
+
+    def chosen(domain: Domain, discovered: Discovered | None = None) -> ReleaseOptions:
+        return ReleaseOptions(
+            num_records=num_records,
+            count_left_out="count_left_out" in given,
+            within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
+            records_format=given["records_format"],  # type: ignore[arg-type]  # as above
+            num_synthetic_records=None if rows is None else integer("num_synthetic_records", rows),
+            start_from=start_records(given, domain),
+            queries=given["workload"],
+            discovered=discovered,
+        )
+
+    def plan_of(domain: Domain, discovered: Discovered | None = None) -> MarginalsPlan:
+        asked = workload_of(domain), guarantee, chosen(domain, discovered)
+        return plan_release(mechanism, domain, *asked)
+
+    guarantee = shared.read_guarantee(given)
+    if not isinstance(domain, OpenDomain):
+        refuse_share(given)
+        plan, workload = plan_of(domain), workload_of(domain)
+        return Job(**fields, workload=workload, mechanism=mechanism, plan=plan)
+    largest = domain.bounded()
+    asked = workload_of(largest), guarantee, chosen(largest)
+    domain_plan, plan = plan_discovery(mechanism, domain, *asked, *read_share(given))
+    shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
+    shared_fields["output"] = domain_folder(fields["output"])
+    return OpenJob(
+        **fields,
+        workload=asked[0],
+        mechanism=mechanism,
+        plan=plan,
+        first=DomainJob(**shared_fields, plan=domain_plan, later=plan),
+        later=plan_of,
     )
-    expected = program.read_expected(given, options.num_records)
-    plan = plan_release(mechanism, domain, workload, shared.read_guarantee(given), options)
-    return Job(**fields, workload=workload, mechanism=mechanism, plan=plan, expect_records=expected)
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:

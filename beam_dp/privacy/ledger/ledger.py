@@ -290,6 +290,15 @@ class Ledger:
         with self._storage.reading() as connection:
             self._refuse_state(connection, token, state_number)
 
+    def is_state_used(self, token: Token, state_number: int) -> bool:
+        """Returns whether a state of a paid run was used (``use_state``)."""
+        checked_integer("state_number", state_number, 1, MAX_STATES)
+        columns = storage.USED_STATES.c
+        mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
+        with self._storage.reading() as connection:
+            query = sa.select(columns.state_number).where(*mine)
+            return state_number in connection.execute(query).scalars().all()
+
     def datasets(self) -> list[Dataset]:
         """Returns all declared budgets, by name."""
         with self._storage.reading() as connection:
@@ -448,6 +457,10 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     draw the first entry paid for.
     """
     for source, origin in released_edges(domain):
+        if origin.ledger_release is None:
+            if ledger is None:
+                continue  # no ledger adds these releases up
+            raise InputError("ledger", ledger.name, f"must be left out: {source}")
         if ledger is None:
             condition = f"must be given, the ledger of the earlier release: {source}"
             raise InputError("ledger", None, condition)

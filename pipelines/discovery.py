@@ -1,0 +1,177 @@
+"""The first of the two runs for a domain with attributes to discover: the release of the domain.
+
+The domain is committed in a folder of the output, before the second run is planned with it. If the
+program is killed, the same command goes on from the committed domain and never draws it again. A
+ledger pays for both runs before the first one; its entry is marked before the second one is
+submitted, and a command that finds the mark pays for its second run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import apache_beam as beam
+
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import Flag, FlagError, number
+from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.discovery.plan import DOMAIN_SHARE as DEFAULT_SHARE, DomainPlan
+from beam_dp.privacy.ledger.entries import Entry, Token
+from beam_dp.privacy.ledger.ledger import check_edges_paid
+from beam_dp.releases.domain.describe import found_text
+from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.files.commit import complete_committed, holds_card
+from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import Release
+from beam_dp.transforms import WriteRelease
+from beam_dp.transforms.drawing.release_domain import ReleaseDomain
+
+from . import program
+
+DOMAIN_SHARE = Flag(
+    "domain_share",
+    "with a domain whose attributes are to be discovered: the part of the budget that finds values"
+    f" and bins, > 0 and at most 0.5 (default: {DEFAULT_SHARE:g})",
+    "SHARE",
+    form="number",
+)
+# Flags that don't change what is released, or that the card states in another form.
+_NOT_STATED = frozenset(
+    [
+        *("domain", "domain_share", "output", "ledger", "dataset_id", "who", "purpose"),
+        *("epsilon", "delta", "neighboring", "privacy_unit", "max_records_per_unit"),
+        *("validate_only", "json", "expect_records", "allow_large_delta"),
+    ]
+)
+# The number of the mark that the second run leaves in the ledger's entry.
+_SECOND_RUN = 1
+
+
+def domain_folder(output: str) -> str:
+    """Returns the directory of the domain's release in an output."""
+    return f"{output.rstrip('/')}/{FOLDER}"
+
+
+def refuse_share(given: Mapping[str, str]) -> None:
+    """Refuses a share of the budget for a domain without anything to discover."""
+    if DOMAIN_SHARE.name in given:
+        condition = 'needs attributes with "discover" in --domain'
+        raise FlagError(f"--{DOMAIN_SHARE.name} {condition}")
+
+
+def read_share(given: Mapping[str, str]) -> tuple[float, dict[str, str]]:
+    """Returns the share of the budget for a domain, and what its card states about the job."""
+    share = number(DOMAIN_SHARE.name, given.get(DOMAIN_SHARE.name, str(DEFAULT_SHARE)))
+    stated = {name: text for name, text in given.items() if name not in _NOT_STATED}
+    # Paths may be private, and files of queries are long.
+    return share, {
+        name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in stated.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainJob(program.Job):
+    """The job that releases a domain, into the folder of the output.
+
+    ``later``: the plan of the later release for the largest domain that may be found; its loss is
+    that of both releases. ``told``: the warnings about the later release.
+    """
+
+    done: ClassVar[str] = "found the levels of the domain"
+
+    plan: DomainPlan
+    later: Plan
+    told: Sequence[str] = ()
+
+    @property
+    def paid_plan(self) -> Plan:
+        """The plan that the ledger pays for: that of both releases."""
+        return self.later
+
+    def add(
+        self, records: beam.PCollection[Any], token: Token | None = None
+    ) -> beam.PCollection[str]:
+        """Adds the transforms that release and write the domain."""
+        released = records | "Release domain" >> ReleaseDomain(self.plan, token)
+        return released | "Write domain" >> WriteRelease(self.output)
+
+    def headline(self) -> str:
+        """Returns a short description of the job."""
+        names = [each.name for each in self.plan.domain.open]
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        return f"discovery of {', '.join(names[:3])}{more}"
+
+    def facts(self) -> dict[str, str]:
+        """Returns the lines of the preview about the discovery."""
+        epsilon, main = self.plan.guarantee.epsilon, self.plan.main
+        split = (
+            f"{100 * self.plan.share:g} % of the budget: epsilon {epsilon:.4g} finds them,"
+            f" epsilon {main.epsilon:.4g} with delta {main.delta:g} is left for the release"
+        )
+        found = {f"of {each.name}": _sought(each, noise) for each, noise in self._columns()}
+        other = "which share of the records will be in other is not known before the release"
+        return {"to discover": split, **found, "in other": other}
+
+    def _columns(self) -> list[tuple[Any, dict[str, Any]]]:
+        return list(zip(self.plan.domain.open, self.plan.noise, strict=True))
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings to print before anything is paid."""
+        return list(self.told)
+
+    def tell(self, release: Release) -> None:
+        """Prints what was found."""
+        assert isinstance(release, DomainRelease)
+        print(f"{found_text(release)}: {self.output}")
+
+    def committed(self) -> DomainRelease | None:
+        """Returns the domain that an earlier run of the same command has committed, if any."""
+        if not holds_card(self.output):
+            return None
+        complete_committed(self.output)
+        found = read_release(self.output, kind=DomainRelease)
+        expected = json.loads(json.dumps(self.plan.identity()))
+        reason = program.difference(found.read_from or found.card, expected)
+        if reason is not None:
+            condition = f"contains the domain of another job: {reason}; use another --output"
+            raise InputError("output", self.output, condition)
+        return found
+
+    def entry_of(self, found: DomainRelease) -> Entry | None:
+        """Returns the ledger's entry that paid for a domain and the release that uses it."""
+        entry = None
+        if self.ledger is not None:
+            paid = found.plan.get("ledger_release")
+            held = {each.release_id: each for each in self.ledger.entries(self.dataset_id)}
+            entry = held.get(str(paid))
+        if entry is not None and self.ledger is not None:
+            entry.check(self.later.mechanism, self.later.promised, self.later.loss)
+            if entry.draw_id is None:  # killed between the commit and the record of the draw
+                self.ledger.mark_released(entry, found.draw_id)
+        check_edges_paid(found.domain, self.ledger, self.dataset_id)
+        return entry
+
+    def is_marked(self, entry: Entry) -> bool:
+        """Returns whether a second run of an entry was already submitted."""
+        assert self.ledger is not None
+        return self.ledger.is_state_used(entry, _SECOND_RUN)
+
+    def mark(self, entry: Token) -> None:
+        """Marks an entry before its second run is submitted; only one call succeeds."""
+        assert self.ledger is not None
+        self.ledger.use_state(entry, _SECOND_RUN)
+
+
+def _sought(attribute: Any, noise: Mapping[str, Any]) -> str:
+    """Returns what may be found for an attribute."""
+    if not attribute.has_values:
+        return f"at most {attribute.discover.bins:,} bins of {attribute.leaves.num_levels:,} leaves"
+    least = noise["threshold"] / noise["grid"]
+    return (
+        f"at most {attribute.discover.max_values:,} values that about {least:,.0f} or more units"
+        " have"
+    )

@@ -1,0 +1,464 @@
+"""One command that finds a domain and then releases records: two runs, one payment, one draw each.
+
+A killed program is simulated by an exception that nothing catches, at each moment between and
+inside the runs; ``test_a_killed_process_goes_on`` kills processes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from jobs import everything_under, job_flags, paid_by, refused_line
+from noise_sources import watch_draws
+from open_domains import CITY, DOMAIN, FREQUENT, INCOME, SEX, residents
+
+import beam_dp as dp
+from beam_dp.cli.main import main as beam_dp_main
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from pipelines import discovery, program, release_synthetic_database
+from pipelines.release_synthetic_database import main
+
+DRAWS: list[str] = []
+
+
+class Killed(BaseException):
+    """What a killed program dies of: nothing catches it."""
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch) -> None:
+    watch_draws(monkeypatch, DRAWS)
+
+
+def flags_of(folder: Path, table: pa.Table | None = None, **changes: str | None) -> list[str]:
+    given = {"privacy_unit": "person", "max_records_per_unit": "1", "epsilon": "1"}
+    return job_flags(
+        folder, residents() if table is None else table, domain=DOMAIN, **(given | changes)
+    )
+
+
+def paid(folder: Path, epsilon: float = 1.0) -> tuple[Ledger, list[str]]:
+    return paid_by(flags_of(folder), folder, epsilon, epsilon * 1e-9)
+
+
+def domain_of(folder: Path) -> DomainRelease:
+    return dp.read_release(folder / "out" / "domain", kind=DomainRelease)
+
+
+def release_of(folder: Path) -> SyntheticDatabase:
+    return dp.read_release(folder / "out", kind=SyntheticDatabase)
+
+
+def test_one_command_finds_the_domain_and_releases_the_records(tmp_path, capfd) -> None:
+    ledger, flags = paid(tmp_path)  # a budget of exactly this guarantee
+    assert main(flags) == 0
+    found, release = domain_of(tmp_path), release_of(tmp_path)
+    assert release.domain == found.domain
+    assert set(found.found[0].values) == set(FREQUENT)  # the unique city is not there
+    assert release.domain["city"].labels()[0] == "Atlantis"
+    (entry,) = ledger.entries("people")
+    assert (entry.release_id, entry.draw_id, entry.mechanism) == (
+        "people/1",
+        found.draw_id,
+        "mwem",
+    )
+    assert entry.guarantee == release.guarantee
+    assert release.plan["ledger_release"] == found.plan["ledger_release"] == "people/1"
+    assert release.discovered is not None
+    assert release.discovered.draw_id == found.draw_id
+    assert release.domain["city"].values_from == PaidRelease("people/1", found.draw_id)
+    assert sorted(DRAWS) == sorted({found.draw_id, release.draw_id})
+    for each in (found, release):
+        assert dp.verify_release(each).holds
+    printed = capfd.readouterr().out
+    assert "Found 3 values of city" in printed
+    assert "The release is in" in printed
+
+
+def test_verify_charges_the_domain_too(tmp_path) -> None:
+    assert main(flags_of(tmp_path)) == 0
+    release = release_of(tmp_path)
+    verified = dp.verify_release(release)
+    assert verified.holds
+    told = [step.what for step in verified.steps]
+    assert told[0] == "find values of city"
+    assert told[1].startswith("count income in")
+    assert 0.99 < verified.epsilon <= 1
+    card = json.loads((tmp_path / "out/card.json").read_text())
+    for part in (0, 1):
+        scale = card["discovered"]["noise"][part]["scale"]
+        card["discovered"]["noise"][part]["scale"] = scale / 2
+        (tmp_path / "out/card.json").write_text(json.dumps(card))
+        assert not dp.verify_release(release_of(tmp_path)).holds
+        card["discovered"]["noise"][part]["scale"] = scale
+    card["discovered"]["release"]["epsilon"] *= 0.9
+    (tmp_path / "out/card.json").write_text(json.dumps(card))
+    faults = dp.verify_release(release_of(tmp_path)).faults
+    assert any("discovered.release.epsilon" in fault for fault in faults)
+
+
+def test_without_a_ledger_the_values_name_the_draw_alone(tmp_path) -> None:
+    assert main(flags_of(tmp_path)) == 0
+    found, release = domain_of(tmp_path), release_of(tmp_path)
+    assert release.domain["income"].edges_from == PaidRelease(None, found.draw_id)
+    assert dp.verify_release(release).holds
+
+
+# --- killed programs
+
+
+def dies(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def dies_after(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        original(*arguments, **options)
+        raise Killed
+
+    patch.setattr(owner, name, call)
+
+
+BEFORE_THE_MARK: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "committed, draw not recorded": lambda patch: patch.setattr(program, "mark_released", dies),
+    "committed, draw recorded": lambda patch: dies_after(patch, program, "mark_released"),
+    "before planning": lambda patch: patch.setattr(discovery.DomainJob, "entry_of", dies),
+    "before the mark": lambda patch: patch.setattr(discovery.DomainJob, "mark", dies),
+}
+
+
+@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.parametrize("moment", BEFORE_THE_MARK)
+def test_the_same_command_goes_on_from_the_committed_domain(tmp_path, monkeypatch, moment) -> None:
+    ledger, flags = paid(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        BEFORE_THE_MARK[moment](patch)
+        main(flags)
+    (draw,) = DRAWS
+    assert domain_of(tmp_path).draw_id == draw
+    assert main(flags) == 0
+    assert len(DRAWS) == 2  # the domain is not drawn again
+    assert domain_of(tmp_path).draw_id == draw
+    assert release_of(tmp_path).discovered.draw_id == draw
+    (entry,) = ledger.entries("people")  # nothing is paid again
+    assert entry.draw_id == draw
+    assert dp.verify_release(release_of(tmp_path)).holds
+
+
+def test_a_marked_entry_pays_for_no_second_run(tmp_path, monkeypatch, capfd) -> None:
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        dies_after(patch, discovery.DomainJob, "mark")
+        main(flags)
+    first = domain_of(tmp_path)
+    assert main(flags) == 0
+    assert "this run is paid again" in capfd.readouterr().err
+    assert_paid_again(tmp_path, ledger, first)
+
+
+def assert_paid_again(folder: Path, ledger: Ledger, first: DomainRelease) -> None:
+    """The second run has an entry of its own, and the domain is that of the first one."""
+    entries, release = ledger.entries("people"), release_of(folder)
+    assert [entry.release_id for entry in entries] == ["people/1", "people/2"]
+    assert entries[1].guarantee == release.guarantee == first.discovered.main
+    assert entries[1].draw_id == release.draw_id
+    assert entries[1].loss.slack == 0
+    assert release.plan["ledger_release"] == "people/2"
+    assert release.discovered is None
+    assert release.domain["city"].values_from == PaidRelease("people/1", first.draw_id)
+    assert domain_of(folder).draw_id == first.draw_id
+    assert dp.verify_release(release).holds
+
+
+def test_a_marked_entry_and_an_empty_budget_refuse(tmp_path, monkeypatch, capfd) -> None:
+    ledger, flags = paid(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        dies_after(patch, discovery.DomainJob, "mark")
+        main(flags)
+    refused_line(main, flags, capfd, "must fit 'people', which leaves")
+    assert len(ledger.entries("people")) == 1
+    assert not (tmp_path / "out/card.json").exists()
+
+
+def test_a_second_program_that_missed_the_mark_is_stopped_by_it(
+    tmp_path, monkeypatch, capfd
+) -> None:
+    """Two programs go on from one domain at the same moment."""
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        dies_after(patch, discovery.DomainJob, "mark")
+        main(flags)
+    monkeypatch.setattr(discovery.DomainJob, "is_marked", lambda *_: False)
+    assert main(flags) == 2
+    assert "must be a state of 'people/1' that was not used" in capfd.readouterr().err
+    assert len(ledger.entries("people")) == len(DRAWS) == 1
+
+
+def test_a_domain_that_was_paid_but_not_drawn_is_paid_again(tmp_path, monkeypatch) -> None:
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(program, "run_pipeline", dies)
+        main(flags)
+    assert DRAWS == []
+    assert main(flags) == 0
+    assert [entry.release_id for entry in ledger.entries("people")] == ["people/1", "people/2"]
+    assert release_of(tmp_path).plan["ledger_release"] == "people/2"
+
+
+def killed_after_the_domain(folder: Path, monkeypatch, flags: Sequence[str]) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        dies_after(patch, program, "mark_released")
+        main(list(flags))
+    assert domain_of(folder)
+
+
+OTHERS: dict[str, dict[str, str]] = {
+    "input": {},
+    "epsilon": {"epsilon": "2"},
+    "workload": {"workload": "marginals:1"},
+    "domain_share": {"domain_share": "0.2"},
+    "within_bins": {"within_bins": "midpoint"},
+    "num_synthetic_records": {"num_synthetic_records": "10"},
+}
+
+
+@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_command_does_not_go_on_from_the_domain(tmp_path, monkeypatch, capfd, name) -> None:
+    flags = flags_of(tmp_path)
+    killed_after_the_domain(tmp_path, monkeypatch, [*flags, *_ledger(tmp_path)])
+    other = flags_of(tmp_path, **OTHERS[name])
+    if name == "input":
+        other[0] = other[0] + "*"
+    line = refused_line(
+        main, [*other, *_ledger(tmp_path)], capfd, "contains the domain of another job"
+    )
+    if name in ("input", "workload", "within_bins", "num_synthetic_records"):
+        assert f"parameters.job.{name} is" in line
+    assert len(DRAWS) == 1
+
+
+def _ledger(folder: Path) -> list[str]:
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    if not (folder / "ledger.sqlite").exists():
+        ledger.declare("people", 10.0, 1e-6, "person", "add_or_remove_one")
+        ledger.declare("others", 10.0, 1e-6, "person", "add_or_remove_one")
+    return [f"--ledger={ledger.name}", "--dataset_id=people"]
+
+
+def test_another_domain_file_does_not_go_on(tmp_path, monkeypatch, capfd) -> None:
+    flags = flags_of(tmp_path)
+    killed_after_the_domain(tmp_path, monkeypatch, [*flags, *_ledger(tmp_path)])
+    fewer = {**CITY, "discover": {"max_values": 19, "include": ["Atlantis"]}}
+    (tmp_path / "domain.json").write_text(json.dumps({"attributes": [fewer, SEX, INCOME]}))
+    refused_line(main, [*flags, *_ledger(tmp_path)], capfd, "another job: domain.attributes")
+
+
+def test_another_budget_does_not_pay_for_the_rest(tmp_path, monkeypatch, capfd) -> None:
+    flags = flags_of(tmp_path)
+    killed_after_the_domain(tmp_path, monkeypatch, [*flags, *_ledger(tmp_path)])
+    url, _ = _ledger(tmp_path)
+    refused_line(main, flags, capfd, "--ledger is required, the ledger of the earlier release")
+    refused_line(main, [*flags, url, "--dataset_id=others"], capfd, "--dataset_id: 'others'")
+    assert len(DRAWS) == 1
+
+
+def test_a_domain_without_a_ledger_is_not_paid_later(tmp_path, monkeypatch, capfd) -> None:
+    flags = flags_of(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(discovery.DomainJob, "entry_of", dies)
+        main(flags)
+    refused_line(main, [*flags, *_ledger(tmp_path)], capfd, "which no ledger paid for")
+    assert main(flags) == 0
+
+
+_KILLED = """
+import os, sys
+from beam_dp.storage.store import LocalStore
+from pipelines import discovery, program, release_synthetic_database
+owner, name, before, place = {moment}
+original = getattr(owner, name)
+def call(*arguments, **options):
+    found = None if before else original(*arguments, **options)
+    if place in str(getattr(arguments[0], "_path", "")):
+        os._exit(9)
+    return original(*arguments, **options) if before else found
+setattr(owner, name, call)
+sys.exit(release_synthetic_database.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "num_paid", "folder"),
+    [
+        ("program, 'mark_released', True, ''", 1, None),
+        ("program, 'mark_released', False, ''", 1, None),
+        ("discovery.DomainJob, 'mark', True, ''", 1, None),
+        ("discovery.DomainJob, 'mark', False, ''", 2, None),
+        # Inside the runs: a draft stays, or a card without its payload.
+        ("LocalStore, 'create_exclusively', True, 'out/domain'", 2, "out/domain"),
+        ("LocalStore, 'place', True, 'out/domain'", 1, None),
+    ],
+)
+def test_a_killed_process_goes_on(tmp_path, moment, num_paid, folder) -> None:
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    command = [sys.executable, "-W", "ignore", "-c", _KILLED.format(moment=moment), *flags]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+    if folder is not None:
+        assert main(flags) == 2  # the killed program may still run
+        assert beam_dp_main(["finish", str(tmp_path / folder)]) == 0
+    assert main(flags) == 0
+    assert len(ledger.entries("people")) == num_paid
+    assert dp.verify_release(release_of(tmp_path)).holds
+    assert release_of(tmp_path).domain == domain_of(tmp_path).domain
+
+
+@pytest.mark.slow
+def test_a_second_run_that_was_killed_is_paid_again(tmp_path, capfd) -> None:
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    code = _KILLED.format(moment="LocalStore, 'create_exclusively', True, 'out'").replace(
+        "if place in", "if str(arguments[0]._path).endswith('/out') and place in"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, *flags]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+    first = domain_of(tmp_path)
+    refused_line(main, flags, capfd, "must not contain drafts of another job")
+    assert beam_dp_main(["finish", str(tmp_path / "out")]) == 0
+    assert main(flags) == 0
+    assert_paid_again(tmp_path, ledger, first)
+
+
+# --- budgets, previews, refusals
+
+
+def test_later_releases_with_this_domain_are_paid_from_the_same_budget(tmp_path, capfd) -> None:
+    _, flags = paid(tmp_path, epsilon=10.0)
+    assert main(flags) == 0
+    closed = json.dumps(release_of(tmp_path).domain.to_json())
+    later = flags_of(tmp_path, output=str(tmp_path / "again"))
+    later = [flag for flag in later if not flag.startswith("--domain=")] + [f"--domain={closed}"]
+    refused_line(main, later, capfd, "--ledger is required, the ledger of the earlier release")
+    assert main([*later, *flags[-2:]]) == 0
+
+
+def test_a_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd) -> None:
+    ledger, flags = paid(tmp_path, epsilon=10.0)
+    plan = dp.Gaussian().plan  # a release without slack fixes the ledger's filter
+    domain = dp.read_domain({"a": 2})
+    guarantee = dp.Guarantee(1.0, 1e-10, "add_or_remove_one", "person", 1)
+    earlier = plan(domain, dp.marginals(domain, ways=1), guarantee, "noisy")
+    ledger.spend("people", guarantee, earlier.loss, "gaussian")
+    refused_line(main, flags, capfd, "--composition with_slack keeps for them")
+    assert len(ledger.entries("people")) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_preview_reads_nothing_and_states_the_split(tmp_path, capfd) -> None:
+    flags = flags_of(tmp_path)
+    before = everything_under(tmp_path)
+    assert main([*flags, "--validate_only"]) == 0
+    printed = " ".join(capfd.readouterr().out.split())
+    assert "10 % of the budget: epsilon 0.3" in printed
+    assert "at most 20 values that about" in printed
+    assert "is not known before the release" in printed
+    assert main([*flags, "--validate_only", "--json"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["domain"] == dp.read_open_domain(DOMAIN).to_json()
+    assert card["guarantee"]["epsilon"] == 1
+    assert [each["measured"] for each in card["discovered"]["noise"]] == ["city", "income"]
+    assert everything_under(tmp_path) == before
+    assert DRAWS == []
+
+
+def test_everything_is_checked_before_the_first_run(tmp_path, capfd) -> None:
+    ledger, flags = paid(tmp_path)
+    other = residents().drop_columns(["city"])
+    for table, words in ((other, "city"), (residents().drop_columns(["person"]), "person")):
+        changed = [*flags_of(tmp_path, table), *flags[-2:]]
+        refused_line(main, changed, capfd, words)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("")
+    flags_of(tmp_path)
+    refused_line(main, flags, capfd, "--output.*an empty one")
+    assert ledger.entries("people") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"delta": "0"}, "--delta: 0.0 is not valid: must be > 0 to discover the values of 'city'"),
+        ({"domain_share": "0.9"}, "--domain_share: 0.9 is not valid: must be a number > 0 and"),
+        (
+            {"mechanism": "gaussian", "calibration": "textbook"},
+            "--mechanism: 'gaussian'.*use mwem, gaussian or laplace",
+        ),
+        ({"workload": "marginals:city,town"}, "--workload.*'town'"),
+    ],
+)
+def test_invalid_flags_are_refused_in_one_line(tmp_path, capfd, changes, message) -> None:
+    refused_line(main, flags_of(tmp_path, **changes), capfd, message)
+
+
+def test_a_share_needs_something_to_discover(tmp_path, capfd) -> None:
+    flags = [*job_flags(tmp_path), "--domain_share=0.1"]
+    refused_line(main, flags, capfd, '--domain_share needs attributes with "discover"')
+
+
+@pytest.mark.parametrize("name", ["release-intervals", "answer-queries", "release-windows"])
+def test_other_programs_refuse_an_open_domain(tmp_path, capfd, name) -> None:
+    (tmp_path / "domain.json").write_text(json.dumps(DOMAIN))
+    (tmp_path / "rows.csv").write_text("person,city,sex,income,at\n1,Bonn,F,3,2026-01-01T00:00Z\n")
+    common = {
+        "input": str(tmp_path / "rows.csv"),
+        "domain": str(tmp_path / "domain.json"),
+        "epsilon": "1",
+        "delta": "1e-9",
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "person",
+        "max_records_per_unit": "1",
+        "output": str(tmp_path / "out"),
+    }
+    own = {
+        "release-intervals": {"attribute": "income"},
+        "answer-queries": {"mechanism": "laplace", "queries": "marginals:1", "num_records": "9"},
+        "release-windows": {
+            "workload": "marginals:1",
+            "event_time": "at",
+            "arrival": "file_time",
+            "start": "2026-01-01T00:00Z",
+            "window": "1h",
+            "num_windows": "2",
+            "grace": "0s",
+            "max_windows_per_unit": "1",
+        },
+    }[name]
+    argv = [name, *(f"--{key}={value}" for key, value in (common | own).items())]
+    assert beam_dp_main(argv) == 2
+    assert "only beam-dp release-synthetic-database takes a domain" in capfd.readouterr().err
+
+
+def test_nothing_found_still_gives_a_release(tmp_path) -> None:
+    table = residents(6)
+    assert main(flags_of(tmp_path, table)) == 0
+    release = release_of(tmp_path)
+    assert release.domain["city"].labels() == ("Atlantis", "other")
+    assert release.domain["income"].num_levels == 1
+    assert dp.verify_release(release).holds
+
+
+def test_programs_agree_on_the_folder(tmp_path) -> None:
+    assert discovery.domain_folder("gs://bucket/out/") == "gs://bucket/out/domain"
+    assert release_synthetic_database.FOLDER == "domain"
