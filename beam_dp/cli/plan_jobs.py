@@ -8,18 +8,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
-from beam_dp.domain.files import read_domain
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.universe import Domain, released_edges
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.flags.windows import FILE_TIME, UNIT
+from beam_dp.mechanisms.discovery.plan import DOMAIN_SHARE
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.query_counts import QueryCountJob
-from beam_dp.planning.ranking import WindowsOption
+from beam_dp.planning.ranking import (
+    Ranking,
+    WindowsOption,
+    rank_discovering_mechanisms,
+    rank_mechanisms,
+)
 from beam_dp.planning.target import Target
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -41,7 +48,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
         )
     max_error = given.get("max_error")
     return PlanningJob(
-        workload=read_workload(given["workload"], read_domain(given["domain"])),
+        workload=read_workload(given["workload"], largest_domain(given["domain"])),
         num_records=integer("num_records", given["num_records"]),
         max_error_fraction=None if max_error is None else number("max_error", max_error),
         **promised,
@@ -53,7 +60,7 @@ def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
     given = {name: text for name, text in texts.items() if text is not None}
     num_cells = integer("num_cells", given["num_cells"]) if "num_cells" in given else None
     if "domain" in given:
-        num_cells = read_domain(given["domain"]).num_cells
+        num_cells = largest_domain(given["domain"]).num_cells
     sparsity = given.get("max_sparsity")
     return QueryCountJob(
         num_records=integer("num_records", given["num_records"]),
@@ -62,6 +69,20 @@ def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
         max_sparsity=None if sparsity is None else integer("max_sparsity", sparsity),
         **read_promise(given),
     )
+
+
+def largest_domain(text_or_path: str) -> Domain:
+    """Returns the domain of a file; the largest one, if attributes are to be discovered."""
+    domain = read_open_domain(text_or_path)
+    return domain.bounded() if isinstance(domain, OpenDomain) else domain
+
+
+def ranking_of(job: PlanningJob, text_or_path: str) -> Ranking:
+    """Returns the options for a job about the domain of a file."""
+    domain = read_open_domain(text_or_path)
+    if isinstance(domain, OpenDomain):
+        return rank_discovering_mechanisms(job, domain)
+    return rank_mechanisms(job)
 
 
 def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
@@ -136,16 +157,25 @@ def command_line(
 
 def paying_flags(domain: Domain) -> dict[str, str]:
     """Returns the flags for the budget that paid for released edges, which must pay again."""
-    ids = [origin.dataset_id for _, origin in released_edges(domain)]
+    ids = [each.dataset_id for _, each in released_edges(domain) if each.dataset_id is not None]
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 
 
-def edges_lines(domain: Domain) -> list[str]:
-    """Returns lines about released edges: which budget must pay, and why."""
+def domain_lines(text_or_path: str) -> list[str]:
+    """Returns lines about attributes to discover, or about released edges and who must pay."""
+    domain = read_open_domain(text_or_path)
+    if isinstance(domain, OpenDomain):
+        names = ", ".join(shown(each.name) for each in domain.open)
+        return [
+            f"{names}: {100 * DOMAIN_SHARE:g} % of the budget finds values or bins first. The"
+            " errors are those for as many as may be found, with the rest of the budget. Which"
+            " share of the records will be in other is not known before the release."
+        ]
     return [
         f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
         " that release, because both releases add up"
         for source, origin in released_edges(domain)
+        if origin.dataset_id is not None
     ]
 
 

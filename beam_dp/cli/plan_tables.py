@@ -22,7 +22,6 @@ from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanni
 from beam_dp.planning.query_counts import count_queries
 from beam_dp.planning.ranking import (
     WindowsOption,
-    rank_mechanisms,
     rank_sparse_mechanisms,
     rank_window_strategies,
 )
@@ -61,7 +60,7 @@ def print_plan(texts: Texts, *, counts_queries: bool) -> None:
     if plan.command is not None:
         print(f"\n{plan.command}")
     if texts["domain"] is not None:
-        for line in plan_jobs.edges_lines(read_domain(texts["domain"])):
+        for line in plan_jobs.domain_lines(texts["domain"]):
             Console().print("", Text(line), sep="\n")
 
 
@@ -69,7 +68,8 @@ def _mechanisms(texts: Texts) -> _Plan:
     job = plan_jobs.job_of(texts)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
-        ranking = rank_mechanisms(job)
+        assert texts["domain"] is not None
+        ranking = plan_jobs.ranking_of(job, texts["domain"])
         columns = {"error": _expected_or_measured, "bound": bound_text}
         legend = _legend_of_errors(job)
         errors = [_expected_or_measured(option) for option in ranking.options if not option.refusal]
@@ -126,6 +126,8 @@ def _mechanisms(texts: Texts) -> _Plan:
 
 def _for_target(texts: Texts, target: Target) -> _Plan:
     """Returns the smallest epsilon with which each mechanism meets an error."""
+    if texts["domain"] is not None:
+        read_domain(texts["domain"])  # refuses attributes to discover
     job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has a different epsilon
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]

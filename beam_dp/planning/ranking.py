@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from beam_dp.checks import check_is
+from beam_dp.domain.discover import OpenDomain
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows import choices
@@ -15,7 +16,7 @@ from beam_dp.noise.bound import Distribution
 from beam_dp.planning import linear_answers
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
-from beam_dp.planning.synthetic_databases import synthetic_option
+from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.theorem import Calibration
 from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
@@ -68,6 +69,16 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
     """
     check_is("job", job, PlanningJob)
     return Ranking(job, _ranked(job))
+
+
+def rank_discovering_mechanisms(job: PlanningJob, domain: OpenDomain) -> Ranking:
+    """Returns an option per mechanism that can follow the discovery of a domain, best first.
+
+    ``job``: for the largest domain that may be found; its guarantee covers the discovery, too.
+    """
+    measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
+    options = [discovering_option(job, domain, each) for each in measuring]
+    return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))
 
 
 def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:

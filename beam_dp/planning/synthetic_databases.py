@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from typing import Any
 
+from beam_dp.domain.discover import OpenDomain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
 from beam_dp.mechanisms.resources import rounds_resources
 from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound, normal_quantile
 from beam_dp.planning.job import Option, PlanningJob
@@ -52,6 +54,17 @@ def synthetic_option(
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
     return _planned(plan, job, option)
+
+
+def discovering_option(job: PlanningJob, domain: OpenDomain, mechanism: type[Mechanism]) -> Option:
+    """Plans a mechanism for the largest domain that may be found, beside finding the domain."""
+    option = Option(mechanism.name, "tight", PROGRAM)
+    options = ReleaseOptions(num_records=job.given_num_records)
+    try:
+        _, plan = plan_discovery(mechanism(), domain, job.workload, job.guarantee, options)
+    except InputError as error:
+        return dataclasses.replace(option, refusal=str(error))
+    return _planned(plan, dataclasses.replace(job, guarantee=plan.guarantee), option)
 
 
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
