@@ -94,6 +94,8 @@ class _Release(beam.PTransform):
                 condition = "must not contain a password: Beam shows fields to all who see the job"
                 raise InputError("ledger", "a URL with a password", condition)
             self._job: Job = self._program.read_job({**texts, "input": ""})
+            if isinstance(self._job, release_synthetic_database.OpenJob):
+                raise self._job.first.plan.domain.refusal(texts["domain"])
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         """Checks, builds, then pays. Building it twice pays twice, because both copies may run."""

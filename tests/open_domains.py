@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from noise_sources import NoNoise
 
 import beam_dp as dp
+from beam_dp.mechanisms.discovery.plan import plan_domain
+from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.summaries.value_counts import ValueCounts
 
 CITY = {
     "name": "city",
@@ -49,3 +54,14 @@ def guarantee(epsilon: float = 1.0, delta: float = 1e-9, **changes: Any) -> dp.G
         "max_records_per_unit": 1,
     }
     return dp.Guarantee(epsilon, delta, **(fields | changes))
+
+
+def domain_release(texts: tuple[str, ...] = ("Bonn", "Oslo"), **plan: Any) -> DomainRelease:
+    """Returns the release of a domain in which these texts and some bins were found."""
+    planned = plan_domain(open_domain(CITY, SEX, INCOME), guarantee(100.0))
+    sums = np.arange(len(texts), 0, -1) * 100 * 2**20
+    leaves = np.zeros(planned.columns.leaves[0].num_levels, np.int64)
+    leaves[:200] = 10 * 2**20
+    listed = pa.array([text.encode() for text in texts], pa.large_binary())
+    drawn = planned.release(ValueCounts({"city": (listed, sums)}, {"income": leaves}), NoNoise())
+    return dataclasses.replace(drawn, plan={**drawn.plan, **plan})

@@ -118,6 +118,9 @@ def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, fie
     assert str(refused.value).startswith("ledger" if field == "dataset_id" else field)
 
 
+OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5}}]}
+
+
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
@@ -140,6 +143,10 @@ def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, fie
         (
             {"domain": {"attributes": [{"name": beam}]}},
             "domain: .* must contain only strings, numbers",
+        ),
+        (
+            {"domain": OPEN, "workload": "marginals:1"},
+            "domain: .* must declare the levels of 'age': only beam-dp release-synthetic-database",
         ),
         (
             {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},

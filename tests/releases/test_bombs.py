@@ -15,6 +15,7 @@ import fastavro
 import numpy as np
 import pytest
 from damaged_files import edited_card, refusal_line, replace_file
+from open_domains import domain_release
 from release_examples import release_of
 from window_examples import window_of
 
@@ -60,6 +61,7 @@ WRITERS: dict[str, Callable[[pathlib.Path], object]] = {
     "sparse_release": write_sketch,
     "answers": write_answers_of,
     "window_tables": lambda folder: write_release(window_of(), folder),
+    "domain": lambda folder: write_release(domain_release(), folder),
 }
 
 

@@ -9,36 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from noise_sources import NoNoise
-from open_domains import CITY, INCOME, SEX, guarantee, open_domain
+from open_domains import CITY, SEX, domain_release as release_of, guarantee
 from rich.console import Console
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
-from beam_dp.summaries.value_counts import ValueCounts
 
-GRID = 2**20
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
-
-
-def release_of(texts: tuple[str, ...] = ("Bonn", "Oslo"), **plan: Any) -> DomainRelease:
-    """Returns the release of a domain in which these texts and some bins were found."""
-    planned = plan_domain(open_domain(CITY, SEX, INCOME), guarantee(100.0))
-    sums = np.arange(len(texts), 0, -1) * 100 * GRID
-    leaves = np.zeros(planned.columns.leaves[0].num_levels, np.int64)
-    leaves[:200] = 10 * GRID
-    listed = pa.array([text.encode() for text in texts], pa.large_binary())
-    drawn = planned.release(ValueCounts({"city": (listed, sums)}, {"income": leaves}), NoNoise())
-    return dataclasses.replace(drawn, plan={**drawn.plan, **plan})
 
 
 def same(one: DomainRelease, other: DomainRelease) -> bool:

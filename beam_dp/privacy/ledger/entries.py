@@ -322,7 +322,7 @@ def over_budget(
         name, value = "delta", guarantee.delta
     admitted = f"which leaves at most epsilon {epsilon:g}, delta {delta:g}{words}"
     said = [f"must fit {dataset_id!r}, {admitted if epsilon > 0 else 'which leaves nothing'}"]
-    if not account.admits_slack(loss):
+    if loss.slack and not account.slack_limit(loss):
         said.append(
             "its thresholds need a part of delta, which a budget declared with --composition"
             " with_slack keeps for them"
