@@ -1,0 +1,71 @@
+"""Exact numbers of privacy units by their numbers of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.encoding.batch import Columns
+from beam_dp.encoding.contributions import distinct_units
+from beam_dp.encoding.records import EncodedBatch, encode_records
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.verification.records_per_unit import record_levels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class UnitWords:
+    """Records without any columns: only their units are of interest."""
+
+    dtypes: Sequence[np.dtype[np.uint64]] = ()
+
+    def from_batch(self, batch: EncodedBatch) -> Columns:
+        """Returns no columns."""
+        return []
+
+    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
+        """Returns records without columns and without units."""
+        return EncodedBatch(codes=[])
+
+
+def levels_counter(most: int) -> HistogramAccumulator:
+    """Returns the accumulator that counts the units of each level."""
+    levels = IntegerAttribute("level", 0, len(record_levels(most)) - 1)
+    return HistogramAccumulator(Domain((levels,)))
+
+
+def levels_of_units(
+    units: NDArray[np.uint64], counts: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """Returns the level of each distinct unit, by its number of records; no order.
+
+    ``units``: fingerprints, shape (2, n), which contain all records of each unit.
+    ``counts``: the number of records of each row, shape (n,), >= 1.
+    """
+    distinct, places = distinct_units(units)
+    sums = np.zeros(distinct.shape[1], np.int64)
+    np.add.at(sums, places, counts)
+    return np.searchsorted(record_levels(most), sums, side="right").astype(np.int64) - 1
+
+
+def counted_levels(
+    declared: Domain, privacy_unit: str, most: int, batches: Iterable[pa.RecordBatch]
+) -> NDArray[np.int64]:
+    """Returns the number of units in each level; ``batches`` contain all records of a table.
+
+    Records outside the declared attributes and records without a unit are not counted.
+    """
+    units = [np.zeros((2, 0), np.uint64)]
+    for batch in batches:
+        encoded = encode_records(declared, privacy_unit, False, batch)
+        assert encoded.units is not None
+        units.append(encoded.units)
+    together = np.concatenate(units, axis=1)
+    levels = levels_of_units(together, np.ones(together.shape[1], np.int64), most)
+    return np.bincount(levels, minlength=len(record_levels(most))).astype(np.int64)
