@@ -200,6 +200,17 @@ def test_a_large_epsilon_warns() -> None:
         plan.paid_by(None)
 
 
+@pytest.mark.parametrize("discover", [{"bins": 4}, {"bins": 4, "min": -1024, "max": 1024}])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_column_without_a_range_in_which_nothing_is_found_has_a_bin_at_0(discover, whole) -> None:
+    domain = open_domain({**INCOME, "discover": discover, "whole": whole}, SEX)
+    plan = plan_domain(domain, guarantee())
+    nothing = np.zeros(plan.columns.leaves[0].num_levels, np.int64)
+    income = plan.release(ValueCounts({}, {"income": nothing}), NoNoise()).domain["income"]
+    low, high = income.ends
+    assert (low, high) == (-1024, 1024) if "min" in discover else -1 <= low < 0 < high <= 1
+
+
 def test_the_release_holds_what_the_mechanisms_let_pass() -> None:
     plan = plan_domain(open_domain(), guarantee(100.0))
     texts = pa.array([b"Bonn", b"Nowhere", b"Oslo"], pa.large_binary())

@@ -7,6 +7,7 @@ inside the runs; ``test_a_killed_process_goes_on`` kills processes.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -83,6 +84,12 @@ def test_one_command_finds_the_domain_and_releases_the_records(tmp_path, capfd) 
     printed = capfd.readouterr().out
     assert "Found 3 values of city" in printed
     assert "The release is in" in printed
+    out, page = str(tmp_path / "out"), tmp_path / "page.html"
+    assert beam_dp_main(["describe", out]) == 0
+    assert beam_dp_main(["report", out, f"--output={page}"]) == 0
+    for told in (capfd.readouterr().out, page.read_text()):
+        assert f"city, income, by the release {found.draw_id}" in " ".join(told.split())
+        assert re.search(r"city [0-9.]+%", told)
 
 
 def test_verify_charges_the_domain_too(tmp_path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from beam_dp.checks import check_is, checked_number
-from beam_dp.domain.discover import DiscoverValues, OpenDomain
+from beam_dp.domain.discover import DiscoverValues, OpenAttribute, OpenDomain
 from beam_dp.encoding.open_values import OpenColumns
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.contract import Plan, check_promise
@@ -128,8 +128,8 @@ class DomainPlan(Plan):
                 found.append(Found(texts, np.array([count for _, count in pairs], np.float64)))
             else:
                 bins = part.release(counts.leaves[attribute.name], noise)
-                cuts = tuple(map(int, bins.cuts))
-                found.append(Found(cuts, np.asarray(bins.counts, np.float64)))
+                cuts = _usable_cuts(attribute, bins.cuts)
+                found.append(Found(cuts, np.array(bins.counts, np.float64)))
         return DomainRelease(
             draw_id=noise.draw_id(),
             guarantee=self.guarantee,
@@ -138,6 +138,19 @@ class DomainPlan(Plan):
             noise=self.noise,
             plan=self.public,
         )
+
+
+def _usable_cuts(attribute: OpenAttribute, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the cuts; for one bin of a column without a range, a bin at 0 instead of all numbers.
+
+    So if noise hides everything, released numbers are not drawn from a range of 10^12.
+    """
+    edges = attribute.leaves.edges
+    has_range = getattr(attribute.discover, "low", None) is not None
+    if has_range or cuts != (0, len(edges) - 1):
+        return cuts
+    zero = edges.index(0)
+    return zero - 1, zero + 1
 
 
 def plan_domain(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import magnitude
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
+_SHOWN_FOUND = 8
 _ABOUT_COUNTS = (
     "Estimated numbers of original records, as beam-dp answer gives them. Counts of synthetic rows"
     " differ; a number below 0 is noise."
@@ -48,6 +49,7 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
         **_number_facts(release),
         **_queries_facts(release),
         **_bins_facts(release),
+        **_found_facts(release),
         **terminal.left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": workload_text(release.workload),
@@ -125,6 +127,28 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     return {"values": drawn if release.drawn else "the middles of their bins"}
 
 
+def _found_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns facts about levels that an earlier release found, and how many records have others.
+
+    The shares are those of the synthetic records, so they have the error of the release.
+    """
+    draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
+    if not draws:
+        return {}
+    found, others = [], []
+    for axis, attribute in enumerate(release.domain):
+        if not any(released_edges([attribute])):
+            continue
+        found.append(attribute.name)
+        if attribute.other_code is not None and release.num_records:
+            rows = release.counts[release.codes[axis] == attribute.other_code]
+            others.append(f"{attribute.name} {rows.sum() / release.num_records:.1%}")
+    more = ", ..." if len(found) > _SHOWN_FOUND else ""
+    told = f"{', '.join(found[:_SHOWN_FOUND])}{more}, by the release {', '.join(draws)}"
+    shares = {"in other": ", ".join(others[:_SHOWN_FOUND]) + more} if others else {}
+    return {"levels found": told, **shares}
+
+
 def _errors(release: SyntheticDatabase) -> RenderableType:
     """Returns a table of the workload's marginals, with the largest error first."""
     from rich.console import Group
@@ -195,6 +219,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
         answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
     )
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
+    found = {**found, **{name.capitalize(): told for name, told in _found_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
     return Told(what, marginals.headline(), RULE, found, marginals.sections(), noise)
