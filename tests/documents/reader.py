@@ -164,14 +164,14 @@ def _check_numbers(comment: str, told: str) -> None:
 def _read_json(text: str) -> None:
     """Reads a domain, a part of one, or a query a line, as the programs do."""
     if text.startswith('{"attributes"'):
-        dp.parse_domain(text)
+        dp.read_open_domain(text)
     elif text.startswith('"impossible"'):
         dp.parse_domain(f'{{"attributes": {json.dumps(CENSUS)}, {text}}}')
     elif '{"open"' in text:
         with pytest.raises(dp.InputError, match="is open"):
-            dp.parse_domain(f'{{"attributes": [{text}]}}')
+            dp.read_open_domain(f'{{"attributes": [{text}]}}')
     elif text.startswith('{"name"'):
-        dp.parse_domain(f'{{"attributes": [{text}]}}')
+        dp.read_open_domain(f'{{"attributes": [{text}]}}')
     else:
         queries = dp.LinearQueries(dp.read_domain("visits.json"))
         for line in text.splitlines():
