@@ -21,6 +21,8 @@ import pytest
 from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 
 import beam_dp.transforms
+from beam_dp.domain.attributes import CategoricalAttribute
+from beam_dp.encoding.open_values import OpenColumns
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
@@ -40,6 +42,7 @@ from beam_dp.transforms import (
     ReleaseProjection,
     ReleaseSyntheticDatabase,
 )
+from beam_dp.transforms.counting.count_values import CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import _Draw, _Place
 from beam_dp.windows.horizon import Horizon, WindowUnit
@@ -203,6 +206,9 @@ PLANS: dict[str, Any] = {
 }
 
 
+OPEN = OpenColumns(None, (CategoricalAttribute("sex", ("other sex",), other=True),), ())
+
+
 def asked(records: beam.PCollection[Any], line: str) -> beam.PCollection[Any]:
     return records.pipeline | "Queries" >> beam.Create([line])
 
@@ -220,6 +226,8 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "workload": lambda records: (
         records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
     ),
+    "values": lambda records: records | CountValues(OPEN, guarantee()),
+    "values of units": lambda records: records | CountValues(OPEN, guarantee("person", 2)),
     "windows": lambda records: (
         records
         | CountWindows(DOMAIN, HORIZON, WindowUnit("record", 1, 1, 1), *TIMES, unit_costs=None)
@@ -328,6 +336,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"count_keys.counts_of_shards": fail},
     ),
     "count_keys._JoinPartition.process": ("listed", {"count_keys._joined_shards": fail}),
+    "count_values._EncodeValues.process": ("values", {"count_values.encode_values": fail}),
+    "count_values._KeepValues.process": (
+        "values of units",
+        {"count_values.kept_values": fail},
+    ),
+    "count_values._MergeTexts.process": ("values", {"count_values.split_by_text": fail}),
+    "count_values._MergeTexts.finish_bundle": ("values", {"count_values.merged_by_text": fail}),
+    "count_values._JoinTexts.process": ("values", {"count_values.listed_shards": fail}),
     "release_windows._Draw.process": (
         "drawn windows",
         {"release_windows.HistogramAccumulator.from_shards": fail},
