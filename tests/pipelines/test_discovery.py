@@ -121,6 +121,24 @@ def test_without_a_ledger_the_values_name_the_draw_alone(tmp_path) -> None:
     assert dp.verify_release(release).holds
 
 
+@pytest.mark.slow
+def test_replayed_bundles_publish_one_draw_of_each_run(tmp_path) -> None:
+    """The second run uses the domain that was committed, not another draw of it."""
+    assert main([*flags_of(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
+    found, release = domain_of(tmp_path), release_of(tmp_path)
+    assert len(set(DRAWS)) == 6
+    assert {found.draw_id, release.draw_id} < set(DRAWS)
+    assert release.domain == found.domain
+    assert release.discovered.draw_id == found.draw_id
+    others = set(DRAWS) - {found.draw_id, release.draw_id}
+    for path in (tmp_path / "out").rglob("*"):
+        assert not any(other in path.name for other in others)
+        if path.is_file():
+            data = path.read_bytes()
+            assert not [other for other in others if other.encode() in data]
+    assert not list((tmp_path / "out").rglob(".draft-*"))
+
+
 # --- killed programs
 
 
