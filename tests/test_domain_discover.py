@@ -45,11 +45,13 @@ def test_a_domain_is_open_where_something_is_to_be_discovered() -> None:
 
 def test_found_values_and_edges_close_a_domain() -> None:
     domain = open_domain(CITY, SEX, INCOME, DAY)
-    found = {"city": ["Bonn", "Oslo"], "income": [0, 1, 181, 2880], "day": [0, 31, 365]}
+    days = ["2020-01-01", "2020-02-01", "2020-12-31"]
+    found = {"city": ["Bonn", "Oslo"], "income": [0, 2.5, 8192], "day": days}
     closed = domain.closed(found, ORIGIN)
     assert closed["city"].labels() == ("Rome", "Bonn", "Oslo", "other")
-    assert closed["income"].labels() == ("[0, 1e-05)", "[1e-05, 0.0001)", "[0.0001, 8192]")
+    assert closed["income"].labels() == ("[0, 2.5)", "[2.5, 8192]")
     assert closed["day"].labels() == ("[2020-01-01, 2020-02-01)", "[2020-02-01, 2020-12-31]")
+    assert domain.open[2].edges_at([0, 31, 365]) == days
     assert closed["city"].values_from == closed["day"].edges_from == ORIGIN
     assert dp.read_domain(closed.to_json()) == closed
 
@@ -130,7 +132,7 @@ def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
     column = OpenAttribute("a", "numeric", DiscoverBins(9, low, low + length), whole=True)
     places = st.integers(0, column.leaves.num_levels)
     cuts = sorted(data.draw(st.sets(places, min_size=2, max_size=10)))
-    closed = column.closed(cuts)
+    closed = column.closed(column.edges_at(cuts))
     first, last = closed.whole_ends
     wide_first, wide_last = column.leaves.whole_ends
     assert first[0] == wide_first[cuts[0]]

@@ -33,7 +33,7 @@ _SHARED = ("nullable", "null_values", "case", "trim")
 _TAKEN_BY = "beam-dp release-synthetic-database"
 _NONE_FOUND = "(none found)"  # the level of a column for which nothing was found or included
 
-Found = Sequence[str] | Sequence[int]
+Found = Sequence[str] | Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class OpenAttribute:
         >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192), whole=True)
         >>> income.leaves.num_levels, income.leaves.edges[:3]
         (1719, (0.0, 1.0, 2.0))
-        >>> income.closed([0, 20, 1719]).labels()
+        >>> income.closed(income.edges_at([0, 20, 1719])).labels()
         ('[0, 20)', '[20, 8192]')
     """
 
@@ -185,23 +185,31 @@ class OpenAttribute:
         """Returns the attribute with what a release found.
 
         ``found``: texts in the form in which they are compared, without the included ones; or the
-        increasing positions, among the edges of ``leaves``, of the edges of bins.
+        edges of bins, as a domain file has them.
         """
         if isinstance(self.discover, DiscoverValues):
             label = self.texts.normal(OTHER_LABEL)  # this text cannot be a level next to other
             values = [str(text) for text in found if self.texts.normal(str(text)) != label]
             return replace(self._listed((*self.discover.include, *values)), values_from=origin)
-        edges: list[Any] = [self.leaves.edges[int(place)] for place in found]
-        if self.whole and len(edges) > 1:
+        return replace(self._in_bins(found), edges_from=origin)
+
+    def edges_at(self, places: Sequence[int]) -> list[Any]:
+        """Returns the edges of bins as a domain file has them.
+
+        ``places``: increasing positions of at least two edges among those of ``leaves``.
+        """
+        edges: list[Any] = [self.leaves.edges[place] for place in places]
+        if self.whole:
             edges[-1] = _last(edges[-2], math.floor(edges[-1]))
-        return replace(self._in_bins(edges), edges_from=origin)
+        return self._in_bins(edges).edges_to_json()
 
     def bounded(self) -> Attribute:
         """Returns the largest attribute that may be found, with made-up values or equal bins."""
         if isinstance(self.discover, DiscoverBins):
             last = self.leaves.num_levels
             bins = min(self.discover.bins, last)
-            return self.closed([last * place // bins for place in range(bins + 1)])
+            places = [last * place // bins for place in range(bins + 1)]
+            return self.closed(self.edges_at(places))
         normal = self.texts.normal
         taken = {normal(str(value)) for value, _ in self.texts.listed()} | {normal(OTHER_LABEL)}
         made_up: list[str] = []

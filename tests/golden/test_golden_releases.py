@@ -8,8 +8,9 @@ import pytest
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import read_release
+from beam_dp.releases.kinds import read_release, verify_release
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.horizon_files import read_windows
@@ -114,3 +115,14 @@ def test_reads_a_horizon():
         (answer,) = week.answer(asked, windows)
         np.testing.assert_allclose(answer.values, values, atol=1e-6)
         assert (answer.standard_error, answer.bound) == pytest.approx(errors, abs=1e-6)
+
+
+def test_reads_a_domain():
+    release = read_release(GOLDEN / "domain", kind=DomainRelease)
+    assert release.domain["city"].labels() == ("Atlantis", "Oslo", "Rome", "Bonn", "other")
+    assert release.domain["income"].edges_to_json() == [235, 1426, 2148, 2656, 3814]
+    assert release.domain["income"].edges_from.ledger_release == "visits/3"
+    counts = release.found[0].counts
+    np.testing.assert_allclose(counts, [498.160227, 495.404892, 493.884535], atol=1e-6)
+    assert release.discovered.main.epsilon == pytest.approx(1.891725, abs=1e-6)
+    assert verify_release(release).holds

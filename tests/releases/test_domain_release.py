@@ -17,7 +17,7 @@ import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.errors import InputError
-from beam_dp.releases.domain.release import DomainRelease, Found
+from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
@@ -30,7 +30,7 @@ def same(one: DomainRelease, other: DomainRelease) -> bool:
         one.card == other.card
         and one.domain == other.domain
         and all(
-            first.values == second.values and np.array_equal(first.counts, second.counts)
+            first.values == second.values and all(map(np.array_equal, first[1:], second[1:]))
             for first, second in zip(one.found, other.found, strict=True)
         )
     )
@@ -70,8 +70,10 @@ def with_rows(folder: Path, release: DomainRelease, rows: list[dict[str, Any]]) 
     rewritten(folder, files={name: {"sha256": found.sha256, "bytes": found.num_bytes}})
 
 
-def row(attribute: str, text: str = "", edge: int = 0, count: float = 1.0) -> dict[str, Any]:
-    return {"attribute": attribute, "text": text, "edge": edge, "count": count}
+def row(attribute: str, text: str = "", edge: float = 0.0, count: float = 1.0) -> dict[str, Any]:
+    return {"attribute": attribute, "text": text, "number": edge, "count": count} | {
+        "standard_error": 2.0
+    }
 
 
 EDGES = [row("income", edge=0), row("income", edge=5)]
@@ -86,10 +88,9 @@ EDGES = [row("income", edge=0), row("income", edge=5)]
         ([row("city", "a", count=np.nan), *EDGES], "one finite number per level"),
         ([row("city", "a"), row("city", "a"), *EDGES], "must be listed once"),
         ([row("city", "Atlantis"), *EDGES], "must be listed once"),
-        ([row("income", edge=0)], "not increasing positions"),
-        ([row("income", edge=3), row("income", edge=3)], "not increasing positions"),
-        ([row("income", edge=-1), row("income", edge=3)], "not increasing positions"),
-        ([row("income", edge=0), row("income", edge=10**6)], "not increasing positions"),
+        ([row("income", edge=0)], "must list at least two edges"),
+        ([row("income", edge=3), row("income", edge=3)], "must be > the edge before it"),
+        ([row("income", edge=3), row("income", edge=np.inf)], "must be finite"),
         ([row("income", edge=n) for n in range(6)], "more bins"),
     ],
 )
@@ -167,5 +168,5 @@ def test_results_must_fit_the_domain() -> None:
     with pytest.raises(InputError, match="one per attribute"):
         dataclasses.replace(release, found=release.found[:1])
     with pytest.raises(InputError, match="one finite number per level"):
-        bad = [Found(release.found[0].values, np.zeros(1)), release.found[1]]
+        bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
         dataclasses.replace(release, found=bad)

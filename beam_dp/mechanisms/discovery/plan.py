@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -18,6 +19,7 @@ from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.noise.bound import noise_variance
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
@@ -125,11 +127,14 @@ class DomainPlan(Plan):
             if isinstance(part, ValuesPlan):
                 pairs = part.release(*counts.texts[attribute.name], noise)
                 texts = tuple(text for text, _ in pairs)
-                found.append(Found(texts, np.array([count for _, count in pairs], np.float64)))
+                sums = np.array([count for _, count in pairs], np.float64)
+                error = math.sqrt(noise_variance("discrete_gaussian", part.scale)) / part.grid
+                found.append(Found(texts, sums, np.full(len(sums), error)))
             else:
                 bins = part.release(counts.leaves[attribute.name], noise)
-                cuts = _usable_cuts(attribute, bins.cuts)
-                found.append(Found(cuts, np.array(bins.counts, np.float64)))
+                edges = attribute.edges_at(_usable_cuts(attribute, bins.cuts))
+                numbers = (np.array(each) for each in (bins.counts, bins.standard_errors))
+                found.append(Found(tuple(edges), *numbers))
         return DomainRelease(
             draw_id=noise.draw_id(),
             guarantee=self.guarantee,

@@ -41,7 +41,7 @@ def describe_domain(release: DomainRelease) -> RenderableType:
         stated = {name: value for name, value in noise.items() if name != "measured"}
         rows = _rows(attribute, found)
         parts += terminal.facts_tables({f"noise of {shown(attribute.name)}": stated})
-        parts.append(terminal.plain_table(_header(attribute), rows[:_SHOWN_LEVELS], (1,)))
+        parts.append(terminal.plain_table(_header(attribute), rows[:_SHOWN_LEVELS], (1, 2)))
         if len(rows) > _SHOWN_LEVELS:
             parts.append(terminal.plain_text(f"and {len(rows) - _SHOWN_LEVELS:,} more"))
     parts.append(terminal.plain_text(_ABOUT))
@@ -54,7 +54,7 @@ def report_domain(release: DomainRelease, _: Counts | None) -> Told:
     """Returns one section per open attribute, and the noise."""
     sections = {
         f"Found in {attribute.name[:60]}": table(
-            attribute.name, _header(attribute), _rows(attribute, found), (1,)
+            attribute.name, _header(attribute), _rows(attribute, found), (1, 2)
         )
         for attribute, found, _ in release.columns()
     }
@@ -73,17 +73,19 @@ def found_text(release: DomainRelease) -> str:
     return f"Found {', '.join(told[:6])}{more}"
 
 
-def _header(attribute: OpenAttribute) -> tuple[str, str]:
-    return attribute.name, "privacy units"
+def _header(attribute: OpenAttribute) -> tuple[str, str, str]:
+    return attribute.name, "privacy units", "standard error"
 
 
-def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str]]:
+def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str, str]]:
     """Returns the found levels with their noisy counts."""
     if attribute.has_values:
         labels = [str(value) for value in found.values]
     else:
         closed = attribute.closed(found.values)
         labels = [closed.label(code) for code in range(len(found.counts))]
+    numbers = zip(found.counts.tolist(), found.standard_errors.tolist(), strict=True)
     return [
-        (label, f"{count:,.0f}") for label, count in zip(labels, found.counts.tolist(), strict=True)
+        (label, f"{count:,.0f}", terminal.short(error))
+        for label, (count, error) in zip(labels, numbers, strict=True)
     ]

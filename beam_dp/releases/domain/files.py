@@ -1,13 +1,11 @@
 """Files of a released domain: the card, and a table of what was found, in Avro.
 
 A directory contains ``card.json``, which holds the open domain, and ``found-DRAW.avro``: the texts
-of each column, largest count first, or the positions of edges among the leaves that the open domain
-implies, each with a noisy count.
+of each column, largest count first, or the edges of bins, each with a noisy count.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,13 +24,14 @@ _PURPOSE = "found"
 SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Found",
-    "doc": "A text, or the position of an edge; the count is of privacy units, and for the last"
-    " edge of a column 0.",
+    "doc": "A text, a date or a time, or a number that is an edge. The count is of privacy units,"
+    " for an edge of the bin that begins there, and 0 for the last edge.",
     "fields": [
         {"name": "attribute", "type": "string"},
         {"name": "text", "type": "string"},
-        {"name": "edge", "type": "long"},
+        {"name": "number", "type": "double"},
         {"name": "count", "type": "double"},
+        {"name": "standard_error", "type": "double"},
     ],
 }
 _TYPES = {"mechanism": str, "guarantee": dict, "domain": dict, "parameters": dict, "noise": list}
@@ -46,10 +45,11 @@ def payload(release: DomainRelease) -> dict[str, bytes]:
 
 def _rows(release: DomainRelease) -> Iterator[dict[str, Any]]:
     for attribute, found, _ in release.columns():
-        counts = [*found.counts.tolist(), 0.0]
-        for value, count in zip(found.values, counts, strict=False):
-            row: dict[str, Any] = {"attribute": attribute.name, "text": "", "edge": 0}
-            yield {**row, "text" if isinstance(value, str) else "edge": value, "count": count}
+        counts = zip(found.counts.tolist(), found.standard_errors.tolist(), strict=True)
+        for value, (count, error) in zip(found.values, [*counts, (0.0, 0.0)], strict=False):
+            row: dict[str, Any] = {"attribute": attribute.name, "text": "", "number": 0.0}
+            row["text" if isinstance(value, str) else "number"] = value
+            yield {**row, "count": count, "standard_error": error}
 
 
 def read(card: Card, payload: Payload) -> DomainRelease:
@@ -87,18 +87,16 @@ def _found(data: bytes, domain: OpenDomain) -> list[Found]:
 
 
 def _column(attribute: OpenAttribute, rows: list[dict[str, Any]]) -> Found:
-    counts = np.array([row["count"] for row in rows], np.float64)
+    counts, errors = (
+        np.array([row[name] for row in rows], np.float64) for name in ("count", "standard_error")
+    )
     if isinstance(attribute.discover, DiscoverValues):
         texts = tuple(row["text"] for row in rows)
         is_short = all(len(text.encode()) <= MAX_TEXT_BYTES for text in texts)
         if len(texts) > attribute.discover.max_values or not is_short:
             raise DamagedFileError("has more or longer texts than its domain allows")
-        return Found(texts, counts)
-    edges = tuple(row["edge"] for row in rows)
-    last = attribute.leaves.num_levels
-    is_increasing = all(low < high for low, high in itertools.pairwise(edges))
-    if not (len(edges) >= 2 and edges[0] >= 0 and edges[-1] <= last and is_increasing):
-        raise DamagedFileError("has edges that are not increasing positions among the leaves")
-    if len(edges) - 1 > attribute.discover.bins:
+        return Found(texts, counts, errors)
+    if len(rows) - 1 > attribute.discover.bins:
         raise DamagedFileError("has more bins than its domain allows")
-    return Found(edges, counts[:-1])
+    column = "number" if attribute.kind == "numeric" else "text"
+    return Found(tuple(row[column] for row in rows), counts[:-1], errors[:-1])

@@ -25,13 +25,14 @@ FOLDER = "domain"  # the folder for the domain in the directory of the release t
 class Found(NamedTuple):
     """The result for one open attribute. Public.
 
-    ``values``: the texts that were found, or the positions of the edges of bins among the leaves.
+    ``values``: the texts that were found, or the edges of bins, as a domain file has them.
     ``counts``: noisy numbers of privacy units per text or bin, float64: one per value, and for
-    bins one less.
+    bins one less. ``standard_errors``: of these numbers, as for levels fixed in advance.
     """
 
-    values: tuple[str, ...] | tuple[int, ...]
+    values: tuple[str, ...] | tuple[float, ...]
     counts: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -63,8 +64,10 @@ class DomainRelease(Release):
             if noise.get("measured") != attribute.name:
                 raise InputError("noise", noise.get("measured"), f"must be of {attribute.name!r}")
             num_counts = len(found.values) - (not attribute.has_values)
-            if found.counts.shape != (num_counts,) or not np.isfinite(found.counts).all():
-                raise InputError("counts", attribute.name, "must be one finite number per level")
+            for numbers in (found.counts, found.standard_errors):
+                if numbers.shape != (num_counts,) or not np.isfinite(numbers).all():
+                    condition = "must be one finite number per level"
+                    raise InputError("counts", attribute.name, condition)
         _ = self.domain, self.discovered  # refuses values that are no levels, and another split
 
     def __repr__(self) -> str:
