@@ -396,7 +396,7 @@ def test_the_preview_reads_nothing_and_states_the_split(tmp_path, capfd) -> None
     before = everything_under(tmp_path)
     assert main([*flags, "--validate_only"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert "10 % of the budget: epsilon 0.3" in printed
+    assert "15 % of the budget: epsilon 0.3" in printed
     assert "at most 20 values that about" in printed
     assert "is not known before the release" in printed
     assert main([*flags, "--validate_only", "--json"]) == 0
