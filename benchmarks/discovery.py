@@ -38,7 +38,7 @@ from beam_dp.domain.discover import OpenAttribute, OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.encoding.open_values import GRID
-from beam_dp.mechanisms.discovery.bins import plan_bins
+from beam_dp.mechanisms.discovery.bins import places_of, plan_bins, segments
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Neighboring
@@ -56,7 +56,7 @@ COLUMNS = {
     "payments": ("rating", ("amount", "duration")),
     "visits": ("ward", ("date", "stay")),
 }
-CHOSEN, DECLARED = "segments of a tree", "declared quantiles"
+CHOSEN, EXACT = "a tree", "exact counts"
 ERRORS = ("distance", "mean", "quantiles", "intervals", "pairs")
 _QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _EQUAL_LEAVES = 4096
@@ -89,7 +89,7 @@ class Column:
         return dataclasses.replace(leaves, edges=tuple(leaves.edges[cut] for cut in cuts))
 
 
-def segments(column: Column, leaves: BinnedAttribute | None = None) -> BinnedAttribute:
+def tree(column: Column, leaves: BinnedAttribute | None = None) -> BinnedAttribute:
     """Returns the bins that a release finds."""
     leaves = column.attribute.leaves if leaves is None else leaves
     plan = plan_bins(leaves, column.num_bins, Neighboring.ADD_OR_REMOVE_ONE, mu=column.mu)
@@ -97,9 +97,9 @@ def segments(column: Column, leaves: BinnedAttribute | None = None) -> BinnedAtt
     return column.edges(leaves, list(found.cuts))
 
 
-def segments_of_equal_leaves(column: Column) -> BinnedAttribute:
+def tree_over_equal_leaves(column: Column) -> BinnedAttribute:
     """Returns the bins that would be found from 4,096 equal leaves."""
-    return segments(column, _equal(column, _EQUAL_LEAVES))
+    return tree(column, _equal(column, _EQUAL_LEAVES))
 
 
 def tree_quantiles(column: Column) -> BinnedAttribute:
@@ -108,19 +108,25 @@ def tree_quantiles(column: Column) -> BinnedAttribute:
     plan = plan_bins(leaves, column.num_bins, Neighboring.ADD_OR_REMOVE_ONE, mu=column.mu)
     exact = plan.strategy.measure(column.counts(leaves) * GRID)
     estimate = plan.strategy.estimate(NoiseSource().gaussian(exact, plan.scale) / GRID)
-    return _quantiles(column, estimate.values, 2 * plan.typical_error)
+    found, error = _increasing(estimate.values[1:]), plan.typical_error
+    start, stop = _ends(found, error)
+    cuts = [start]
+    for share in np.linspace(found[start], found[stop], column.num_bins + 1)[1:-1]:
+        cut = int(np.searchsorted(found, share))
+        if cut < stop and min(found[cut] - found[cuts[-1]], found[stop] - found[cut]) >= error:
+            cuts.append(cut)
+    return column.edges(leaves, [*cuts, stop])
 
 
-def leaf_quantiles(column: Column) -> BinnedAttribute:
-    """Returns bins of about equal counts, from leaves that each have noise of their own."""
+def noisy_leaves(column: Column) -> BinnedAttribute:
+    """Returns segments from leaves that each have noise of their own."""
     counts = column.counts(column.attribute.leaves)
     noisy = NoiseSource().gaussian(counts * GRID, GRID / column.mu) / GRID
-    least = 2 / column.mu * math.sqrt(len(counts) / column.num_bins)
-    return _quantiles(column, np.append(0.0, np.cumsum(noisy)), least)
+    return _segments(column, np.cumsum(noisy), _error_of_sums(len(counts), column.mu))
 
 
 def private_tree(column: Column) -> BinnedAttribute:
-    """Returns bins of about equal counts, from a tree that grows where noisy counts are large.
+    """Returns segments from a tree that grows where noisy counts are large.
 
     Half of mu^2 decides where the tree grows, the other half counts the nodes at its ends.
 
@@ -131,23 +137,21 @@ def private_tree(column: Column) -> BinnedAttribute:
     mu = column.mu / math.sqrt(2)
     scale = 3 / _pure_epsilon(mu)
     bias = scale * math.log(2)
-    ends, pending, depths = [], [(0, len(counts))], [0]
+    ends, pending = [], [(0, len(counts), 0)]
     while pending:
-        (low, high), depth = pending.pop(), depths.pop()
+        low, high, depth = pending.pop()
         biased = max(sums[high] - sums[low] - depth * bias, -bias)
         exact = np.array([round(biased * GRID)], np.int64)
         if high - low > 1 and noise.laplace(exact, scale * GRID)[0] > 0:
             middle = (low + high) // 2
-            pending += [(low, middle), (middle, high)]
-            depths += [depth + 1] * 2
+            pending += [(low, middle, depth + 1), (middle, high, depth + 1)]
         else:
             ends.append(high)
     places = np.array([0, *sorted(ends)])
-    held = np.diff(sums[places])
-    noisy = noise.gaussian(held * GRID, GRID / mu) / GRID
-    # Counts are equal within the ends of the tree.
-    prefixes = np.interp(np.arange(len(sums)), places, np.append(0.0, np.cumsum(noisy)))
-    return _quantiles(column, prefixes, 2 / mu)
+    noisy = noise.gaussian(np.diff(sums[places]) * GRID, GRID / mu) / GRID
+    # The leaves in an end of the tree are taken to have equal counts.
+    prefixes = np.interp(np.arange(1, len(sums)), places, np.append(0.0, np.cumsum(noisy)))
+    return _segments(column, prefixes, _error_of_sums(len(ends), mu))
 
 
 def equal_width(column: Column) -> BinnedAttribute:
@@ -156,7 +160,7 @@ def equal_width(column: Column) -> BinnedAttribute:
 
 
 def declared_quantiles(column: Column) -> BinnedAttribute:
-    """Returns bins of equal counts, as someone would declare them who knows the records."""
+    """Returns the declared range, cut at the true quantiles."""
     leaves = column.attribute.leaves
     exact = np.quantile(
         column.values, np.linspace(0, 1, column.num_bins + 1)[1:-1], method="inverted_cdf"
@@ -166,16 +170,24 @@ def declared_quantiles(column: Column) -> BinnedAttribute:
     return _with_numbers(leaves, [first, *inner, last])
 
 
+def exact_segments(column: Column) -> BinnedAttribute:
+    """Returns the bins that the same rule finds in exact counts, as nobody could declare them."""
+    leaves = column.attribute.leaves
+    plan = plan_bins(leaves, column.num_bins, Neighboring.ADD_OR_REMOVE_ONE, mu=column.mu)
+    return _segments(column, np.cumsum(column.counts(leaves)), plan.typical_error)
+
+
 METHODS: dict[str, Callable[[Column], BinnedAttribute]] = {
-    CHOSEN: segments,
-    "segments of a tree over equal leaves": segments_of_equal_leaves,
-    "equal counts by that tree": tree_quantiles,
-    "equal counts by noisy leaves": leaf_quantiles,
-    "equal counts by PrivTree": private_tree,
+    CHOSEN: tree,
+    "a tree over equal leaves": tree_over_equal_leaves,
+    "PrivTree": private_tree,
+    "noisy leaves": noisy_leaves,
+    "a tree, cut at quantiles": tree_quantiles,
     "equal width": equal_width,
-    DECLARED: declared_quantiles,
+    "declared quantiles": declared_quantiles,
+    EXACT: exact_segments,
 }
-PUBLIC = (DECLARED, "equal width")
+PUBLIC = ("equal width", "declared quantiles", EXACT)
 
 
 def _equal(column: Column, number: int) -> BinnedAttribute:
@@ -193,19 +205,28 @@ def _with_numbers(leaves: BinnedAttribute, edges: list[float]) -> BinnedAttribut
     return dataclasses.replace(leaves, edges=tuple(released))
 
 
-def _quantiles(column: Column, prefixes: Values, least: float) -> BinnedAttribute:
-    """Returns bins of about equal counts above the noise, without nearly empty ends."""
-    found = np.append(0.0, np.maximum(nearest_increasing(prefixes[1:]), 0.0))
-    start = int(np.searchsorted(found, least, "right")) - 1
-    stop = int(np.searchsorted(found, found[-1] - least))
-    if stop <= start:
-        return column.edges(column.attribute.leaves, [0, len(found) - 1])
-    cuts = [start]
-    for share in np.linspace(found[start], found[stop], column.num_bins + 1)[1:-1]:
-        cut = int(np.searchsorted(found, share))
-        if cut < stop and min(found[cut] - found[cuts[-1]], found[stop] - found[cut]) >= least:
-            cuts.append(cut)
-    return column.edges(column.attribute.leaves, [*cuts, stop])
+def _increasing(sums: NDArray[Any]) -> Values:
+    return np.append(0.0, np.maximum(nearest_increasing(sums), 0.0))
+
+
+def _ends(prefixes: Values, error: float) -> tuple[int, int]:
+    """Returns the positions between which there seem to be records."""
+    start = int(np.searchsorted(prefixes, 2 * error, "right")) - 1
+    stop = int(np.searchsorted(prefixes, prefixes[-1] - 2 * error))
+    return (start, stop) if start < stop else (0, len(prefixes) - 1)
+
+
+def _segments(column: Column, sums: NDArray[Any], error: float) -> BinnedAttribute:
+    """Returns the bins of the package's rule, from cumulative counts with a typical error."""
+    leaves = column.attribute.leaves
+    found = _increasing(sums)
+    cuts = segments(found, places_of(leaves), _ends(found, error), column.num_bins, error)
+    return column.edges(leaves, cuts)
+
+
+def _error_of_sums(number: int, mu: float) -> float:
+    """Returns the root of the mean squared error of the sums of neighbouring noisy counts."""
+    return math.sqrt((number + 2) / 3) / mu
 
 
 @functools.cache
@@ -249,14 +270,14 @@ def measure(name: str, num_records: int, seed: int, method: str) -> dict[str, di
     opened = {each.name: each for each in domain.open}
     mu = whole * math.sqrt(SHARE / NUM_OPEN)
     columns = [Column(opened[each], numbers(records[each]), mu) for each in names]
-    bins = [METHODS[method](column) for column in columns]
-    closed = dp.Domain((domain.declared[declared], *bins))
+    attributes = [METHODS[method](column) for column in columns]
+    closed = dp.Domain((domain.declared[declared], *attributes))
     epsilon = _epsilon_of(whole * math.sqrt(1 - share)) if share else EPSILON
     guarantee = dp.Guarantee(epsilon, DELTA, "add_or_remove_one", "record", 1)
     released = dp.release(records, closed, dp.marginals(closed, ways=2), guarantee).to_arrow()
     labels = [np.asarray(each[declared].to_pylist()) for each in (records, released)]
     found = {}
-    for column, attribute in zip(columns, bins, strict=True):
+    for column, attribute in zip(columns, attributes, strict=True):
         drawn = numbers(released[column.attribute.name])
         rng = np.random.default_rng(seed)
         found[column.attribute.name] = {
@@ -323,8 +344,8 @@ def main() -> None:
                         each: Figure.mean([run[column][each] for run in runs], "share")
                         for each in ERRORS
                     }
-                    bins = [run[column]["bins"] for run in runs]
-                    figures["bins"] = Figure.mean(bins, "number")
+                    numbers_of_bins = [run[column]["bins"] for run in runs]
+                    figures["bins"] = Figure.mean(numbers_of_bins, "number")
                     what = f"{column}, {num_records:,} records: {method}"
                     rows.append(Row(what, figures, options.draws))
                     print(table(rows[-1:]).splitlines()[-1], flush=True)

@@ -33,8 +33,8 @@ from beam_dp.releases.intervals.release import nearest_increasing
 from beam_dp.verification.bins import bins_step
 from beam_dp.verification.steps import Step
 
-# Counts below so many typical standard errors: ends of the range that are cut off, and bins that
-# are not made. Far values cost more than narrow bins do. Both are chosen by measured errors
+# Counts of at most so many standard errors: ends of the range that are cut off, and bins that are
+# not made. Far values cost more than narrow bins do. Both are chosen by measured errors
 # (benchmarks/discovery.py).
 _END_ERRORS, _BIN_ERRORS = 2.0, 1.0
 # How much an error in ranks weighs against the same share of an error in numbers of leaves.
@@ -109,11 +109,12 @@ class BinsPlan:
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> Bins:
         """Returns bins of the leaves; the only step that reads exact counts.
 
-        Accuracy: the number of units below an edge has the error of a prefix of the tree. Ends of
-        the range with fewer units than two typical errors are cut off, so that a few far values, or
-        noise, do not stretch the first or the last bin; the bins next to them also take those
-        units. Every bin has at least as many units as one typical error, as estimated. So there
-        may be fewer bins than ``num_bins``; with too few records there is one bin, the whole range.
+        Accuracy: the number of units below an edge has the error of a prefix of the tree. The
+        longest ends of the range whose counts are at most two standard errors are cut off, so that
+        a few far values, or noise, do not stretch the first or the last bin; the bins next to them
+        also take those units. Every bin has at least as many units as one typical error, as
+        estimated. So there may be fewer bins than ``num_bins``; with too few records there is one
+        bin, the whole range.
 
         ``counts``: the sums of the leaves in grid steps, shape (number of leaves,), int64; secret.
         """
@@ -125,14 +126,26 @@ class BinsPlan:
         noisy = draw(self.strategy.measure(counts), self.scale)
         estimate = self.strategy.estimate(noisy / self.grid)
         increasing = np.append(0.0, np.maximum(nearest_increasing(estimate.values[1:]), 0.0))
-        cuts = _segments(increasing, _places(self.leaves), self.num_bins, self.typical_error)
+        ends = self._ends(increasing)
+        least = _BIN_ERRORS * self.typical_error
+        cuts = segments(increasing, places_of(self.leaves), ends, self.num_bins, least)
         low, high = np.array(cuts[:-1]), np.array(cuts[1:]) - 1
-        variances = self.strategy.errors.variances(low, high)
-        return Bins(
-            tuple(cuts),
-            tuple(estimate.answer(low, high).tolist()),
-            tuple((self.noise_deviation * np.sqrt(variances)).tolist()),
-        )
+        counts = estimate.answer(low, high).tolist()
+        return Bins(tuple(cuts), tuple(counts), tuple(self._errors(low, high).tolist()))
+
+    def _errors(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> Values:
+        """Returns the standard errors of the counts of the leaves low..high, both included."""
+        return self.noise_deviation * np.sqrt(self.strategy.errors.variances(low, high))
+
+    def _ends(self, prefixes: Values) -> tuple[int, int]:
+        """Returns the positions in increasing prefixes between which there seem to be units."""
+        last = len(prefixes) - 1
+        inner = np.arange(1, last)
+        below = prefixes[1:-1] <= _END_ERRORS * self._errors(np.zeros_like(inner), inner - 1)
+        above = _END_ERRORS * self._errors(inner, np.full_like(inner, last - 1))
+        start = int(inner[below].max(initial=0))
+        stop = int(inner[prefixes[-1] - prefixes[1:-1] <= above].min(initial=last))
+        return (start, stop) if start < stop else (0, last)
 
 
 def plan_bins(
@@ -169,14 +182,16 @@ def plan_bins(
     return dataclasses.replace(plan, scale=scale)
 
 
-def _places(leaves: BinnedAttribute) -> Values:
+def places_of(leaves: BinnedAttribute) -> Values:
     """Returns the edges of the leaves as numbers; whole numbers end before the next one begins."""
     first, last = leaves.bin_ends
     is_whole = leaves.whole_ends is not None
     return np.append(first, last[-1] + is_whole).astype(np.float64)
 
 
-def _segments(prefixes: Values, places: Values, num_bins: int, error: float) -> list[int]:
+def segments(
+    prefixes: Values, places: Values, ends: tuple[int, int], num_bins: int, least: float
+) -> list[int]:
     """Returns the cuts of a line of segments that is close to increasing prefixes.
 
     The error of a segment is the area between the prefixes and the segment: over the numbers of the
@@ -184,15 +199,12 @@ def _segments(prefixes: Values, places: Values, num_bins: int, error: float) -> 
     compares ranks.
 
     ``prefixes``: increasing, shape (leaves + 1,); ``places``: the edges of the leaves.
-    ``error``: the typical error of differences of prefixes.
+    ``ends``: the positions where the line starts and stops.
+    ``least``: the least difference of prefixes in a segment, > 0.
     """
-    least = _BIN_ERRORS * error
-    start = int(np.searchsorted(prefixes, prefixes[0] + _END_ERRORS * error, "right")) - 1
-    stop = int(np.searchsorted(prefixes, prefixes[-1] - _END_ERRORS * error))
-    if not stop > start:
-        return [0, len(prefixes) - 1]
-    mass = prefixes[stop] - prefixes[start]
-    widths = 1 / (stop - start) + _RANKS_WEIGHT * np.diff(prefixes) / mass
+    start, stop = ends
+    ranks = np.diff(prefixes) / max(prefixes[stop] - prefixes[start], least)
+    widths = 1 / (stop - start) + _RANKS_WEIGHT * ranks
 
     def split(low: int, high: int) -> tuple[float, int, int, int]:
         """Returns the error of a segment, its ends, and where to split it; 0 for nowhere."""
@@ -206,12 +218,12 @@ def _segments(prefixes: Values, places: Values, num_bins: int, error: float) -> 
         area = float((gap[1:] + gap[:-1]) @ widths[low:high])
         return area, low, high, low + first + int(np.argmax(gap[first : last + 1]))
 
-    segments = [split(start, stop)]
-    while len(segments) < num_bins:
-        worst = max(segments)
+    found = [split(start, stop)]
+    while len(found) < num_bins:
+        worst = max(found)
         area, low, high, middle = worst
         if not area > 0:
             break
-        segments.remove(worst)
-        segments += [split(low, middle), split(middle, high)]
-    return [*sorted(low for _, low, _, _ in segments), stop]
+        found.remove(worst)
+        found += [split(low, middle), split(middle, high)]
+    return [*sorted(low for _, low, _, _ in found), stop]
