@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import pathlib
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +26,9 @@ OWN = "beam_dp"
 ERRORS = ("total variation", "largest cell")
 # Pages show the commands of a file, or only the first one if there are more.
 SHOWN = 8
+BINS_ERRORS = ("distance", "mean", "quantiles", "intervals", "pairs")
+BINS_BESIDE, BINS_SIZE = "exact counts", "50,000 records"
+BINS_SHOWN = ("a tree", "exact counts", "declared quantiles")
 BASELINES = {"independent": "attributes alone", "raw_gaussian": "noise on each marginal"}
 
 
@@ -277,6 +282,42 @@ def _counted(row: Row) -> tuple[str, str]:
     return row.what.partition(": ")[0], row.beside
 
 
+def discovered_bins() -> str:
+    """Returns the errors of found bins, as ratios over all columns and for each column."""
+    found: dict[tuple[str, str], dict[str, dict[str, Figure]]] = {}
+    for row in rows("discovery"):
+        about, method = row.what.split(": ")
+        column, size = about.split(", ", 1)
+        found.setdefault((size, method), {})[column] = row.figures
+    ratios, columns = [], []
+    for (size, method), each in found.items():
+        beside = found[size, BINS_BESIDE]
+        mean = {
+            error: Figure(
+                math.exp(
+                    statistics.fmean(
+                        math.log(figures[error].value / beside[column][error].value)
+                        for column, figures in each.items()
+                    )
+                ),
+                "times",
+            )
+            for error in BINS_ERRORS
+        }
+        if method != BINS_BESIDE:
+            ratios.append(Row(f"{size}: {method}", mean, _num_draws(), BINS_BESIDE))
+        if method in BINS_SHOWN and size == BINS_SIZE:
+            for column, figures in each.items():
+                columns.append(Row(f"{column}: {method}", figures, _num_draws()))
+    columns.sort(key=lambda row: row.what.split(":")[0])
+    parts = [table(ratios, "bins", BINS_ERRORS), f"The errors themselves, of {BINS_SIZE}:\n"]
+    return "\n".join([*parts, table(columns, "column: bins", BINS_ERRORS), how("discovery")])
+
+
+def _num_draws() -> int:
+    return rows("discovery")[0].runs
+
+
 REGIONS: dict[str, Callable[[], str]] = {
     "error beside peers": beside_peers,
     "time beside bare readers": beside_readers,
@@ -286,6 +327,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "error beside Gaussian noise": by_queries,
     "errors by queries": errors_by_queries,
     "releases by size": releases_by_size,
+    "discovered bins": discovered_bins,
     **{
         f"{name}.json": functools.partial(recorded_table, name)
         for name in ("distributed_pass", "hashing", "projection_pass", "start", "windows")

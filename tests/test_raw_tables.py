@@ -64,3 +64,16 @@ def test_command_writes_a_table(tmp_path, suffix):
     read = pyarrow.csv.read_csv if suffix == "csv" else pyarrow.parquet.read_table
     table = raw_tables.raw_table("payments", 100)
     assert read(path).to_pylist() == table.to_pylist()
+
+
+@pytest.mark.slow
+def test_found_bins_are_measured_next_to_other_bins():
+    import discovery
+
+    for method in discovery.METHODS:
+        for name, (_, columns) in discovery.COLUMNS.items():
+            found = discovery.measure(name, 2000, 0, method)
+            assert tuple(found) == columns
+            for errors in found.values():
+                assert set(errors) == {*discovery.ERRORS, "bins"} and errors["bins"] >= 1
+                assert all(0 <= each < 10_000 for each in errors.values())
