@@ -18,7 +18,7 @@ from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, withhold_messages
-from beam_dp.mechanisms.discovery.plan import DOMAIN_SHARE, DomainPlan
+from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
@@ -50,7 +50,7 @@ def release(
     workload: Workload | LinearWorkload,
     guarantee: Guarantee,
     *,
-    domain_share: float = DOMAIN_SHARE,
+    domain_share: float | None = None,
     mechanism: Mechanism | None = None,
     num_records: int | Literal["noisy"] = "noisy",
     count_left_out: bool = False,

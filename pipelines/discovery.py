@@ -19,7 +19,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, number
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.discovery.plan import DOMAIN_SHARE as DEFAULT_SHARE, DomainPlan
+from beam_dp.mechanisms.discovery.plan import BINS_SHARE, TEXTS_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
@@ -35,7 +35,8 @@ from . import program
 DOMAIN_SHARE = Flag(
     "domain_share",
     "with a domain whose attributes are to be discovered: the part of the budget that finds values"
-    f" and bins, > 0 and at most 0.5 (default: {DEFAULT_SHARE:g})",
+    f" and bins, > 0 and at most 0.5 (default: {TEXTS_SHARE:g} with columns of texts, else"
+    f" {BINS_SHARE:g})",
     "SHARE",
     form="number",
 )
@@ -63,9 +64,10 @@ def refuse_share(given: Mapping[str, str]) -> None:
         raise FlagError(f"--{DOMAIN_SHARE.name} {condition}")
 
 
-def read_share(given: Mapping[str, str]) -> tuple[float, dict[str, str]]:
+def read_share(given: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
     """Returns the share of the budget for a domain, and what its card states about the job."""
-    share = number(DOMAIN_SHARE.name, given.get(DOMAIN_SHARE.name, str(DEFAULT_SHARE)))
+    text = given.get(DOMAIN_SHARE.name)
+    share = None if text is None else number(DOMAIN_SHARE.name, text)
     stated = {name: text for name, text in given.items() if name not in _NOT_STATED}
     # Paths may be private, and files of queries are long.
     return share, {

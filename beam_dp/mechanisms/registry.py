@@ -182,8 +182,7 @@ def plan_discovery(
     found: list[tuple[DomainPlan, MarginalsPlan]] = []
     refusals: list[InputError] = []
     for is_pure in (False, True) if guarantee.delta > 0 else (True,):
-        given = discovery.DOMAIN_SHARE if share is None else share
-        first = discovery.plan_domain(domain, guarantee, given, job, later_is_pure=is_pure)
+        first = discovery.plan_domain(domain, guarantee, share, job, later_is_pure=is_pure)
         asked = dataclasses.replace(options, discovered=first.shared)
         try:
             later = plan_release(mechanism, domain.bounded(), workload, guarantee, asked)

@@ -16,7 +16,7 @@ from open_domains import CITY, INCOME, SEX, guarantee, open_domain
 import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.discovery.plan import (
-    DOMAIN_SHARE,
+    BINS_SHARE,
     check_together,
     main_loss,
     plan_domain,
@@ -96,18 +96,18 @@ def test_a_ledger_without_slack_refuses_before_anything_is_read() -> None:
 def test_pure_bins_take_a_share_of_epsilon() -> None:
     promise = guarantee(2.0, 0.0)
     plan, main = plan_of(open_domain(*BINS, SEX), promise)
-    assert (plan.main.epsilon, plan.main.delta) == (2.0 * (1 - DOMAIN_SHARE), 0.0)
-    assert plan.guarantee.epsilon == pytest.approx(2.0 * DOMAIN_SHARE)
+    assert (plan.main.epsilon, plan.main.delta) == (2.0 * (1 - BINS_SHARE), 0.0)
+    assert plan.guarantee.epsilon == pytest.approx(2.0 * BINS_SHARE)
     assert main.loss.epsilon is not None
     assert float(main.loss.epsilon) <= 2.0
     assert main.loss.slack == 0
 
 
-def test_a_column_of_texts_gets_four_parts_and_others_one() -> None:
+def test_a_column_of_texts_gets_eight_parts_and_others_one() -> None:
     first, *others = plan_domain(open_domain(CITY, *BINS, SEX), guarantee()).steps
     for step in others:
         ratio = float(first.loss.mu_squared / step.loss.mu_squared)
-        assert ratio == pytest.approx(4, rel=1e-6)
+        assert ratio == pytest.approx(8, rel=1e-6)
 
 
 def test_texts_need_a_delta() -> None:

@@ -23,6 +23,7 @@ from open_domains import CITY, DOMAIN, FREQUENT, INCOME, SEX, residents
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
+from beam_dp.mechanisms.registry import plan_discovery
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -396,7 +397,7 @@ def test_the_preview_reads_nothing_and_states_the_split(tmp_path, capfd) -> None
     before = everything_under(tmp_path)
     assert main([*flags, "--validate_only"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert "15 % of the budget: epsilon 0.3" in printed
+    assert "25 % of the budget: epsilon 0.4" in printed
     assert "at most 20 values that about" in printed
     assert "is not known before the release" in printed
     assert main([*flags, "--validate_only", "--json"]) == 0
@@ -487,3 +488,49 @@ def test_nothing_found_still_gives_a_release(tmp_path) -> None:
 def test_programs_agree_on_the_folder(tmp_path) -> None:
     assert discovery.domain_folder("gs://bucket/out/") == "gs://bucket/out/domain"
     assert release_synthetic_database.FOLDER == "domain"
+
+
+PLAN = ("--epsilon=1", "--delta=1e-9", "--neighboring=add_or_remove_one", "--privacy_unit=record")
+
+
+def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
+    tmp_path, capfd
+) -> None:
+    (tmp_path / "domain.json").write_text(json.dumps(DOMAIN))
+    argv = ["plan", f"--domain={tmp_path / 'domain.json'}", "--workload=marginals:2", *PLAN]
+    assert beam_dp_main([*argv, "--num_records=1500"]) == 0
+    printed = " ".join(capfd.readouterr().out.split())
+    assert "25 % of the budget finds values or bins first" in printed
+    assert "release-synthetic-database --input INPUT" in printed
+    assert beam_dp_main([*argv, "--num_records=1500", "--json"]) == 0
+    options = json.loads(capfd.readouterr().out)["options"]
+    domain = dp.read_open_domain(DOMAIN)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    for option in options:
+        mechanism = {"mwem": dp.MWEM, "laplace": dp.Laplace, "gaussian": dp.Gaussian}
+        _, later = plan_discovery(
+            mechanism[option["mechanism"]](), domain, dp.marginals(domain, ways=2), guarantee
+        )
+        assert option["expected_error"] == pytest.approx(later.predicted_cell_error)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("--target_error=5", "--num_records=1500", "--workload=marginals:2", *PLAN[1:]),
+        (
+            *("--windows", "--workload=marginals:1", "--start=2026-01-01T00:00Z", "--window=1h"),
+            *("--num_windows=2", "--grace=0s", "--max_windows_per_unit=1", *PLAN[:2]),
+        ),
+    ],
+)
+def test_other_plans_refuse_an_open_domain(tmp_path, capfd, asked) -> None:
+    (tmp_path / "domain.json").write_text(json.dumps(DOMAIN))
+    if "--windows" in asked:
+        asked = (*asked, "--privacy_unit=person", "--max_records_per_unit=1")
+    refused_line(
+        beam_dp_main,
+        ["plan", f"--domain={tmp_path / 'domain.json'}", *asked],
+        capfd,
+        "only beam-dp release-synthetic-database takes a domain",
+    )
