@@ -16,7 +16,6 @@ from functools import partial
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.discover import OpenDomain
-from beam_dp.domain.files import parse_open_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
@@ -24,7 +23,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, integer
 from beam_dp.transforms import ReadError, ReadRecords
 
-from .flags import read_text
+from .flags import domain_at
 from .progress import Progress
 from .running import run_main
 
@@ -69,7 +68,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if beam_flags:
         raise FlagError(f"{beam_flags[0]} is a flag of Beam, and this command does not run on Beam")
     limit = checked_integer("limit", integer("limit", given["limit"]), 0)
-    domain = parse_open_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = domain_at(given["domain"])
     if isinstance(domain, OpenDomain):
         domain = domain.bounded()
     try:

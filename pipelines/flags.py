@@ -21,7 +21,8 @@ from beam_dp.flags.windows import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
-from beam_dp.releases.kinds import read_release
+from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.kinds import holds_release, read_release
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.truth import Truth, truth_columns, truth_domain, truth_of
@@ -148,12 +149,20 @@ def read_domain(given: dict[str, str]) -> Domain:
 
 def read_open_domain(given: dict[str, str]) -> Domain | OpenDomain:
     """Returns the domain that the flags name, which may have attributes to discover."""
-    domain = parse_open_domain(read_text("domain", given["domain"]), source=given["domain"])
+    domain = domain_at(given["domain"])
     ledger = read_ledger(given)
     declared = domain.declared if isinstance(domain, OpenDomain) else domain
     if declared is not None and any(released_edges(declared)):
         check_edges_paid(declared, ledger, given.get("dataset_id", ""))
     return domain
+
+
+def domain_at(path: str) -> Domain | OpenDomain:
+    """Returns the domain of a file or of a text, or the one that a release in a folder found."""
+    is_folder = not path.lstrip().startswith("{") and not path.endswith(".json")
+    if is_folder and holds_release(path):
+        return read_release(path, kind=DomainRelease).domain
+    return parse_open_domain(read_text("domain", path), source=path)
 
 
 def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | None:

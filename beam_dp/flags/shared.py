@@ -22,7 +22,8 @@ INPUT_FORMAT = Flag(
 )
 DOMAIN = Flag(
     "domain",
-    "the domain: a JSON file that declares the attributes and their values, or the JSON itself",
+    "the domain: a JSON file that declares the attributes and their values, or the JSON itself; or"
+    " the folder of a domain that a release has found",
     "FILE",
     True,
     form="file",

@@ -189,6 +189,14 @@ def read_release(
     return release
 
 
+def holds_release(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a directory has a ``card.json``, valid or damaged."""
+    try:
+        return store_for(directory, "release").fingerprint(cards.CARD) is not None
+    except (InputError, OSError):
+        return False
+
+
 def holds_horizon(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory has a ``horizon.json``, valid or damaged."""
     try:

@@ -534,3 +534,31 @@ def test_other_plans_refuse_an_open_domain(tmp_path, capfd, asked) -> None:
         capfd,
         "only beam-dp release-synthetic-database takes a domain",
     )
+
+
+def test_the_folder_of_a_found_domain_is_a_domain_for_other_programs(tmp_path, capfd) -> None:
+    _, flags = paid(tmp_path, epsilon=10.0)
+    assert main(flags) == 0
+    folder = str(tmp_path / "out" / "domain")
+    argv = [
+        *("release-intervals", "--attribute=income", f"--domain={folder}"),
+        *(flag for flag in flags if not flag.startswith(("--domain=", "--output=", "--workload="))),
+        f"--output={tmp_path / 'incomes'}",
+    ]
+    argv = [flag for flag in argv if not flag.startswith("--num_records=")]
+    assert beam_dp_main(argv) == 0
+    released = dp.read_release(tmp_path / "incomes", kind=dp.IntervalRelease)
+    assert released.attribute == domain_of(tmp_path).domain["income"]
+    refused_line(beam_dp_main, argv[:-3] + argv[-1:], capfd, "the ledger of the earlier release")
+    refused_line(
+        main,
+        [*flags_of(tmp_path), f"--domain={tmp_path / 'incomes'}"],
+        capfd,
+        "--domain.*twice|must contain a DomainRelease",
+    )
+
+
+def test_a_template_cannot_start_two_jobs(tmp_path, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(release_synthetic_database, "is_launched", lambda _: True)
+    refused_line(main, flags_of(tmp_path), capfd, "the launcher starts only one job")
+    assert DRAWS == []

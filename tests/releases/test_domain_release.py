@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from open_domains import CITY, SEX, domain_release as release_of, guarantee
+from release_examples import release_of as database_of
 from rich.console import Console
 
 import beam_dp as dp
@@ -20,6 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import fingerprint
+from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
@@ -170,3 +172,17 @@ def test_results_must_fit_the_domain() -> None:
     with pytest.raises(InputError, match="one finite number per level"):
         bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
         dataclasses.replace(release, found=bad)
+
+
+def test_a_release_stands_beside_its_domain(place) -> None:
+    """In a folder and in a bucket; without saying so, another folder is in the way."""
+    domain, release = release_of(), database_of()
+    dp.write_release(domain, f"{place.url()}/domain")
+    with pytest.raises(InputError, match="an empty one"):
+        dp.write_release(release, place.url())
+    with pytest.raises(InputError, match="an empty one"):
+        probe_output(place.url(), "other")
+    probe_output(place.url(), "domain")
+    dp.write_release(release, place.url(), beside="domain")
+    assert dp.read_release(place.url()).draw_id == release.draw_id
+    assert same(dp.read_release(f"{place.url()}/domain", kind=DomainRelease), domain)

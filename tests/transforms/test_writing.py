@@ -157,7 +157,7 @@ def test_refuses_second_writer_of_a_directory(folder, first, second, path):
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
 def test_refuses_a_second_writer_only_in_the_same_bucket_folder(monkeypatch, scheme):
-    monkeypatch.setattr(BucketStore, "check_free", lambda self: None)
+    monkeypatch.setattr(BucketStore, "check_free", lambda *_: None)
     monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
     pipeline = beam.Pipeline("FnApiRunner")
     for url in ("one/out", "one/out2", "two/out"):
