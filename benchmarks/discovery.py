@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import beam_dp as dp
-from beam_dp.domain.discover import OpenAttribute, OpenDomain
+from beam_dp.domain.discover import DiscoverBins, OpenAttribute, OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.encoding.open_values import GRID
@@ -95,6 +95,14 @@ def tree(column: Column, leaves: BinnedAttribute | None = None) -> BinnedAttribu
     plan = plan_bins(leaves, column.num_bins, Neighboring.ADD_OR_REMOVE_ONE, mu=column.mu)
     found = plan.release(column.counts(leaves) * GRID, NoiseSource())
     return column.edges(leaves, list(found.cuts))
+
+
+def tree_without_range(column: Column) -> BinnedAttribute:
+    """Returns the bins that a release finds if no range of numbers is declared."""
+    if column.attribute.kind != "numeric":
+        return tree(column)
+    anywhere = dataclasses.replace(column.attribute, discover=DiscoverBins(column.num_bins))
+    return tree(column, anywhere.leaves)
 
 
 def tree_over_equal_leaves(column: Column) -> BinnedAttribute:
@@ -179,6 +187,7 @@ def exact_segments(column: Column) -> BinnedAttribute:
 
 METHODS: dict[str, Callable[[Column], BinnedAttribute]] = {
     CHOSEN: tree,
+    "a tree, no range declared": tree_without_range,
     "a tree over equal leaves": tree_over_equal_leaves,
     "PrivTree": private_tree,
     "noisy leaves": noisy_leaves,
