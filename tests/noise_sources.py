@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from beam_dp.noise.source import NoiseSource
+from beam_dp.noise.tails import Kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,18 @@ class Draw:
         return self.kind in ("select", "permute_and_flip")
 
 
-class NoNoise(NoiseSource):
+class _DrawsAll(NoiseSource):
+    """Draws the noise of every value, also of those of which only large ones are kept."""
+
+    def reaching(
+        self, kind: Kind, values: NDArray[np.int64], scale: float, threshold: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        noisy = (self.laplace if kind == "laplace" else self.gaussian)(values, scale)
+        kept = np.flatnonzero(noisy >= threshold)
+        return kept, noisy[kept]
+
+
+class NoNoise(_DrawsAll):
     """Adds nothing, selects the best score, and keeps what it was handed."""
 
     def __init__(self) -> None:
@@ -91,7 +103,7 @@ class Scripted(NoNoise):
         return self._selections[0] % len(scores)
 
 
-class Seeded(NoiseSource):
+class Seeded(_DrawsAll):
     """The right laws from a seeded generator, fast: for many runs of one mechanism."""
 
     def __init__(self, seed: int) -> None:

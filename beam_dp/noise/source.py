@@ -13,12 +13,13 @@ import math
 import secrets
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
+from beam_dp.noise import tails
 from beam_dp.noise.bound import exp_bounds
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if importlib.util.find_spec("opendp") is None:
 
 MAX_SCALE = 2.0**50
 _FIRST_BITS = 32
-_Kind = Literal["laplace", "gaussian"]
+_CHUNK = 2**20  # values that are looked at together
 
 
 class NoiseSource:
@@ -66,6 +67,49 @@ class NoiseSource:
         Reference: Canonne, Kamath and Steinke (2020), Algorithm 3.
         """
         return _draw("gaussian", values, sigma)
+
+    def reaching(
+        self, kind: tails.Kind, values: NDArray[np.int64], scale: float, threshold: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """Returns the places of the values whose noisy values reach a threshold, and the latter.
+
+        The law is exactly that of adding noise to every value (``laplace`` or ``gaussian``) and
+        dropping what is below the threshold. The noise of a value that will hardly reach it is not
+        drawn: one random number decides whether it does, and only then the rest is drawn.
+
+        ``values``: shape (n,), at least 0 and below 2^62, as the threshold is.
+        ``scale``: as for ``laplace`` or ``gaussian``. Places are ascending.
+
+        Cost: about 3e-8 s per value far below the threshold, and 1e-5 s per other value.
+        """
+        _check_scale(scale)
+        usual, hit, noisy = [], [], []
+        for start in range(0, len(values), _CHUNK):
+            limits, is_rare = tails.tail_limits(kind, threshold - values[start:][:_CHUNK], scale)
+            words = np.frombuffer(secrets.token_bytes(8 * len(limits)), np.uint64)
+            usual.append(start + np.flatnonzero(~is_rare))
+            for place in np.flatnonzero(is_rare & (words < limits)).tolist():
+                distance = threshold - int(values[start + place])
+                step = self._step(kind, distance, scale, int(limits[place]))
+                if step is not None:
+                    hit.append(start + place)
+                    noisy.append(threshold + step)
+        others = np.concatenate([np.zeros(0, np.intp), *usual])
+        drawn = _draw(kind, values[others], scale)
+        kept = drawn >= threshold
+        places = np.concatenate([others[kept], np.array(hit, np.intp)])
+        found = np.concatenate([drawn[kept], np.array(noisy, np.int64)])
+        order = np.argsort(places)
+        return places[order], found[order]
+
+    def _step(self, kind: tails.Kind, distance: int, scale: float, limit: int) -> int | None:
+        """Returns how far noise exceeds a distance, after an event of probability limit / 2^64."""
+        if not self.coin(functools.partial(tails.limit_share, kind, distance, scale, limit)):
+            return None
+        (step,) = self.geometric(1, tails.step_scale(kind, distance, scale)).tolist()
+        exponent = tails.step_exponent(kind, distance, scale, step)
+        is_kept = not exponent or self.coin(functools.partial(exp_bounds, exponent))
+        return int(step) if is_kept else None
 
     def select(self, scores: NDArray[np.int64], scale: float) -> int:
         """Returns an index drawn with probability proportional to exp(score / scale).
@@ -174,7 +218,7 @@ def _check_scale(scale: float) -> None:
         raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
 
-def _draw(kind: _Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+def _draw(kind: tails.Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     _check_scale(scale)
     if values.dtype != np.int64:
         raise InputError("values", str(values.dtype), "noise is added to int64 values only")
@@ -192,7 +236,7 @@ _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
-def _sampler(kind: _Kind, size: int, scale: float) -> Measurement | None:
+def _sampler(kind: tails.Kind, size: int, scale: float) -> Measurement | None:
     """Returns a sampler of ``size`` values; None if the scale is too small to give any privacy."""
     from opendp import domains, measurements, mod
     from opendp.metrics import l1_distance, l2_distance

@@ -6,6 +6,8 @@ import json
 import pathlib
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from kinds_of_releases import (
     COUNTS,
@@ -50,6 +52,17 @@ def test_genuine_release_passes_verification(name):
     assert found.faults == ()
     assert found.holds and found.num_figures >= 2
     assert 0.2 < found.epsilon <= 1.0
+
+
+def test_release_whose_noise_is_smaller_than_rounding_errors_passes_verification():
+    sizes = (2, 3)  # half of the pairs have no record
+    codes = np.random.default_rng(0).integers(0, 2, 1500)
+    table = pa.table({"a": codes, "b": codes})
+    domain = dp.parse_domain(dict(zip("ab", sizes, strict=True)))
+    promise = dp.Guarantee(60.0, 1e-9, "add_or_remove_one", "record", 1)
+    for _ in range(8):
+        release = dp.release(table, domain, dp.marginals(domain, ways=2), promise)
+        assert verify_release(release).faults == ()
 
 
 def test_exactly_calibrated_releases_have_the_promised_epsilon():

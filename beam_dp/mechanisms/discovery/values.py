@@ -104,13 +104,12 @@ class ValuesPlan:
         ``texts``: every text that has a weight, once, as UTF-8; secret.
         ``sums``: the exact sums of ``encoding.open_values.kept_values``, shape (n,), int64; secret.
 
-        Cost: one draw of noise per text, about 2e-5 s each.
+        Cost: that of ``NoiseSource.reaching``.
         """
         import pyarrow as pa
 
-        noisy = noise.gaussian(sums, self.scale)
-        kept = np.flatnonzero(noisy >= self.threshold)
-        found = zip((-noisy[kept]).tolist(), texts.take(pa.array(kept)).to_pylist(), strict=True)
+        kept, noisy = noise.reaching("gaussian", sums, self.scale, self.threshold)
+        found = zip((-noisy).tolist(), texts.take(pa.array(kept)).to_pylist(), strict=True)
         # Ties are broken by text, so the order in which workers found the texts has no influence.
         first = sorted(found)[: self.max_values]
         return [(text.decode(), -negative / self.grid) for negative, text in first]

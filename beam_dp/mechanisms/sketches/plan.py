@@ -284,7 +284,7 @@ def release_sparse(plan: SparsePlan, summary: SparseSummary, noise: NoiseSource)
 
     ``summary``: exact sums and counts; the sums use the plan's hash key.
 
-    Cost: one draw of noise per cell and per counted element, about 1e-5 s each.
+    Cost: one draw of noise per cell, about 1e-5 s each, and ``NoiseSource.reaching`` for elements.
     """
     check_is("plan", plan, SparsePlan)
     sketch = histogram = None
@@ -320,11 +320,10 @@ def _noisy_counts(
     threshold is post-processing: two released texts with the same element get one count, and one of
     them is listed.
     """
-    noisy = noise.laplace(exact.counts, planned.scale)
-    kept = np.flatnonzero(noisy >= planned.threshold)
+    kept, noisy = noise.reaching("laplace", exact.counts, planned.scale, planned.threshold)
     elements, places = np.unique(exact.elements[kept], return_inverse=True)
     counts, keys = np.zeros(len(elements), noisy.dtype), None
-    np.add.at(counts, places, noisy[kept])
+    np.add.at(counts, places, noisy)
     if exact.texts is not None:
         texts = exact.texts.take(kept).to_pylist()
         keys = np.empty(len(elements), object)

@@ -52,8 +52,8 @@ _MAX_CELLS = 2**26  # the largest number of cells of an array
 # The largest number of candidates that records are made from.
 _MAX_CANDIDATES = 2**20
 _FALSE_ALARM = 1e-9
-# The rounding error of a mean of squared differences.
-_MISMATCH_ROUNDING = 1e-6
+# The rounding errors of a mean of squared differences, and of a fitted count, as a share of all.
+_MISMATCH_ROUNDING, _COUNT_ROUNDING = 1e-6, 1e-11
 _MAX_RECORDS = 2**40
 
 
@@ -317,9 +317,15 @@ def _fit_figures(
     chosen = np.isfinite(expected.variances) & np.isfinite(observed.variances)
     chosen[layout.slices[()]] = False
     variances = observed.variances[chosen]
-    squares = (expected.values[chosen] - observed.values[chosen]) ** 2 / variances
-    mismatch = float(squares.mean()) if len(squares) else 0.0
-    figures.near("fit.mismatch", fit["mismatch"], mismatch, _MISMATCH_ROUNDING * (1 + mismatch))
+    away = np.abs(expected.values[chosen] - observed.values[chosen])
+    mismatch, tolerance = 0.0, _MISMATCH_ROUNDING
+    if len(away):
+        mismatch = float((away**2 / variances).mean())
+        # Noise may be far smaller than the rounding errors of counts.
+        rounding = _COUNT_ROUNDING * release.represented
+        tolerance += float(((2 * away + rounding) * rounding / variances).mean())
+    tolerance += _MISMATCH_ROUNDING * mismatch
+    figures.near("fit.mismatch", fit["mismatch"], mismatch, tolerance)
     workload = release.workload
     importance = importance_of(domain, layout, workload.marginals, workload.weights)
     return math.sqrt(float(importance[chosen] @ variances))
