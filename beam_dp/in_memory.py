@@ -236,15 +236,15 @@ def _count(
 ) -> tuple[Marginals, NDArray[np.int64] | None]:
     """Returns the exact summary and, if asked, the counts outside the domain; both are secret."""
     accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
-    how = plan.domain, plan.promised.privacy_unit, accumulator.as_cells
+    how = plan.domain, plan.guarantee.privacy_unit, accumulator.as_cells
     if plan.left_out is None:
         encoded = (encode_records(*how, batch) for batch in batches)
-        return _summary(accumulator, encoded, plan.domain, plan.promised, plan.unit_costs), None
+        return _summary(accumulator, encoded, plan.domain, plan.guarantee, plan.unit_costs), None
     both = [encode_all_records(*how, batch) for batch in batches]
     inside, outside = ([pair[side] for pair in both] for side in range(2))
     counts = HistogramAccumulator(plan.left_out.domain)
-    left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.promised, None)
-    summary = _summary(accumulator, iter(inside), plan.domain, plan.promised, plan.unit_costs)
+    left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.guarantee, None)
+    summary = _summary(accumulator, iter(inside), plan.domain, plan.guarantee, plan.unit_costs)
     return summary, left_out.counts
 
 

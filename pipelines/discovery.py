@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import apache_beam as beam
 
@@ -24,13 +24,14 @@ from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.files.commit import complete_committed, holds_card
+from beam_dp.releases.files.commit import complete_committed, holds_card, probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_domain import ReleaseDomain
 
 from . import program
+from .progress import Progress
 
 DOMAIN_SHARE = Flag(
     "domain_share",
@@ -48,8 +49,11 @@ _NOT_STATED = frozenset(
         *("validate_only", "json", "expect_records", "allow_large_delta"),
     ]
 )
-# The number of the mark that the second run leaves in the ledger's entry.
-_SECOND_RUN = 1
+# The folder for the choice of the records per unit, in that of the release that follows.
+RECORDS_FOLDER = "records_per_unit"
+# The number of the first mark in the ledger's entry; runs leave marks in turn.
+_FIRST_STATE = 1
+ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
 def domain_folder(output: str) -> str:
@@ -76,30 +80,98 @@ def read_share(given: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DomainJob(program.Job):
-    """The job that releases a domain, into the folder of the output.
+class FirstJob(program.Job):
+    """The job of a run whose release the next run is planned with.
 
-    ``later``: the plan of the later release for the largest domain that may be found; its loss is
-    that of both releases. ``told``: the warnings about the later release.
+    ``later``: the plan of the last run for the most that may be found; its loss is that of all
+    runs. ``entry``: the ledger's entry, if an earlier run has paid.
     """
 
-    done: ClassVar[str] = "found the levels of the domain"
+    what: ClassVar[str]  # of which this is the release
 
-    plan: DomainPlan
     later: Plan
-    told: Sequence[str] = ()
+    entry: Entry | None = None
 
     @property
     def paid_plan(self) -> Plan:
-        """The plan that the ledger pays for: that of both releases."""
+        """The plan that the ledger pays for: that of all runs."""
         return self.later
+
+    def token(self) -> Token | None:
+        """Returns the entry, or a token for the future payment; None without a ledger."""
+        return super().token() if self.entry is None else self.entry
+
+    def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
+        """Marks the entry of an earlier run, so that no later run uses it; then runs."""
+        if self.entry is not None:
+            self._use(self.entry, _FIRST_STATE)
+        return super().submit(pipeline, progress)
+
+    def released(self, kind: type[ReleaseT]) -> ReleaseT | None:
+        """Returns the release that an earlier run of the same command has committed, if any."""
+        if not holds_card(self.output):
+            return None
+        complete_committed(self.output)
+        found = read_release(self.output, kind=kind)
+        expected = json.loads(json.dumps(self.identity()))
+        reason = program.difference(found.read_from or found.card, expected)
+        if reason is not None:
+            condition = f"contains the {self.what} of another job: {reason}; use another --output"
+            raise InputError("output", self.output, condition)
+        return found
+
+    def payer_of(self, found: Release) -> Entry | None:
+        """Returns the ledger's entry that paid for a release and those that follow."""
+        if self.ledger is None:
+            return None
+        held = {each.release_id: each for each in self.ledger.entries(self.dataset_id)}
+        entry = held.get(str(found.plan.get("ledger_release")))
+        if entry is None:
+            return None
+        entry.check(self.later.mechanism, self.later.promised, self.later.loss)
+        if entry.draw_id is None and self.names_draw:
+            # Killed between the commit and the record of the draw.
+            self.ledger.mark_released(entry, found.draw_id)
+        return entry
+
+    @property
+    def _state(self) -> int:
+        """The number of the mark that the next run leaves in the ledger's entry."""
+        return _FIRST_STATE if self.entry is None else _FIRST_STATE + 1
+
+    def is_marked(self, entry: Entry) -> bool:
+        """Returns whether the next run of an entry was already submitted."""
+        assert self.ledger is not None
+        return self.ledger.is_state_used(entry, self._state)
+
+    def mark(self, entry: Token) -> None:
+        """Marks an entry before its next run is submitted; only one call succeeds."""
+        self._use(entry, self._state)
+
+    def _use(self, entry: Token, state: int) -> None:
+        assert self.ledger is not None
+        self.ledger.use_state(entry, state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainJob(FirstJob):
+    """The job that releases a domain, into the folder of the output.
+
+    ``told``: the warnings about the later release.
+    """
+
+    done: ClassVar[str] = "found the levels of the domain"
+    what: ClassVar[str] = "domain"
+
+    plan: DomainPlan
+    told: Sequence[str] = ()
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that release and write the domain."""
         released = records | "Release domain" >> ReleaseDomain(self.plan, token)
-        return released | "Write domain" >> WriteRelease(self.output)
+        return released | "Write domain" >> WriteRelease(self.output, RECORDS_FOLDER)
 
     def headline(self) -> str:
         """Returns a short description of the job."""
@@ -130,42 +202,19 @@ class DomainJob(program.Job):
         assert isinstance(release, DomainRelease)
         print(f"{found_text(release)}: {self.output}")
 
+    def probe(self) -> None:
+        """Refuses an output where the domain can't be committed."""
+        probe_output(self.output, RECORDS_FOLDER)
+
     def committed(self) -> DomainRelease | None:
         """Returns the domain that an earlier run of the same command has committed, if any."""
-        if not holds_card(self.output):
-            return None
-        complete_committed(self.output)
-        found = read_release(self.output, kind=DomainRelease)
-        expected = json.loads(json.dumps(self.plan.identity()))
-        reason = program.difference(found.read_from or found.card, expected)
-        if reason is not None:
-            condition = f"contains the domain of another job: {reason}; use another --output"
-            raise InputError("output", self.output, condition)
-        return found
+        return self.released(DomainRelease)
 
     def entry_of(self, found: DomainRelease) -> Entry | None:
         """Returns the ledger's entry that paid for a domain and the release that uses it."""
-        entry = None
-        if self.ledger is not None:
-            paid = found.plan.get("ledger_release")
-            held = {each.release_id: each for each in self.ledger.entries(self.dataset_id)}
-            entry = held.get(str(paid))
-        if entry is not None and self.ledger is not None:
-            entry.check(self.later.mechanism, self.later.promised, self.later.loss)
-            if entry.draw_id is None:  # killed between the commit and the record of the draw
-                self.ledger.mark_released(entry, found.draw_id)
+        entry = self.payer_of(found)
         check_edges_paid(found.domain, self.ledger, self.dataset_id)
         return entry
-
-    def is_marked(self, entry: Entry) -> bool:
-        """Returns whether a second run of an entry was already submitted."""
-        assert self.ledger is not None
-        return self.ledger.is_state_used(entry, _SECOND_RUN)
-
-    def mark(self, entry: Token) -> None:
-        """Marks an entry before its second run is submitted; only one call succeeds."""
-        assert self.ledger is not None
-        self.ledger.use_state(entry, _SECOND_RUN)
 
 
 def _sought(attribute: Any, noise: Mapping[str, Any]) -> str:

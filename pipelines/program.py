@@ -99,6 +99,11 @@ class Job(ABC):
         return ReadRecords(self.input, file_format=self.input_format)
 
     @property
+    def names_draw(self) -> bool:
+        """Whether the ledger's entry names the draw of this job."""
+        return True
+
+    @property
     def paid_plan(self) -> Plan:
         """The plan that the ledger pays for."""
         return self.plan
@@ -200,7 +205,7 @@ class Job(ABC):
             )
             return flags.EXIT_JOB_FAILED
         progress.say(self.done)
-        if is_paid_now and self.ledger is not None and token is not None:
+        if is_paid_now and self.names_draw and self.ledger is not None and token is not None:
             mark_released(self.ledger, token, release.draw_id)
         is_kept = self.keep(release)
         self.tell(release)

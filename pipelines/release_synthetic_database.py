@@ -25,6 +25,11 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
 from beam_dp.mechanisms.discovery.plan import paid_alone
+from beam_dp.mechanisms.discovery.records_per_unit import (
+    noise_per_record,
+    plan_records,
+    records_of,
+)
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
@@ -37,21 +42,40 @@ from beam_dp.mechanisms.registry import (
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise.bound import FAILURE_PROBABILITY
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Entry, Token
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.files.commit import probe_output
+from beam_dp.releases.files.commit import holds_card, probe_output
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
-from .discovery import DOMAIN_SHARE, DomainJob, domain_folder, read_share, refuse_share
+from .discovery import (
+    DOMAIN_SHARE,
+    RECORDS_FOLDER,
+    DomainJob,
+    FirstJob,
+    domain_folder,
+    read_share,
+    refuse_share,
+)
 from .flags import START_RECORDS, read_open_domain, start_records
 from .progress import Progress
+from .records_per_unit import (
+    LIMIT,
+    MOST,
+    ChoosingJob,
+    RecordsJob,
+    is_to_choose,
+    records_folder,
+)
 from .runners import make_pipeline
 from .running import is_launched
 
@@ -62,7 +86,8 @@ MECHANISM = Flag(
     choices=tuple(SYNTHETIC),
 )
 FLAGS = (
-    *shared.COMMON,
+    *(LIMIT if flag is shared.MAX_RECORDS_PER_UNIT else flag for flag in shared.COMMON),
+    MOST,
     shared.COUNT_LEFT_OUT,
     shared.EXPECT_RECORDS,
     shared.WITHIN_BINS,
@@ -134,19 +159,20 @@ class Job(program.ReleaseJob):
 
 @dataclass(frozen=True, kw_only=True)
 class LaterJob(Job):
-    """A job whose domain was released into a folder of its output.
+    """A job whose domain or records per unit were released into a folder of its output.
 
-    ``entry``: the ledger's entry that paid for both releases; None without a ledger, or if this
-    release is paid for again. ``told``: more warnings.
+    ``entry``: the ledger's entry that paid for all releases; None without a ledger, or if this
+    release is paid for again. ``told``: more warnings. ``beside``: the name of the folder.
     """
 
-    first: DomainJob
+    first: FirstJob
     entry: Entry | None = None
     told: Sequence[str] = ()
+    beside: str = FOLDER
 
     def headline(self) -> str:
         """Returns a short description of the job."""
-        return f"{super().headline()}, with the domain of {self.first.output}"
+        return f"{super().headline()}, with the {self.first.what} of {self.first.output}"
 
     def warnings(self) -> list[str]:
         """Returns the warnings to print before anything is paid."""
@@ -160,12 +186,12 @@ class LaterJob(Job):
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that release the records and write the release."""
-        written = "Write" >> WriteRelease(self.output, FOLDER)
+        written = "Write" >> WriteRelease(self.output, self.beside)
         return records | "Release" >> self.release(token) | written
 
     def probe(self) -> None:
         """Refuses an output where the release can't be committed."""
-        probe_output(self.output, FOLDER)
+        probe_output(self.output, self.beside)
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Marks the entry, so that no later run uses it; then runs the pipeline."""
@@ -182,6 +208,7 @@ class OpenJob(LaterJob):
     ``later``: makes the plan of the second run from a domain and what the guarantee also covers.
     """
 
+    first: DomainJob
     later: Callable[[Domain, Discovered | None], MarginalsPlan]
 
     def add(
@@ -228,25 +255,51 @@ class OpenJob(LaterJob):
             plan, entry = paid_alone(plan), None
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(LaterJob)}
         workload = plan.workload if isinstance(self.workload, Workload) else self.workload
+        told = [*self.told, *told]
         changed = {"plan": plan, "entry": entry, "workload": workload, "told": told}
         return LaterJob(**{**fields, **changed})
 
 
-def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
+def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
     """Returns the job that the flags describe."""
+    fields["expect_records"] = program.read_expected(given, shared.read_num_records(given))
+    if not is_to_choose(given):
+        return _job(given, fields, shared.read_guarantee(given))
+    return _choosing_job({**given, LIMIT.name: given[MOST.name]}, fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """What is known of the choice of the records per unit when a later job is made.
+
+    ``entry, told``: as in ``LaterJob``. ``paid``: the loss that the entry paid for.
+    """
+
+    first: RecordsJob | None = None
+    records: Discovered | None = None
+    paid: Loss | None = None
+    entry: Entry | None = None
+    told: Sequence[str] = ()
+
+
+def _job(
+    given: dict[str, str],
+    fields: dict[str, Any],
+    guarantee: Guarantee,
+    chosen: _Chosen = _Chosen(),
+) -> Job:
+    """Returns the job for a guarantee, with the records per unit that were chosen, if any."""
     domain, mechanism = read_open_domain(given), _mechanism(given)
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload
     rows = given.get("num_synthetic_records")
-    num_records = shared.read_num_records(given)
-    fields["expect_records"] = program.read_expected(given, num_records)
 
     def workload_of(domain: Domain) -> Workload | LinearWorkload:
         return read_workload(given["workload"], domain)
 
-    def chosen(domain: Domain, discovered: Discovered | None = None) -> ReleaseOptions:
+    def options(domain: Domain, discovered: Discovered | None = None) -> ReleaseOptions:
         return ReleaseOptions(
-            num_records=num_records,
+            num_records=shared.read_num_records(given),
             count_left_out="count_left_out" in given,
             within_bins=given["within_bins"],  # type: ignore[arg-type]  # one of its choices
             records_format=given["records_format"],  # type: ignore[arg-type]  # as above
@@ -254,20 +307,27 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
             start_from=start_records(given, domain),
             queries=given["workload"],
             discovered=discovered,
+            records_per_unit=chosen.records,
+            paid=chosen.paid,
         )
 
     def plan_of(domain: Domain, discovered: Discovered | None = None) -> MarginalsPlan:
-        asked = workload_of(domain), guarantee, chosen(domain, discovered)
+        asked = workload_of(domain), guarantee, options(domain, discovered)
         return plan_release(mechanism, domain, *asked)
 
-    guarantee = shared.read_guarantee(given)
+    later: dict[str, Any] = {"entry": chosen.entry, "told": chosen.told}
     if not isinstance(domain, OpenDomain):
         refuse_share(given)
         plan, workload = plan_of(domain), workload_of(domain)
-        return Job(**fields, workload=workload, mechanism=mechanism, plan=plan)
+        made = {**fields, "workload": workload, "mechanism": mechanism, "plan": plan}
+        if chosen.first is None:
+            return Job(**made)
+        return LaterJob(**made, **later, first=chosen.first, beside=RECORDS_FOLDER)
     largest = domain.bounded()
-    asked = workload_of(largest), guarantee, chosen(largest)
+    asked = workload_of(largest), guarantee, options(largest)
     domain_plan, plan = plan_discovery(mechanism, domain, *asked, *read_share(given))
+    if chosen.records is not None:
+        domain_plan = dataclasses.replace(domain_plan, paid=(plan.promised, plan.loss))
     shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
     shared_fields["output"] = domain_folder(fields["output"])
     return OpenJob(
@@ -275,9 +335,56 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         workload=asked[0],
         mechanism=mechanism,
         plan=plan,
-        first=DomainJob(**shared_fields, plan=domain_plan, later=plan),
+        first=DomainJob(**shared_fields, **later, plan=domain_plan, later=plan),
         later=plan_of,
     )
+
+
+def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
+    """Returns the job that chooses the records per unit first; ``given`` states the most."""
+    whole = shared.read_guarantee(given)
+    one = dataclasses.replace(whole, max_records_per_unit=1, allow_large_delta=True)
+    noise = noise_per_record(_job(given, fields, one).plan)
+    domain, (_, job) = read_open_domain(given), read_share(given)
+    is_open = isinstance(domain, OpenDomain)
+    declared = domain.declared if isinstance(domain, OpenDomain) else domain
+    plan = plan_records(declared, whole, noise, job)
+    largest = _job(given, fields, whole, _Chosen(records=plan.chosen(plan.most)))
+    plan = dataclasses.replace(plan, paid=largest.plan.loss)
+    shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
+    output = domain_folder(fields["output"]) if is_open else fields["output"]
+    shared_fields["output"] = records_folder(output)
+    first = RecordsJob(
+        **shared_fields,
+        plan=plan.counts,
+        later=largest.plan,
+        records=plan,
+        is_named=not is_open,
+    )
+
+    def then(found: IntervalRelease) -> Job:
+        entry, records = first.entry_of(found), records_of(found)
+        if entry is None or not first.is_marked(entry) or _paid_by(output, entry):
+            known = _Chosen(first=first, records=records, paid=plan.paid, entry=entry)
+            return _job(given, fields, whole, known)
+        told = f"{entry.release_id} paid for a run that was submitted: the rest is paid again"
+        return _job(given, fields, records.main, _Chosen(first=first, told=[told]))
+
+    return ChoosingJob(
+        **{name: value for name, value in fields.items() if name != "expect_records"},
+        plan=largest.plan,
+        first=first,
+        largest=largest,
+        then=then,
+    )
+
+
+def _paid_by(output: str, entry: Entry) -> bool:
+    """Returns whether a directory has a domain that an entry paid for."""
+    if not holds_card(output):
+        return False
+    found = read_release(output)
+    return isinstance(found, DomainRelease) and found.plan.get("ledger_release") == entry.release_id
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:

@@ -36,11 +36,15 @@ class Plan(ABC):
     loss: Loss  # what a ledger is charged, including left-out counts and the domain's release
     left_out: LeftOutPlan | None = None  # for counting records outside the domain
     discovered: Discovered | None = None  # the release of the domain, if both are paid together
+    # The choice of the number of records per unit, if it is paid together with all of the above.
+    records_per_unit: Discovered | None = None
     ledger_token: Token | None = None  # of the ledger entry that paid, if any
 
     @property
     def promised(self) -> Guarantee:
         """The guarantee of the release, including left-out counts and the domain's release."""
+        if self.records_per_unit is not None:
+            return self.records_per_unit.whole
         if self.discovered is not None:
             return self.discovered.whole
         return self.guarantee if self.left_out is None else self.left_out.guarantee
@@ -74,7 +78,8 @@ class Plan(ABC):
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
 
     def _of_domain(self) -> dict[str, Any]:
-        return {} if self.discovered is None else {"discovered": self.discovered.to_json()}
+        stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
+        return {name: each.to_json() for name, each in stated.items() if each is not None}
 
     def payer(self) -> dict[str, Any]:
         """Returns the card's field for the ledger entry that paid; empty without a ledger."""

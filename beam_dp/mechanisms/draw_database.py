@@ -20,14 +20,16 @@ def draw_database(
 ) -> SyntheticDatabase:
     """Returns a release that keeps ``plan.guarantee``, in the plan's format.
 
-    Together with the release of its domain, if ``plan.discovered`` states one, it keeps
-    ``plan.promised``, which the card then states.
+    Together with earlier releases, if ``plan.discovered`` or ``plan.records_per_unit`` state any,
+    it keeps ``plan.promised``, which the card then states.
     """
     release = mechanism.release(plan, summary, noise, progress)
+    is_a_part = plan.discovered is not None or plan.records_per_unit is not None
     return dataclasses.replace(
         release,
         records_format=plan.records_format,
         within_bins=plan.within_bins,
         discovered=plan.discovered,
-        guarantee=release.guarantee if plan.discovered is None else plan.promised,
+        records_per_unit=plan.records_per_unit,
+        guarantee=plan.promised if is_a_part else release.guarantee,
     )

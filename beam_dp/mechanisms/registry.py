@@ -22,6 +22,7 @@ from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered
@@ -95,6 +96,10 @@ class ReleaseOptions:
     queries: str | None = None
     # The release of the domain, which the guarantee also covers; then this release has a part.
     discovered: Discovered | None = None
+    # The choice of the records per unit: the guarantee covers it and all of the above.
+    records_per_unit: Discovered | None = None
+    # The loss that was paid before the records per unit were known; the plan then states it.
+    paid: Loss | None = None
 
 
 def plan_release(
@@ -114,7 +119,15 @@ def plan_release(
     if not (isinstance(workload, Workload) or mechanism.answers_linear_queries):
         given = f"{len(workload):,} linear queries"
         raise InputError("workload", given, f"must consist of marginals for {mechanism.name}")
-    discovered = options.discovered
+    chosen, discovered = options.records_per_unit, options.discovered
+    if chosen is not None:
+        if chosen.whole != guarantee:
+            condition = "must be that of the choice of the records per unit and this release"
+            raise InputError("guarantee", guarantee.to_json(), condition)
+        if options.count_left_out:
+            condition = "must be left out where the records per unit are chosen"
+            raise InputError("count_left_out", True, condition)
+        guarantee = chosen.main
     if discovered is not None:
         if discovered.whole != guarantee:
             condition = "must be that of the release of the domain and this one together"
@@ -146,6 +159,17 @@ def plan_release(
         loss = discovery.total_loss(discovered)
         if left_out is not None:
             left_out = dataclasses.replace(left_out, guarantee=discovered.whole)
+    if chosen is not None:
+        from beam_dp.mechanisms.discovery.records_per_unit import loss_with_records
+
+        loss = loss_with_records(
+            dataclasses.replace(plan, loss=loss, discovered=discovered), chosen
+        )
+    if options.paid is not None:
+        if not options.paid.covers(loss):
+            condition = "must have a loss within the one that was paid"
+            raise InputError("mechanism", plan.mechanism, condition)
+        loss = options.paid
     named = {} if options.queries is None else {"queries": options.queries}
     is_listed = isinstance(workload, Workload)
     return dataclasses.replace(
@@ -158,6 +182,7 @@ def plan_release(
         left_out=left_out,
         loss=loss,
         discovered=discovered,
+        records_per_unit=chosen,
     )
 
 
@@ -179,10 +204,11 @@ def plan_discovery(
     """
     from beam_dp.mechanisms.discovery import plan as discovery
 
-    found: list[tuple[DomainPlan, MarginalsPlan]] = []
+    chosen, found = options.records_per_unit, list[tuple["DomainPlan", MarginalsPlan]]()
+    own = guarantee if chosen is None else chosen.main
     refusals: list[InputError] = []
     for is_pure in (False, True) if guarantee.delta > 0 else (True,):
-        first = discovery.plan_domain(domain, guarantee, share, job, later_is_pure=is_pure)
+        first = discovery.plan_domain(domain, own, share, job, later_is_pure=is_pure)
         asked = dataclasses.replace(options, discovered=first.shared)
         try:
             later = plan_release(mechanism, domain.bounded(), workload, guarantee, asked)
@@ -202,14 +228,19 @@ def _planned(
     """Returns a mechanism's own plan.
 
     Beside the release of a domain, ``MWEM`` measures with Gaussian noise even if Laplace noise is
-    predicted to be better, because only the losses of Gaussian noise add up well.
+    predicted to be better, because only the losses of Gaussian noise add up well. ``MWEM`` also
+    keeps to the kind of noise that was paid.
     """
     plan = mechanism.plan(domain, workload, own, options.num_records)
-    if options.discovered is None or own.delta == 0 or plan.loss.kind != "pure":
+    kind = plan.loss.kind if options.paid is None else options.paid.kind
+    if options.discovered is not None and own.delta > 0:
+        kind = "gaussian"
+    if plan.loss.kind == kind:
         return plan
-    from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
+    from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 
-    if mechanism == MWEM():
-        gaussian = Gaussian().plan(domain, workload, own, options.num_records)
-        return dataclasses.replace(gaussian, mechanism=mechanism.name)
-    return plan
+    if mechanism != MWEM():
+        return plan
+    kept = Laplace() if kind == "pure" else Gaussian()
+    plan = kept.plan(domain, workload, own, options.num_records)
+    return dataclasses.replace(plan, mechanism=mechanism.name)

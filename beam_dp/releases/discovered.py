@@ -1,4 +1,4 @@
-"""What a card states about the release of a domain that was paid for together with a release."""
+"""What a card states about an earlier release that was paid for together with a release."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Any, Self
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 
-_DRAWN = "draw_id"
+_DRAWN, _LIMIT = "draw_id", "max_records_per_unit"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Discovered:
-    """The release of a domain, and how a guarantee is split between it and a later release.
+    """An earlier release, and how a guarantee is split between it and a later release.
 
-    The later release uses the values and the edges of the domain, is about the same people, and
-    keeps ``whole`` together with the release of the domain.
+    The earlier release is that of a domain, or it chose the number of records per unit. The later
+    release uses the values and edges of the domain, or this number; it is about the same people,
+    and keeps ``whole`` together with the earlier release.
     """
 
     whole: Guarantee  # of both releases together
     main: Guarantee  # of the later release alone
-    noise: tuple[Mapping[str, Any], ...]  # the noise of the domain, as its card states it
-    draw_id: str | None = None  # of the domain; None before it is drawn
+    noise: tuple[Mapping[str, Any], ...]  # the noise of the earlier release, as its card states it
+    draw_id: str | None = None  # of the earlier release; None before it is drawn
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON entry of a card."""
         drawn = {} if self.draw_id is None else {_DRAWN: self.draw_id}
-        release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
+        release: dict[str, Any] = {"epsilon": self.main.epsilon, "delta": self.main.delta}
+        if self.main.max_records_per_unit != self.whole.max_records_per_unit:
+            release[_LIMIT] = self.main.max_records_per_unit
         return {**drawn, "release": release, "noise": [dict(each) for each in self.noise]}
 
     @classmethod
@@ -38,7 +41,7 @@ class Discovered:
         if not isinstance(parsed, Mapping) or set(parsed) != keys:
             raise InputError("discovered", type(parsed).__name__, f"must have the fields {keys}")
         release, noise, draw_id = parsed["release"], parsed["noise"], parsed[_DRAWN]
-        if not isinstance(release, Mapping) or set(release) != {"epsilon", "delta"}:
+        if not isinstance(release, Mapping) or set(release) - {_LIMIT} != {"epsilon", "delta"}:
             raise InputError("discovered", "release", "must have an epsilon and a delta")
         if not isinstance(noise, list) or not all(isinstance(each, Mapping) for each in noise):
             raise InputError("discovered", "noise", "must be a list of JSON objects")

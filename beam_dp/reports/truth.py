@@ -121,7 +121,8 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
     num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
     kept = inside
     if unit != RECORD:
-        most, words = release.guarantee.max_records_per_unit, RecordWords(domain)
+        limited = getattr(release, "limited_guarantee", release.guarantee)
+        most, words = limited.max_records_per_unit, RecordWords(domain)
         kept = [limit_records(words, iter(inside), most, _cost_limit(release, words))]
     parts = [each.code_columns(domain) for each in kept]
     codes = [np.concatenate(column) for column in zip(*parts, strict=True)]

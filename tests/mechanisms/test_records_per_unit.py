@@ -17,21 +17,24 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.discovery.records_per_unit import (
+    RecordsPlan,
+    later_epsilon,
+    loss_with_records,
     noise_per_record,
-    plan_records_per_unit,
+    plan_records,
+    records_of,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
-from beam_dp.verification.records_per_unit import (
-    chosen_records,
-    count_errors,
-    record_levels,
-    records_step,
-)
+from beam_dp.releases.domain.verify import domain_steps
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
+from beam_dp.verification.records_per_unit import chosen_records, record_levels
 
-ADD, REPLACE = Neighboring.ADD_OR_REMOVE_ONE, Neighboring.REPLACE_ONE
-MU = 0.027  # 2 % of mu^2 at epsilon 1, delta 1e-9
+ADD, REPLACE = "add_or_remove_one", "replace_one"
 MOST = 100
 LEVELS = record_levels(MOST)
 DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 4)))
@@ -55,44 +58,62 @@ def test_levels_are_single_numbers_and_then_grow_by_a_fifth():
     assert len(record_levels(2**40)) < 170
 
 
+def planned(
+    noise: float = 2000.0, most: int = MOST, epsilon: float = 1.0, neighboring: str = ADD
+) -> RecordsPlan:
+    whole = Guarantee(epsilon, 1e-9, neighboring, "person", most)  # type: ignore[arg-type]
+    return plan_records(DOMAIN, whole, noise)
+
+
+def number(plan: RecordsPlan, counts: np.ndarray, source: NoNoise) -> int:
+    return records_of(plan.release(counts, source)).main.max_records_per_unit
+
+
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_step_has_the_loss_that_was_asked_for(neighboring):
-    gaussian = plan_records_per_unit(MOST, 9.0, neighboring, mu=MU).step()
-    assert MU**2 * (1 - 1e-9) <= float(gaussian.loss.mu_squared) <= MU**2
-    pure = plan_records_per_unit(MOST, 9.0, neighboring, epsilon=0.02).step()
-    assert 0.02 * (1 - 1e-9) <= float(pure.loss.epsilon) <= 0.02
+def test_choice_and_later_releases_share_epsilon(neighboring):
+    plan = planned(neighboring=neighboring)
+    (step,) = plan.counts.steps
+    chosen = plan.chosen(7)
+    assert domain_steps(chosen.noise, chosen.main)[0].loss == step.loss
+    assert chosen.main.epsilon == later_epsilon(plan.whole) == 0.98
+    assert 0.02 * (1 - 1e-9) <= float(step.loss.epsilon) <= 1 - 0.98
+    assert chosen.main.max_records_per_unit == 7
+    assert plan.counts.scale == pytest.approx(50 if neighboring == ADD else 100)
 
 
-@pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.02}])
-def test_card_states_the_noise_that_step_and_plan_use(loss):
-    plan = plan_records_per_unit(MOST, 9.0, REPLACE, **loss)
-    stated = plan.to_json()
-    kept = {name: stated[name] for name in ("distribution", "scale", "sizes")}
-    assert records_step(num_moved=2, **kept) == plan.step()
-    assert stated["sizes"][-1] == len(LEVELS)
-    assert pickle.loads(pickle.dumps(plan)) == plan
+def test_release_is_read_as_it_was_written_and_states_the_choice():
+    plan = planned()
+    release = plan.release(levels_of(np.full(50_000, 3)), Seeded(1))
+    assert verify_release(release).holds
+    again = release_from_bytes(release_to_bytes(release))
+    assert records_of(again) == records_of(release)
+    assert records_of(again).draw_id == release.draw_id
+    assert release.guarantee.max_records_per_unit == 1  # one count of each unit
+    assert pickle.loads(pickle.dumps(plan)).parameters == plan.parameters
 
 
 @pytest.mark.parametrize(
-    ("most", "noise", "loss", "message"),
+    ("most", "noise", "epsilon", "message"),
     [
-        (1, 9.0, {"mu": 1.0}, "most_records_per_unit: 1 is not valid: must be an integer from 2"),
-        (2**41, 9.0, {"mu": 1.0}, "most_records_per_unit: 2199023255552 is not valid"),
-        (9, math.nan, {"mu": 1.0}, "noise_per_record: nan is not valid"),
-        (9, 9.0, {"mu": 0.0}, "mu: 0.0 is not valid: must be a finite number > 0"),
-        (9, 9.0, {"epsilon": math.nan}, "epsilon: nan is not valid"),
-        (9, 9.0, {"mu": 1e-18}, "mu: 1e-18 is too small: noise must have a scale"),
-        (9, 9.0, {}, "mu is required without epsilon"),
+        (1, 9.0, 1.0, "most_records_per_unit: 1 is not valid: must be an integer from 2"),
+        (9, math.nan, 1.0, "noise_per_record: nan is not valid"),
+        (9, 0.0, 1.0, "noise_per_record: 0.0 is not valid"),
+        (9, 9.0, 1e-15, "epsilon: .* too small"),
     ],
 )
-def test_refuses_invalid_plans(most, noise, loss, message):
+def test_refuses_invalid_plans(most, noise, epsilon, message):
     with pytest.raises(InputError, match=message):
-        plan_records_per_unit(most, noise, ADD, **loss)
+        planned(noise, most, epsilon)
+
+
+def test_refuses_records_as_units():
+    with pytest.raises(InputError, match="must be a column to choose its records per unit"):
+        plan_records(DOMAIN, Guarantee(1.0, 0.0, ADD, "record", 1), 9.0)
 
 
 def test_refuses_counts_of_another_shape():
     with pytest.raises(InputError, match="counts: 'int64 of shape"):
-        plan_records_per_unit(9, 9.0, ADD, mu=1.0).release(np.zeros(7, np.int64), NoNoise())
+        planned().release(np.zeros(7, np.int64), NoNoise())
 
 
 @pytest.mark.parametrize("noise", [3.0, 40.0, 500.0, 3000.0])
@@ -104,8 +125,8 @@ def test_exact_counts_choose_the_best_number_or_the_end_of_its_level(shape, nois
         "all nine": np.full(5000, 9),
         "geometric": rng.geometric(0.2, 5000),
     }[shape]
-    at_least = [(records >= level).sum() for level in LEVELS]
-    chosen = chosen_records(MOST, noise, at_least, [0.0] * len(LEVELS))
+    counts = levels_of(records).tolist()
+    chosen = chosen_records(counts, scale=1e-9, most=MOST, noise_per_record=noise)
     best = min(range(1, MOST + 1), key=lambda k: predicted(records, k, noise))
     place = np.searchsorted(LEVELS, best, "right")
     assert LEVELS[place - 1] <= chosen < LEVELS[place]
@@ -116,13 +137,12 @@ def test_exact_counts_choose_the_best_number_or_the_end_of_its_level(shape, nois
 def test_all_records_of_equal_units_are_kept(records, chosen):
     # Levels begin at 10, 12, 14, 16, 19 and 22; the noise of one record more is cheap.
     counts = levels_of(np.full(50_000, records))
-    plan = plan_records_per_unit(MOST, 26_000.0 if records == 10 else 2000.0, ADD, mu=MU)
-    assert plan.release(counts, Seeded(1))[0] == chosen
+    plan = planned(26_000.0 if records == 10 else 2000.0)
+    assert number(plan, counts, Seeded(1)) == chosen
 
 
-@pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.02}])
 @pytest.mark.parametrize("shape", ["one or two", "geometric", "long tail"])
-def test_choice_is_near_the_best(shape, loss):
+def test_choice_is_near_the_best(shape):
     rng = np.random.default_rng(2)
     records = {
         "one or two": rng.integers(1, 3, 20_000),
@@ -130,39 +150,63 @@ def test_choice_is_near_the_best(shape, loss):
         "long tail": np.floor(rng.pareto(1.1, 20_000) + 1).astype(np.int64),
     }[shape]
     noise = 2000.0
-    plan = plan_records_per_unit(MOST, noise, ADD, **loss)
-    found = [plan.release(levels_of(records), Seeded(seed))[0] for seed in range(20)]
+    found = [number(planned(noise), levels_of(records), Seeded(seed)) for seed in range(20)]
     least = min(predicted(records, k, noise) for k in range(1, MOST + 1))
     assert max(predicted(records, k, noise) for k in found) <= 1.1 * least
 
 
-@pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.02}])
 @pytest.mark.parametrize("units", [0, 1000])
-def test_noise_alone_does_not_choose_a_larger_number(units, loss):
-    plan = plan_records_per_unit(1000, 1.0, ADD, **loss)
+def test_noise_alone_does_not_choose_a_larger_number(units):
+    plan = planned(1.0, 1000)
     counts = levels_of(np.ones(units, np.int64), 1000)
-    found = [plan.release(counts, Seeded(seed))[0] for seed in range(200)]
+    found = [number(plan, counts, Seeded(seed)) for seed in range(200)]
     assert sum(k > 1 for k in found) <= 20  # 10 are expected at most; 21 have probability 1e-3
 
 
-def test_errors_bound_the_noise_of_units_from_each_level_on():
-    plan = plan_records_per_unit(MOST, 9.0, ADD, mu=MU)
-    errors = count_errors(plan.distribution, plan.scale, plan.strategy.sizes[1:])
-    noise = np.array(
-        [plan.release(np.zeros(len(LEVELS), np.int64), Seeded(seed))[1] for seed in range(400)]
-    )
-    assert ((noise > errors).mean(axis=0) <= 0.05).all()
-    deviations = noise.std(axis=0)
-    assert errors / deviations == pytest.approx(math.sqrt(2 * math.log(40)), rel=0.25)
-
-
-def test_choice_follows_from_the_noisy_sums_alone():
-    plan = plan_records_per_unit(MOST, 9.0, ADD, mu=MU)
-    noisy = np.random.default_rng(4).integers(-50, 900, sum(plan.strategy.sizes[1:]))
+def test_choice_follows_from_the_noisy_counts_alone():
+    noisy = np.random.default_rng(4).integers(-50, 900, len(LEVELS))
     data = (np.ones(9), np.full(10_000, 50), np.zeros(0))
-    found = [plan.release(levels_of(each), Scripted(answer=lambda *_: noisy)) for each in data]
-    assert len({chosen for chosen, _ in found}) == 1
-    assert (found[0][1] == found[1][1]).all() and (found[0][1] == found[2][1]).all()
+    found = {
+        number(planned(9.0), levels_of(each), Scripted(answer=lambda *_: noisy)) for each in data
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+@pytest.mark.parametrize("mechanism", [MWEM(), Gaussian(), Laplace(), Gaussian("textbook")])
+def test_plans_for_any_chosen_number_are_within_the_paid_loss(mechanism, delta):
+    if delta == 0 and isinstance(mechanism, Gaussian):
+        return
+    whole = Guarantee(1.0, delta, ADD, "person", MOST)
+    records, workload = plan_records(DOMAIN, whole, 9.0), marginals(DOMAIN, ways=2)
+    most = ReleaseOptions(records_per_unit=records.chosen(MOST))
+    paid = plan_release(mechanism, DOMAIN, workload, whole, most).loss
+    for k in (1, 2, 17, MOST):
+        options = ReleaseOptions(records_per_unit=records.chosen(k), paid=paid)
+        plan = plan_release(mechanism, DOMAIN, workload, whole, options)
+        assert (plan.promised, plan.loss) == (whole, paid)
+        assert plan.guarantee.max_records_per_unit == k
+        token = Token("people", 1, plan.mechanism, whole, paid)
+        assert plan.paid_by(token).ledger_token == token
+        assert dataclasses.replace(records, paid=paid).paid_by(token).counts.ledger_token == token
+        assert plan.entry()["records_per_unit"]["noise"][0]["scale"] == records.counts.scale
+
+
+def test_a_later_release_with_the_whole_budget_breaks_the_guarantee():
+    """The mutant that forgets what the choice costs."""
+    whole = Guarantee(1.0, 1e-9, ADD, "person", MOST)
+    chosen = plan_records(DOMAIN, whole, 9.0).chosen(3)
+    workload = marginals(DOMAIN, ways=2)
+    greedy = dataclasses.replace(chosen.main, epsilon=1.0)
+    plan = plan_release(Gaussian(), DOMAIN, workload, greedy)
+    with pytest.raises(InputError, match="must keep the whole guarantee, epsilon 1"):
+        loss_with_records(plan, chosen)
+    options = ReleaseOptions(records_per_unit=chosen)
+    with pytest.raises(InputError, match="must be that of the choice"):
+        plan_release(Gaussian(), DOMAIN, workload, chosen.main, options)
+    with pytest.raises(InputError, match="within the one that was paid"):
+        small = dataclasses.replace(options, paid=Loss.gaussian(0.1))
+        plan_release(Gaussian(), DOMAIN, workload, whole, small)
 
 
 @pytest.mark.parametrize("mechanism", [MWEM(), Gaussian(), Laplace()])

@@ -42,6 +42,7 @@ from beam_dp.transforms import (
     ReleaseProjection,
     ReleaseSyntheticDatabase,
 )
+from beam_dp.transforms.counting.count_units import CountUnits
 from beam_dp.transforms.counting.count_values import CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import _Draw, _Place
@@ -226,6 +227,7 @@ JOBS: dict[str, Callable[[Any], Any]] = {
     "workload": lambda records: (
         records | AnswerWorkload(PLANS["laplace"], [read_line(LinearQueries(DOMAIN), LINE)])
     ),
+    "units": lambda records: records | CountUnits(DOMAIN, "person", 9),
     "values": lambda records: records | CountValues(OPEN, guarantee()),
     "values of units": lambda records: records | CountValues(OPEN, guarantee("person", 2)),
     "windows": lambda records: (
@@ -336,6 +338,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"count_keys.counts_of_shards": fail},
     ),
     "count_keys._JoinPartition.process": ("listed", {"count_keys._joined_shards": fail}),
+    "count_units._Levels.process": ("units", {"count_units.levels_of_units": fail}),
     "count_values._EncodeValues.process": ("values", {"count_values.encode_values": fail}),
     "count_values._KeepValues.process": (
         "values of units",

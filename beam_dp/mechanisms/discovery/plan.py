@@ -25,7 +25,7 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
@@ -63,7 +63,8 @@ class DomainPlan(Plan):
     loss is one that composes adaptively.
 
     ``guarantee``: of the domain alone; ``main``: of the later release alone; ``whole``: of both.
-    ``job``: further public parameters for the card.
+    ``job``: further public parameters for the card. ``paid``: the guarantee and the loss that a
+    ledger is charged, if it pays for more than these two releases.
     """
 
     domain: OpenDomain
@@ -72,6 +73,7 @@ class DomainPlan(Plan):
     main: Guarantee
     parts: tuple[ValuesPlan | BinsPlan, ...]
     job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    paid: tuple[Guarantee, Loss] | None = None
 
     @cached_property
     def noise(self) -> tuple[dict[str, Any], ...]:
@@ -108,7 +110,8 @@ class DomainPlan(Plan):
         if token is None:
             return self
         check_is("ledger_token", token, Token)
-        token.check(token.mechanism, self.whole, total_loss(self.shared))
+        paid = self.paid or (self.whole, total_loss(self.shared))
+        token.check(token.mechanism, *paid)
         return dataclasses.replace(self, ledger_token=token)
 
     def identity(self) -> dict[str, Any]:
@@ -273,12 +276,18 @@ def main_loss(discovered: Discovered) -> Loss:
 
 
 def total_loss(discovered: Discovered) -> Loss:
-    """Returns the loss of the domain's release and of the later release together."""
-    whole = discovered.whole
-    if discovered.main.delta == 0 and whole.delta > 0:
+    """Returns the loss of the domain's release and of the later release together.
+
+    This is the loss of a release that spends the whole guarantee in the same way, which is a little
+    more than the sum of the losses of both. It depends on the guarantees alone.
+    """
+    whole, main = discovered.whole, discovered.main
+    if whole.delta == 0:
+        return Loss.pure(whole.epsilon)
+    if main.delta == 0:
         return Loss.approximate(whole.epsilon, whole.delta)
-    steps = domain_steps(discovered.noise, whole)
-    return composed([*(step.loss for step in steps), main_loss(discovered)])
+    loss = Loss.gaussian(discrete_gaussian_mu(whole.epsilon, main.delta))
+    return dataclasses.replace(loss, slack=Fraction(whole.delta) - Fraction(main.delta))
 
 
 def paid_alone(plan: MarginalsPlan) -> MarginalsPlan:
@@ -288,7 +297,9 @@ def paid_alone(plan: MarginalsPlan) -> MarginalsPlan:
     if left_out is not None:
         left_out = dataclasses.replace(left_out, guarantee=discovered.main)
     loss = main_loss(discovered)
-    return dataclasses.replace(plan, discovered=None, left_out=left_out, loss=loss)
+    return dataclasses.replace(
+        plan, discovered=None, records_per_unit=None, left_out=left_out, loss=loss
+    )
 
 
 def check_together(plan: Plan, discovered: Discovered) -> None:

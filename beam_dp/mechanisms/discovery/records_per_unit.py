@@ -8,137 +8,182 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from fractions import Fraction
-from typing import Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy
-from beam_dp.mechanisms.intervals.plan import best_tree
+from beam_dp.mechanisms.contract import Plan, check_promise
+from beam_dp.mechanisms.intervals.plan import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measurements import residual_strategy, table_strategy
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.noise.bound import Distribution
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
-from beam_dp.privacy.accounting import discrete_parameter
-from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, Neighboring
-from beam_dp.privacy.rounding import Real, up
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, warn_of_epsilon
+from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.domain.verify import RECORDS, domain_steps, with_domain
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.verification.records_per_unit import (
-    chosen_records,
-    count_errors,
-    record_levels,
-    records_step,
-)
-from beam_dp.verification.steps import Step
+from beam_dp.verification.records_per_unit import chosen_records, record_levels
+from beam_dp.verification.steps import Step, total
 
-MEASURED = "records per unit"
+# The share of epsilon for the choice; the later release gets the rest.
+RECORDS_SHARE = 0.02
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordsPerUnitPlan:
-    """The public parameters for choosing the records per unit. Made by ``plan_records_per_unit``.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordsPlan:
+    """The public parameters for choosing the records per unit. Made by ``plan_records``.
 
-    Privacy: counting the units of each level, and sums of neighbouring levels, is the only step
-    that reads records. Its noise has the loss of ``step()``, under the relation ``neighboring``,
-    whatever the units' numbers of records are: a unit is in one level, so it changes each part of
-    the tree of sums by 1 in L1 norm, or by 2 under replace-one. The choice follows from the noisy
-    sums.
+    Privacy: pure epsilon, for the relation and the unit of the guarantee. Counting the units of
+    each level is the only step that reads records. A unit is in one level, whatever its number of
+    records is, or in none; so the L1 sensitivity is 1, and 2 under replace-one, and the histogram
+    is one of interval counts in which a unit has at most one record. The choice follows from the
+    noisy counts. The later release may use the chosen number, because epsilons add up by adaptive
+    basic composition: this one and that of ``main`` are at most the epsilon of ``whole``.
 
     Accuracy: see ``chosen_records``.
+
+    ``whole``: the guarantee of the choice and of all later releases together; its records per unit
+    are the most that can be chosen. ``paid``: the loss of all of them, which a ledger is charged.
     """
 
-    most: int  # the largest number of records that can be chosen
+    declared: Domain  # records outside these attributes are not counted
+    whole: Guarantee
     noise_per_record: float  # the expected noise of a table per record of a unit, over its cells
-    neighboring: Neighboring
-    distribution: Distribution
-    scale: float
+    counts: IntervalPlan
+    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    paid: Loss | None = None
 
     @property
-    def num_levels(self) -> int:
-        """The number of counts: of units whose numbers of records are in the same level."""
-        return len(record_levels(self.most))
+    def most(self) -> int:
+        """The largest number of records that can be chosen."""
+        return self.whole.max_records_per_unit
 
-    @property
-    def strategy(self) -> Hierarchy:
-        """The tree of sums that are measured."""
-        return best_tree(self.num_levels, 1 if self.distribution == "discrete_laplace" else 2)
-
-    def step(self) -> Step:
-        """Returns the noisy draw, with its privacy loss."""
-        return records_step(
-            num_moved=self.neighboring.num_moved,
-            distribution=self.distribution,
-            scale=self.scale,
-            sizes=self.strategy.sizes[1:],
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the noise, and what the choice depends on, as a card states them."""
-        return {
-            "measured": MEASURED,
-            "distribution": self.distribution,
-            "scale": self.scale,
-            "sizes": list(self.strategy.sizes[1:]),
-            "most": self.most,
-            "noise_per_record": self.noise_per_record,
+    def chosen(self, records: int, draw_id: str | None = None) -> Discovered:
+        """Returns what a later release states about the choice."""
+        noise = {
+            "measured": RECORDS,
+            "distribution": self.counts.choice[1],
+            "scale": self.counts.scale,
         }
-
-    def release(
-        self, counts: NDArray[np.int64], noise: NoiseSource
-    ) -> tuple[int, NDArray[np.float64]]:
-        """Returns the chosen number of records, and the noisy numbers of units from each level on.
-
-        ``counts``: the number of units in each level, shape (num_levels,), int64; secret.
-        """
-        if counts.shape != (self.num_levels,) or counts.dtype != np.int64:
-            found = f"{counts.dtype} of shape {counts.shape}"
-            raise InputError("counts", found, f"must be int64 of shape ({self.num_levels},)")
-        draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
-        noisy = draw(self.strategy.measure(counts), self.scale)
-        estimate = self.strategy.estimate(noisy.astype(np.float64))
-        low = np.arange(self.num_levels)
-        at_least = estimate.answer(low, np.full_like(low, self.num_levels - 1))
-        errors = count_errors(self.distribution, self.scale, self.strategy.sizes[1:])
-        chosen = chosen_records(
-            self.most, self.noise_per_record, at_least.tolist(), errors.tolist()
+        epsilon = later_epsilon(self.whole)
+        main = dataclasses.replace(
+            self.whole, epsilon=epsilon, max_records_per_unit=records, allow_large_delta=True
         )
-        return chosen, at_least
+        return Discovered(whole=self.whole, main=main, noise=(noise,), draw_id=draw_id)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters on the card of the counts, without the ledger's entry."""
+        later = self.chosen(self.most).main
+        job = {"job": dict(self.job)} if self.job else {}
+        stated = {
+            "noise_per_record": self.noise_per_record,
+            "release": {"epsilon": later.epsilon, "delta": later.delta},
+            "whole": self.whole.to_json(),
+            **job,
+        }
+        return {"records_per_unit": stated}
+
+    def paid_by(self, token: Token | None) -> Self:
+        """Returns this plan with the token, if any, that paid for the whole guarantee."""
+        check_promise(self.counts, self.counts.guarantee)
+        warn_of_epsilon(self.whole.epsilon)
+        if token is None:
+            return self
+        check_is("ledger_token", token, Token)
+        assert self.paid is not None
+        token.check(token.mechanism, self.whole, self.paid)
+        return dataclasses.replace(
+            self, counts=dataclasses.replace(self.counts, ledger_token=token)
+        )
+
+    def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> IntervalRelease:
+        """Returns noisy counts; the only function that turns exact counts of units into a release.
+
+        ``counts``: the number of units in each level of ``record_levels(most)``, int64; secret.
+        """
+        parameters = {**self.parameters, **self.counts.payer()}
+        return release_intervals(self.counts, counts, noise, self.counts.attribute, parameters)
 
 
-def plan_records_per_unit(
-    most: int,
+def later_epsilon(whole: Guarantee) -> float:
+    """Returns the epsilon that the choice leaves for the later release."""
+    return whole.epsilon * (1 - RECORDS_SHARE)
+
+
+def plan_records(
+    declared: Domain | None,
+    whole: Guarantee,
     noise_per_record: float,
-    neighboring: Neighboring,
-    *,
-    mu: Real | None = None,
-    epsilon: Real | None = None,
-) -> RecordsPerUnitPlan:
-    """Returns the plan for choosing the records per unit within a privacy loss.
+    job: Mapping[str, Any] | None = None,
+) -> RecordsPlan:
+    """Returns the plan for choosing the records per unit, for a share of a guarantee.
 
-    Privacy: see ``RecordsPerUnitPlan``. Gaussian noise keeps ``mu``, Laplace noise keeps
-    ``epsilon``; exactly one of them is given.
-
-    ``most``: the largest number of records that can be chosen, from 2.
-    ``noise_per_record``: see ``noise_per_record``; > 0.
+    Args:
+        declared: records outside these attributes are not counted; None to count all records.
+        whole: the guarantee of the choice and the later releases; its records per unit, at least
+            2, are the most that can be chosen.
+        noise_per_record: see ``noise_per_record``; > 0.
+        job: further public parameters for the card.
     """
+    check_is("guarantee", whole, Guarantee)
+    if whole.privacy_unit == RECORD:
+        raise InputError("privacy_unit", RECORD, "must be a column to choose its records per unit")
+    most = whole.max_records_per_unit
     checked_integer("most_records_per_unit", most, 2, MAX_RECORDS_PER_UNIT)
     checked_number("noise_per_record", noise_per_record, above=0)
-    if (mu is None) == (epsilon is None):
-        raise InputError("mu", mu, "must be given without epsilon, or epsilon without mu")
-    name, loss = ("mu", mu) if epsilon is None else ("epsilon", epsilon)
-    assert loss is not None
-    if not 0 < loss < math.inf:
-        raise InputError(name, loss, "must be a finite number > 0")
-    kind: Distribution = "discrete_gaussian" if epsilon is None else "discrete_laplace"
-    plan = RecordsPerUnitPlan(most, noise_per_record, neighboring, kind, 1.0)
-    changed, exact = neighboring.num_moved * len(plan.strategy.sizes[1:]), Fraction(loss)
-    scale = discrete_parameter(changed / exact**2) if epsilon is None else up(changed / exact)
-    if not scale <= MAX_SCALE:
-        raise InputError(name, loss, "is too small: noise must have a scale of at most 2^50")
-    return dataclasses.replace(plan, scale=scale)
+    levels = record_levels(most)
+    # This difference is exact, because the numbers are within a factor of 2 of each other.
+    rest = whole.epsilon - later_epsilon(whole)
+    own = Guarantee(rest, 0.0, whole.neighboring, whole.privacy_unit, 1)
+    edges = tuple(map(float, (*levels, most + 0.5)))
+    attribute = NumericAttribute(RECORDS, edges, clip=True, whole=True)
+    counts = plan_intervals(len(levels), own, "histogram", "discrete_laplace")
+    counts = dataclasses.replace(counts, attribute=attribute)
+    return RecordsPlan(
+        declared=Domain(()) if declared is None else declared,
+        whole=whole,
+        noise_per_record=noise_per_record,
+        counts=counts,
+        job=job or {},
+    )
+
+
+def records_of(release: IntervalRelease) -> Discovered:
+    """Returns what a later release states about the choice that follows from noisy counts."""
+    stated = release.plan["records_per_unit"]
+    whole = Guarantee.from_json(stated["whole"])
+    places = np.arange(release.num_leaves)
+    records = chosen_records(
+        release.estimate.answer(places, places).tolist(),
+        scale=release.scale,
+        most=whole.max_records_per_unit,
+        noise_per_record=stated["noise_per_record"],
+    )
+    plan = plan_records(None, whole, stated["noise_per_record"])
+    return plan.chosen(records, release.draw_id)
+
+
+def loss_with_records(plan: Plan, chosen: Discovered) -> Loss:
+    """Returns the loss of a later plan and of the choice; refuses to break ``chosen.whole``."""
+    steps, beside = list(plan.steps), list[Step]()
+    if plan.discovered is not None:
+        steps, beside = with_domain(plan.discovered, steps, beside)
+    choice = domain_steps(chosen.noise, chosen.main)
+    _, epsilon = total(steps, chosen.whole, [*beside, *choice])
+    if not epsilon <= chosen.whole.epsilon:
+        condition = f"must keep the whole guarantee, epsilon {chosen.whole.epsilon:.6g}"
+        raise InputError("mechanism", plan.mechanism, condition)
+    return composed([plan.loss, *(step.loss for step in choice)])
 
 
 def noise_per_record(plan: MarginalsPlan) -> float:
@@ -157,9 +202,9 @@ def noise_per_record(plan: MarginalsPlan) -> float:
         measured = table_strategy(workload.maximal(), plan.guarantee)
     supports = [domain.axes(names) for names in workload.closure()]
     variances = support_variances(domain, supports, measured, plan.total_is_public)
-    total = 0.0
+    total_noise = 0.0
     for names, weight in zip(workload.marginals, workload.weights, strict=True):
         axes = domain.axes(names)
         deviation = math.sqrt(cell_variance(domain, variances, axes))
-        total += weight * math.prod(domain.shape[axis] for axis in axes) * deviation
-    return total / sum(workload.weights) * math.sqrt(2 / math.pi)
+        total_noise += weight * math.prod(domain.shape[axis] for axis in axes) * deviation
+    return total_noise / sum(workload.weights) * math.sqrt(2 / math.pi)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.checks import checked_integer
+from beam_dp.checks import check_choice, checked_integer
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.verification import verdict
 from beam_dp.verification.bins import bins_step
+from beam_dp.verification.records_per_unit import records_step
 from beam_dp.verification.steps import Step, total
 from beam_dp.verification.thresholds import threshold_step
 from beam_dp.verification.verdict import Figures, check_fields
 
+RECORDS = "records per unit"  # what the choice of the number of records measures
 _SHARED = ("measured", "distribution", "scale", "grid")
 _TEXTS = (*_SHARED, "threshold", "slack", "max_values")
 _BINS = (*_SHARED, "levels")
+_RECORDS = ("measured", "distribution", "scale")
 _NEEDED, _FREE = ("domain_share", "release", "whole"), ("job", "ledger_release")
 
 
@@ -72,6 +75,9 @@ def domain_steps(noise: Sequence[Mapping[str, Any]], guarantee: Guarantee) -> li
 
 def _step(entry: Mapping[str, Any], guarantee: Guarantee) -> Step:
     name, moved = entry.get("measured"), guarantee.neighboring.num_moved
+    if set(entry) == set(_RECORDS) and name == RECORDS:
+        check_choice("distribution", entry["distribution"], ("discrete_laplace",))
+        return records_step(moved, entry["scale"])
     if "threshold" in entry:
         check_fields(f"noise of {name}", entry, _TEXTS)
         return threshold_step(

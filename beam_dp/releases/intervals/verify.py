@@ -19,7 +19,7 @@ from beam_dp.verification.steps import Step, noise_step
 def verify_intervals(release: IntervalRelease) -> verdict.Verification:
     """Verifies the card and the payload's matrix of a release of interval counts."""
     figures = verdict.Figures()
-    verdict.check_fields("parameters", release.plan, (), ("ledger_release",))
+    verdict.check_fields("parameters", release.plan, (), ("ledger_release", "records_per_unit"))
     name, distribution = release.choice
     guarantee = verdict.of_release(release.guarantee, release.left_out)
     steps = interval_steps(

@@ -46,6 +46,7 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     facts = {
         "mechanism": release.mechanism,
         **terminal.promise_facts(release.guarantee),
+        **_limit_facts(release),
         **_number_facts(release),
         **_queries_facts(release),
         **_bins_facts(release),
@@ -70,6 +71,15 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
         parts.append(terminal.noise_table(release.noise))
     rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
+
+
+def _limit_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns the number of records per unit, if a release chose it."""
+    if release.records_per_unit is None:
+        return {}
+    number = release.limited_guarantee.max_records_per_unit
+    draw = release.records_per_unit.draw_id
+    return {"records per unit": f"at most {number:,} were used, as draw {draw} chose"}
 
 
 def _headline(release: SyntheticDatabase) -> str:

@@ -180,14 +180,17 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         raise InputError("queries", type(queries).__name__, "must be a list")
     make = LinearQueries(domain) if queries else None
     guarantee = Guarantee.from_json(parsed["guarantee"])
-    discovered = parsed.get("discovered")
+    discovered, chosen = parsed.get("discovered"), parsed.get("records_per_unit")
+    chosen = chosen and Discovered.from_json(chosen, guarantee)
+    limited = chosen.main if chosen else guarantee
     shared = {
         "record_tables": [tuple(names) for names in record_tables],
         "num_represented": represented,
         "queries": [make.from_json(query) for query in queries] if make else [],
         "query_error": _error_values(parsed.get("query_error", {})),
         "guarantee": guarantee,
-        "discovered": discovered and Discovered.from_json(discovered, guarantee),
+        "discovered": discovered and Discovered.from_json(discovered, limited),
+        "records_per_unit": chosen,
         "workload": workload_from_json(parsed["workload"], domain),
         "errors": dict(_error_of(entry, domain) for entry in parsed["errors"]),
         "left_out": card.left_out(domain),

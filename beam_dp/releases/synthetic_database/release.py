@@ -20,6 +20,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
 from beam_dp.noise.bound import noise_variance
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
@@ -94,6 +95,7 @@ class SyntheticDatabase(Release):
         versions: the versions of the libraries that made the release.
         left_out: noisy counts of the records outside the domain, if the budget covers these counts.
         discovered: the release of the domain, if one guarantee covers both releases.
+        records_per_unit: the choice of the records per unit, if the guarantee covers it, too.
         measurements: the noisy tables that ``noise`` describes; None if the release was not made
             from tables, or was made by a version that did not keep tables.
         records_format: the format of the file of records, one of ``RECORDS_FORMATS``.
@@ -124,6 +126,7 @@ class SyntheticDatabase(Release):
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
     discovered: Discovered | None = None
+    records_per_unit: Discovered | None = None
     measurements: NoisyMeasurements | None = None
     records_format: str = "avro"
 
@@ -191,9 +194,19 @@ class SyntheticDatabase(Release):
             "record_tables": [list(names) for names in self.record_tables],
             **small,
             **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
-            **({} if self.discovered is None else {"discovered": self.discovered.to_json()}),
+            **self._earlier(),
             "versions": dict(self.versions),
         }
+
+    def _earlier(self) -> dict[str, Any]:
+        stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
+        return {name: each.to_json() for name, each in stated.items() if each is not None}
+
+    @property
+    def limited_guarantee(self) -> Guarantee:
+        """The guarantee without the choice of the records per unit, with the chosen number."""
+        chosen = self.records_per_unit
+        return self.guarantee if chosen is None else chosen.main
 
     @property
     def records_domain(self) -> Domain:

@@ -24,7 +24,7 @@ from beam_dp.models.rounding import round_to_records
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.domain.verify import share_figures, with_domain
+from beam_dp.releases.domain.verify import domain_steps, share_figures, with_domain
 from beam_dp.releases.synthetic_database import measured_tables, verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
@@ -72,19 +72,23 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    guarantee = verdict.of_release(release.guarantee, release.left_out, release.discovered)
+    limited = release.limited_guarantee
+    guarantee = verdict.of_release(limited, release.left_out, release.discovered)
     stated = Stated(
         guarantee, release.workload, release.plan, release.noise, release.queries, release.fit
     )
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
     if release.left_out is not None:
-        promise = verdict.of_release(release.guarantee, None, release.discovered)
+        promise = verdict.of_release(limited, None, release.discovered)
         beside = verdict.left_out_steps(release.left_out, promise, release.domain)
         verdict.left_out_figures(release.left_out, promise, release.domain, steps, figures)
     if release.discovered is not None:
         share_figures(release.discovered, steps, beside, figures)
         steps, beside = with_domain(release.discovered, steps, beside)
+    if release.records_per_unit is not None:
+        chosen = release.records_per_unit
+        beside = [*beside, *domain_steps(chosen.noise, chosen.main)]
     if measured is not None and measured.distances is not None:
         public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)

@@ -151,7 +151,7 @@ def textbook_bound(release: SyntheticDatabase, figures: Figures) -> None:
         _stopped_bound(release, figures)
     parameters, guarantee = (
         release.plan,
-        of_release(release.guarantee, release.left_out, release.discovered),
+        of_release(release.limited_guarantee, release.left_out, release.discovered),
     )
     rounds, found = parameters["num_rounds"], None
     num_queries = release.workload.num_cells()
@@ -395,7 +395,7 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
 
 def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     """Compares the scales, which the card states twice, and the bounds that follow."""
-    parameters, k = release.plan, release.guarantee.max_records_per_unit
+    parameters, k = release.plan, release.limited_guarantee.max_records_per_unit
     scales = [(_CHOICE, parameters["selection_scale"]), (NUM_RECORDS, parameters["total_scale"])]
     listed = [(entry["what"], entry["scale"]) for entry in release.noise]
     figures.equal("noise", listed, [each for each in scales if each[1] is not None])

@@ -61,7 +61,7 @@ class ReleasePlanned(beam.PTransform):
         encoded, left_out = summarise.limited_records(
             records,
             self.plan.domain,
-            self.plan.promised,
+            self.plan.guarantee,  # with the number of records per unit that is kept
             as_cells=self.accumulator.as_cells,
             left_out=self.plan.left_out,
             unit_costs=self.plan.unit_costs,

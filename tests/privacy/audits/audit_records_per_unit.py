@@ -11,7 +11,6 @@ import itertools
 import sys
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from audit_cases import halve_scales, skip_empty_cells
@@ -20,25 +19,24 @@ from noise_sources import Draw, NoNoise
 from run_views import Recording
 from tiny import ADD, REPLACE, neighbours, promise, share_spent
 
-from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
-from beam_dp.mechanisms.discovery import records_per_unit as module
+from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.discovery.records_per_unit import (
-    RecordsPerUnitPlan,
-    plan_records_per_unit,
+    RECORDS_SHARE,
+    RecordsPlan,
+    plan_records,
+    records_of,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries import records_per_unit as counting
 from beam_dp.testing import audit
 
 HERE = sys.modules[__name__]
 MOST = 4  # so there are four levels
-TREE = tree((2, 4))
+EPSILON = 3.0  # of the choice
 # The numbers of records of other units.
 BASES: tuple[tuple[int, ...], ...] = ((), (1, 1, 3))
 HELD = [(), (1,), (2,), (4,), (5,), (1000,)]
-DELTA = 1e-6
 RUNS = 1500
 
 
@@ -47,18 +45,12 @@ def planned_for(guarantee: Guarantee) -> Guarantee:
     return guarantee
 
 
-def strategy(num_levels: int, power: int) -> Hierarchy:
-    """A tree of two parts, which so few levels would not have."""
-    return TREE if num_levels == MOST else tree((num_levels,))
-
-
-def planned(guarantee: Guarantee, most: int = MOST) -> RecordsPerUnitPlan:
+def planned(guarantee: Guarantee, most: int = MOST) -> RecordsPlan:
+    """The plan whose choice has the guarantee; the later release has the rest of the whole."""
     promised = planned_for(guarantee)
-    loss: dict[str, Any] = {"epsilon": promised.epsilon}
-    if promised.delta:
-        loss = {"mu": discrete_gaussian_mu(promised.epsilon, promised.delta)}
-    with mock.patch.object(module, "best_tree", strategy):
-        return plan_records_per_unit(most, 0.1, promised.neighboring, **loss)
+    epsilon = promised.epsilon / RECORDS_SHARE
+    whole = dataclasses.replace(promised, epsilon=epsilon, max_records_per_unit=most)
+    return plan_records(Domain(()), whole, 0.1)
 
 
 def levels(held: Sequence[int], most: int = MOST) -> np.ndarray:
@@ -71,12 +63,11 @@ def levels(held: Sequence[int], most: int = MOST) -> np.ndarray:
     return np.bincount(found, minlength=most).astype(np.int64)
 
 
-def release(plan: RecordsPerUnitPlan, held: Sequence[int], noise: Any) -> Any:
-    with mock.patch.object(module, "best_tree", strategy):
-        return plan.release(levels(held, plan.most), noise)
+def release(plan: RecordsPlan, held: Sequence[int], noise: Any) -> Any:
+    return plan.release(levels(held, plan.most), noise)
 
 
-def draws(plan: RecordsPerUnitPlan, held: Sequence[int]) -> list[Draw]:
+def draws(plan: RecordsPlan, held: Sequence[int]) -> list[Draw]:
     source = NoNoise()
     release(plan, held, source)
     return source.draws
@@ -116,12 +107,15 @@ def exact_law(guarantee: Guarantee) -> Finding:
     @functools.cache
     def law(held: tuple[int, ...]) -> dict[Any, float]:
         laws = [
-            audit.discrete_laplace(plan.scale, int(each), low, high) for each in levels(held, 2)
+            audit.discrete_laplace(plan.counts.scale, int(each), low, high)
+            for each in levels(held, 2)
         ]
         found: dict[Any, float] = {}
         for noisy, probability in audit.product_law(laws).items():
-            chosen, at_least = release(plan, held, Given(noisy))
-            outcome = (chosen, *at_least.tolist())
+            drawn = release(plan, held, Given(noisy))
+            places = np.arange(2)
+            counts = drawn.estimate.answer(places, places)
+            outcome = (records_of(drawn).main.max_records_per_unit, *counts.tolist())
             found[outcome] = found.get(outcome, 0.0) + probability
         return found
 
@@ -144,10 +138,7 @@ def black_box(guarantee: Guarantee) -> Finding:
         record = Recording(NoiseSource())
         release(plan, held, record)
         noisy = record.tables[0]
-        if plan.distribution == "discrete_laplace":
-            logs = [-np.abs(noisy - each).sum() / plan.scale for each in exact]
-        else:
-            logs = [-((noisy - each) ** 2.0).sum() / (2 * plan.scale**2) for each in exact]
+        logs = [-np.abs(noisy - each).sum() / plan.counts.scale for each in exact]
         return round(float(logs[0] - logs[1]), 3)
 
     observed = [repeated(functools.partial(ratio, each)) for each in sides]
@@ -156,16 +147,6 @@ def black_box(guarantee: Guarantee) -> Finding:
 
 def plan_with(**changed: Any) -> Bug:
     return replaced(HERE, "planned_for", lambda promised: dataclasses.replace(promised, **changed))
-
-
-def scaled(factor: float) -> Bug:
-    return around(
-        HERE,
-        "plan_records_per_unit",
-        lambda plan, *given, **named: dataclasses.replace(
-            found := plan(*given, **named), scale=found.scale * factor
-        ),
-    )
 
 
 def _count_records(original: Any, units: Any, counts: Any, most: int) -> np.ndarray:
@@ -183,44 +164,36 @@ def _without_bound(original: Any, units: Any, counts: Any, most: int) -> np.ndar
     return np.concatenate([found, original(units[:, rest > 0], rest[rest > 0], most)])
 
 
-def _choose_exactly(original: Any, plan: RecordsPerUnitPlan, counts: Any, noise: Any) -> Any:
-    """The choice follows from the exact counts."""
-    _, at_least = original(plan, counts, noise)
-    chosen, _ = original(plan, counts, NoNoise())
-    return chosen, at_least
+def _choose_exactly(original: Any, plan: RecordsPlan, counts: Any, noise: Any) -> Any:
+    """The noise of the choice follows from the exact counts: empty levels at the end stay empty."""
+    found = original(plan, counts, noise)
+    exact = original(plan, counts, NoNoise())
+    return found if counts[-1] else dataclasses.replace(found, estimate=exact.estimate)
 
 
 def bugs_of(guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
     found: dict[str, dict[str, Bug]] = {
         "price": {
             "epsilon doubled": plan_with(epsilon=2 * guarantee.epsilon),
-            "a part of the tree not counted": scaled(0.5 if guarantee.delta == 0 else 0.5**0.5),
             "records counted instead of units": around(counting, "levels_of_units", _count_records),
             "number of a unit's records without bound": around(
                 counting, "levels_of_units", _without_bound
             ),
         },
+        "law": {"exact counts without units": around(RecordsPlan, "release", _choose_exactly)},
+        "black box": {"empty levels without noise": skip_empty_cells},
     }
     if guarantee.neighboring == REPLACE:
         found["price"]["replace-one run with add-remove noise"] = plan_with(neighboring=ADD)
-    if guarantee.delta == 0:
-        exactly = around(RecordsPerUnitPlan, "release", _choose_exactly)
-        found["law"] = {"choice by exact counts": exactly}
-        found["black box"] = {"empty levels without noise": skip_empty_cells}
-        if guarantee.neighboring == ADD:
-            found["black box"]["noise scale halved in the sampler"] = halve_scales
+    else:
+        found["black box"]["noise scale halved in the sampler"] = halve_scales
     return found
 
 
 def audits() -> list[Audit]:
-    """The choice under both relations, with Laplace noise and with Gaussian noise."""
-    found = []
-    for relation, delta in itertools.product((ADD, REPLACE), (0.0, DELTA)):
-        # With little noise, the variance that a grid of whole units adds would be most of it.
-        guarantee = promise(relation, delta, 0.4 if delta else 3.0, MOST)
-        checks: dict[str, Any] = {"price": price}
-        if not delta:
-            checks |= {"law": exact_law, "black box": black_box}
-        name = f"records per unit, {'delta' if delta else 'pure'}"
-        found.append(audited(name, guarantee, checks, bugs_of(guarantee), guarantee))
-    return found
+    """The choice under both relations."""
+    checks: dict[str, Any] = {"price": price, "law": exact_law, "black box": black_box}
+    return [
+        audited("records per unit", guarantee, checks, bugs_of(guarantee), guarantee)
+        for guarantee in (promise(relation, 0.0, EPSILON, MOST) for relation in (ADD, REPLACE))
+    ]
