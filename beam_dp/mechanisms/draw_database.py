@@ -24,12 +24,14 @@ def draw_database(
     it keeps ``plan.promised``, which the card then states.
     """
     release = mechanism.release(plan, summary, noise, progress)
-    is_a_part = plan.discovered is not None or plan.records_per_unit is not None
+    release = dataclasses.replace(
+        release, records_format=plan.records_format, within_bins=plan.within_bins
+    )
+    if plan.discovered is None and plan.records_per_unit is None:
+        return release
     return dataclasses.replace(
         release,
-        records_format=plan.records_format,
-        within_bins=plan.within_bins,
         discovered=plan.discovered,
         records_per_unit=plan.records_per_unit,
-        guarantee=plan.promised if is_a_part else release.guarantee,
+        guarantee=plan.promised,
     )
