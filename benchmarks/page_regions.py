@@ -330,6 +330,9 @@ REGIONS: dict[str, Callable[[], str]] = {
     "discovered bins": discovered_bins,
     **{
         f"{name}.json": functools.partial(recorded_table, name)
-        for name in ("distributed_pass", "hashing", "projection_pass", "start", "windows")
+        for name in (
+            *("discovered_domains", "distributed_pass", "hashing", "projection_pass", "start"),
+            "windows",
+        )
     },
 }

@@ -152,8 +152,8 @@ def _print(draft: DomainDraft, output: str) -> None:
         names = ", ".join(draft.discovered[:_SHOWN_NAMES])
         more = ", ..." if draft.discovered[_SHOWN_NAMES:] else ""
         console.print(plain_text(f"A release finds the values or bins of {names}{more}."))
-        print("This takes a quarter of its budget with columns of texts, a tenth without, or")
-        print("another --domain_share.")
+        print("This takes 15 % of its budget with columns of texts, 10 % without, or another")
+        print("--domain_share.")
         print("Where they are public, list them instead, at no cost.")
         print()
     if points:

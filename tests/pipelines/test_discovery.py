@@ -397,7 +397,7 @@ def test_the_preview_reads_nothing_and_states_the_split(tmp_path, capfd) -> None
     before = everything_under(tmp_path)
     assert main([*flags, "--validate_only"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert "25 % of the budget: epsilon 0.4" in printed
+    assert "15 % of the budget: epsilon 0.3" in printed
     assert "at most 20 values that about" in printed
     assert "is not known before the release" in printed
     assert main([*flags, "--validate_only", "--json"]) == 0
@@ -500,7 +500,7 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     argv = ["plan", f"--domain={tmp_path / 'domain.json'}", "--workload=marginals:2", *PLAN]
     assert beam_dp_main([*argv, "--num_records=1500"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert "25 % of the budget finds values or bins first" in printed
+    assert "15 % of the budget finds values or bins first" in printed
     assert "release-synthetic-database --input INPUT" in printed
     assert beam_dp_main([*argv, "--num_records=1500", "--json"]) == 0
     options = json.loads(capfd.readouterr().out)["options"]
