@@ -267,7 +267,7 @@ def test_pipeline_limits_costs_like_release_in_memory():
         )
         _ = inside | collect("kept")
     cells = np.concatenate([each.cell_index(DOMAIN) for each in COLLECTED["kept"]])
-    exact, _ = release_table._count(plan, release_table.Table(table), ["a", "b", "person"])
+    exact, _ = release_table._count(plan, release_table.Table(table).batches(["a", "b", "person"]))
     assert np.bincount(cells, minlength=12).tolist() == exact.marginal(("a", "b")).ravel().tolist()
     by_number = np.minimum(table.groupby("person").size(), 8).sum()
     assert by_number < cells.size < len(table)

@@ -19,6 +19,7 @@ from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, pipeline, reading
+from open_domains import guarantee as open_guarantee, open_domain
 from pytest import MonkeyPatch
 
 from beam_dp import transforms
@@ -27,6 +28,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.units import canonical_bytes
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
@@ -51,6 +53,7 @@ from beam_dp.transforms import (
     KeyColumns,
     LimitContributions,
     ReadRecords,
+    ReleaseDomain,
     ReleaseIntervals,
     ReleaseProjection,
     ReleaseSyntheticDatabase,
@@ -273,6 +276,9 @@ GUARDED: dict[str, Callable[[Any, pathlib.Path], Any]] = {
     "Summarise": lambda records, _: records | Summarise(HistogramAccumulator(PEOPLE)),
     "WriteAnswers": lambda batches, out: batches | WriteAnswers(out, PLANS["private_mw"]),
     "WriteRelease": lambda shards, out: shards | WriteRelease(out),
+    "ReleaseDomain": lambda records, _: (
+        records | ReleaseDomain(plan_domain(open_domain(), open_guarantee()))
+    ),
     "ReleaseWindows": lambda records, out: (
         records | ReleaseWindows(WINDOWS, out, "0" * 32, "age", "age")
     ),
