@@ -16,7 +16,8 @@ import apache_beam as beam
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.flag import FlagError
+from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RECORDS_SHARE,
     RecordsPlan,
@@ -37,7 +38,6 @@ from .progress import Progress
 from .runners import make_pipeline
 from .running import is_launched
 
-DISCOVER = "discover"
 LIMIT = dataclasses.replace(
     shared.MAX_RECORDS_PER_UNIT,
     help=f"{shared.MAX_RECORDS_PER_UNIT.help}; or discover, which chooses the number for"
@@ -45,12 +45,7 @@ LIMIT = dataclasses.replace(
     metavar=f"K|{DISCOVER}",
     word=DISCOVER,
 )
-MOST = Flag(
-    "most_records_per_unit",
-    f"with --{LIMIT.name} {DISCOVER}: the largest number that may be chosen, from 2 to 2^40",
-    "M",
-    form="integer",
-)
+MOST = shared.MOST_RECORDS_PER_UNIT
 
 
 def is_to_choose(given: Mapping[str, str]) -> bool:
@@ -59,8 +54,6 @@ def is_to_choose(given: Mapping[str, str]) -> bool:
         if MOST.name in given:
             raise FlagError(f"--{MOST.name} needs --{LIMIT.name} {DISCOVER}")
         return False
-    if MOST.name not in given:
-        raise FlagError(f"--{MOST.name} is required with --{LIMIT.name} {DISCOVER}: {MOST.help}")
     if given["privacy_unit"] == RECORD:
         raise FlagError(f"--{LIMIT.name} {DISCOVER} needs a column as --privacy_unit")
     if given["num_records"] != "noisy":

@@ -265,7 +265,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
     fields["expect_records"] = program.read_expected(given, shared.read_num_records(given))
     if not is_to_choose(given):
         return _job(given, fields, shared.read_guarantee(given))
-    return _choosing_job({**given, LIMIT.name: given[MOST.name]}, fields)
+    return _choosing_job(given, fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +341,7 @@ def _job(
 
 
 def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
-    """Returns the job that chooses the records per unit first; ``given`` states the most."""
+    """Returns the job that chooses the records per unit first."""
     whole = shared.read_guarantee(given)
     one = dataclasses.replace(whole, max_records_per_unit=1, allow_large_delta=True)
     noise = noise_per_record(_job(given, fields, one).plan)

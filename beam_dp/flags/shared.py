@@ -71,6 +71,15 @@ MAX_RECORDS_PER_UNIT = Flag(
     "K",
     form="integer",
 )
+# A word for a number that a release chooses, up to a public one.
+DISCOVER = "discover"
+MOST_RECORDS_PER_UNIT = Flag(
+    "most_records_per_unit",
+    f"with --{MAX_RECORDS_PER_UNIT.name} {DISCOVER}: the largest number that may be chosen, from 2"
+    " to 2^40",
+    "M",
+    form="integer",
+)
 NUM_RECORDS = Flag(
     "num_records",
     "the number of records if it is public; or noisy, which pays for a noisy count",
@@ -199,7 +208,16 @@ def read_guarantee(given: Mapping[str, str]) -> Guarantee:
 
 
 def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
-    """Returns the limit on records or windows of a unit: 1 if the unit is the record."""
+    """Returns the limit on records or windows of a unit: 1 if the unit is the record.
+
+    If a release is to choose the limit, this is the largest limit that it may choose.
+    """
+    if given.get(flag.name) == DISCOVER:
+        most = MOST_RECORDS_PER_UNIT
+        if most.name not in given:
+            condition = f"is required with --{flag.name} {DISCOVER}: {most.help}"
+            raise FlagError(f"--{most.name} {condition}")
+        return integer(most.name, given[most.name])
     if flag.name in given:
         return integer(flag.name, given[flag.name])
     if given["privacy_unit"] == "record":

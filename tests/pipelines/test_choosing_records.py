@@ -18,6 +18,7 @@ from noise_sources import watch_draws
 from open_domains import DOMAIN, INCOME, SEX, residents
 
 import beam_dp as dp
+from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease
@@ -295,6 +296,15 @@ def test_the_preview_states_the_split_and_the_bound(tmp_path, capfd, domain) -> 
     assert card["records_per_unit"]["noise"][0]["measured"] == "records per unit"
     assert DRAWS == []
     assert not (tmp_path / "out").exists()
+
+
+def test_the_installed_command_takes_the_same_flags(tmp_path, capfd) -> None:
+    flags = ["release-synthetic-database", *flags_of(tmp_path), "--validate_only"]
+    assert beam_dp_main(flags) == 0
+    assert "chooses the number" in capfd.readouterr().out
+    without = [flag for flag in flags if "most_records" not in flag]
+    assert beam_dp_main(without) == 2
+    assert "--most_records_per_unit is required with" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
