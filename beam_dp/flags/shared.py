@@ -75,8 +75,7 @@ MAX_RECORDS_PER_UNIT = Flag(
 DISCOVER = "discover"
 MOST_RECORDS_PER_UNIT = Flag(
     "most_records_per_unit",
-    f"with --{MAX_RECORDS_PER_UNIT.name} {DISCOVER}: the largest number that may be chosen, from 2"
-    " to 2^40",
+    f"the largest number that --{MAX_RECORDS_PER_UNIT.name} {DISCOVER} may choose, from 2 to 2^40",
     "M",
     form="integer",
 )
