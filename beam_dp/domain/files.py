@@ -215,7 +215,7 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
         except InputError as error:
             raise _at(source, error) from None
     build, required, optional = _KINDS[kind]
-    known = ("name", "type", *required, *optional, *_SHARED)
+    known = ("name", "type", "discover", *required, *optional, *_SHARED)
     for key in entry:
         if key not in known:
             raise InputError("domain", source, f"{place} {_unknown_key(str(key), kind, known)}")

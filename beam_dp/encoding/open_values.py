@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from beam_dp.encoding.contributions import (
     split_by,
 )
 from beam_dp.encoding.keys import MAX_LISTED_BYTES, key_texts
-from beam_dp.encoding.layouts import as_bytes, by_values
+from beam_dp.encoding.layouts import Mask, as_bytes, by_values
 from beam_dp.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.encoding.units import SHORT_BYTES, unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
@@ -45,7 +46,7 @@ class OpenColumns:
     """The columns to count, and the declared columns that decide which records count. Public.
 
     Args:
-        declared: the declared attributes; records outside them are left out. None to keep all.
+        declared: the declared attributes; records outside them are left out. None without any.
         texts: an attribute per open column of texts, with ``other``: a text is counted if its code
             is that of ``other``. So null and declared values are not counted.
         leaves: an attribute per open column of numbers, dates or times; its levels are the leaves.
@@ -59,6 +60,14 @@ class OpenColumns:
     def attributes(self) -> tuple[Attribute, ...]:
         """The attributes of the open columns, in the order of their numbers."""
         return (*self.texts, *self.leaves)
+
+    @cached_property
+    def deciding(self) -> Domain | None:
+        """The declared columns and the leaves: a value without a level leaves its record out."""
+        if self.declared is None:
+            return Domain(tuple(self.leaves)) if self.leaves else None
+        attributes = (*self.declared.attributes, *self.leaves)
+        return replace(self.declared, attributes=attributes)
 
 
 def prefix_of(number: int) -> bytes:
@@ -82,7 +91,11 @@ def encode_values(
 def _encoded(
     columns: OpenColumns, privacy_unit: str, batch: pa.RecordBatch
 ) -> Iterator[tuple[KeyBatch, KeyBatch | None]]:
-    keep = None if columns.declared is None else encode_batch(columns.declared, batch)[1]
+    known: list[NDArray[Any]] = []
+    keep: Mask | None = None
+    if columns.deciding is not None:
+        known, keep = encode_batch(columns.deciding, batch)
+    leaf_codes = known[len(known) - len(columns.leaves) :]
     units = None
     if privacy_unit != RECORD:
         units, has_unit = unit_fingerprints(column_of(batch, privacy_unit))
@@ -92,8 +105,11 @@ def _encoded(
         units = units.take(rows, axis=1)
     for number, attribute in enumerate(columns.attributes):
         is_text = number < len(columns.texts)
-        column = column_of(batch, attribute.name)
-        places, texts = (_text_places if is_text else _leaf_places)(attribute, number, column)
+        if is_text:
+            places, texts = _text_places(attribute, number, column_of(batch, attribute.name))
+        else:
+            codes = leaf_codes[number - len(columns.texts)]
+            places, texts = _leaf_places(attribute, number, codes)
         places = places if rows is None else places.take(rows)
         if units is None:
             yield _counted(number, places, texts)
@@ -197,9 +213,10 @@ def _candidates(
     is_short = pc.less_equal(pc.binary_length(normal), MAX_LISTED_BYTES).fill_null(False)
     counts = is_short.to_numpy(zero_copy_only=False)
     counts = counts & (encode_column(attribute, normal) == attribute.other_code)
-    # A value must not have the label of ``other``.
-    label = pc.equal(normal, attribute.normal(OTHER_LABEL)).fill_null(False)
-    rows = np.flatnonzero(counts & ~label.to_numpy(zero_copy_only=False))
+    # A value must not have the label of ``other``, and CSV files hold no values with line breaks.
+    label = pc.equal(normal, attribute.normal(OTHER_LABEL))
+    is_barred = pc.or_(label, pc.match_substring_regex(normal, "[\\r\\n]")).fill_null(False)
+    rows = np.flatnonzero(counts & ~is_barred.to_numpy(zero_copy_only=False))
     kept = normal if len(rows) == len(normal) else normal.take(pa.array(rows))
     prefix, nothing = (pa.scalar(each, pa.large_binary()) for each in (prefix_of(number), b""))
     return rows, pc.binary_join_element_wise(prefix, kept.view(pa.large_binary()), nothing)
@@ -225,12 +242,11 @@ def _normal(attribute: Attribute, text: bytes) -> str | None:
 
 
 def _leaf_places(
-    attribute: Attribute, number: int, column: pa.Array | pa.ChunkedArray
+    attribute: Attribute, number: int, codes: NDArray[Any]
 ) -> tuple[NDArray[np.int64], pa.Array]:
-    """Returns each value's place among the leaves, from 1, 0 for no leaf; and the leaves' texts."""
-    codes = encode_column(attribute, column).astype(np.int64)
-    codes[codes >= attribute.num_levels] = -1
-    return codes + 1, _leaf_texts(number, attribute.num_levels)
+    """Returns each code's place among the leaves, from 1, 0 for no leaf; and the leaves' texts."""
+    places = np.where(codes < attribute.num_levels, codes.astype(np.int64) + 1, 0)
+    return places, _leaf_texts(number, attribute.num_levels)
 
 
 @functools.lru_cache(maxsize=64)

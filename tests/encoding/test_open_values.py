@@ -51,8 +51,21 @@ def in_units(found: ValueCounts, name: str = "city") -> dict[str, float]:
 
 def test_counts_texts_that_are_not_declared_null_or_too_long():
     values = ["Paris", "Bern", "Bern", None, "-", "x" * 256, "x" * 257, "é" * 128, "é" * 129, ""]
+    values += ["two\nlines", "two\rlines"]  # CSV files hold no such values
     found = in_units(counted(columns(CITY), pa.table({"city": [*values, "other", " Paris"]})))
     assert found == {"Bern": 2, "x" * 256: 1, "é" * 128: 1, "": 1, " Paris": 1}
+
+
+@pytest.mark.parametrize("declared", [None, Domain((AGE,))])
+@pytest.mark.parametrize("k", [0, 2])
+def test_does_not_count_records_whose_number_no_level_has(declared, k):
+    """A release leaves such records out, so their texts would be found for nothing."""
+    incomes = [5, None, "unknown", 1e9, math.nan]
+    table = {"city": list("abcde"), "income": pa.array(list(map(str, incomes)))}
+    table |= {"age": [1] * 5, "person": [1, 2, 3, 4, 5]}
+    found = counted(columns(CITY, leaves=(LEAVES,), declared=declared), pa.table(table), k)
+    assert in_units(found) == {"a": 1, "d": 1}
+    assert found.leaves["income"].tolist() == [GRID, 0, GRID]
 
 
 def test_counts_texts_in_their_normal_form():
