@@ -170,6 +170,7 @@ def release(
             _write(found, _inside(output))
         if ledger is not None and token is not None:
             ledger.mark_released(token, found.draw_id)
+            ledger.use_state(token, 1)  # the second draw is made only once
         options = dataclasses.replace(options, discovered=found.discovered)
         assert isinstance(workload, Workload)  # the largest domain had one, too
         workload = Workload(found.domain, workload.marginals, workload.weights)

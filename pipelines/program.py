@@ -334,10 +334,13 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str | None:
-    """Returns a description of the first expected field that differs; None if all are equal."""
+    """Returns a description of the first expected field that differs; None if all are equal.
+
+    A card has more fields than are expected, but its domain and its job have no others.
+    """
     if isinstance(found, Mapping) and isinstance(expected, dict):
-        for key, value in expected.items():
-            told = difference(found.get(key), value, f"{name}.{key}" if name else key)
+        for key in {**expected, **found} if name.startswith(_WHOLE) else expected:
+            told = difference(found.get(key), expected.get(key), f"{name}.{key}" if name else key)
             if told is not None:
                 return told
         return None
@@ -346,6 +349,7 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
     return f"{name} is {shown(found)} there, and {shown(expected)} in this job"
 
 
+_WHOLE = ("domain", "parameters.job")
 _SHOWN_WARNINGS = 3
 # A deviation of more standard errors is hardly due to chance.
 _STANDARD_ERRORS = 3

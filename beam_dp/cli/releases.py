@@ -123,7 +123,7 @@ def verdict(found: Verification) -> str:
 
     if found.epsilon == float("inf"):
         return "does not hold: at the promised delta, no epsilon is large enough"
-    promised = f"{found.promise.epsilon:.6g} was promised"
+    promised = f"{above(found.promise.epsilon)} was promised"
     if found.epsilon > found.promise.epsilon:
         true = more_than(found.epsilon, found.promise.epsilon)
         return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"

@@ -132,6 +132,8 @@ class OpenAttribute:
         if self.has_values:
             object.__setattr__(self, "other", True)
         # The attributes that stand in for the found one check all other fields.
+        if self.has_values:
+            _ = self.texts
         bounded = self.bounded()
         object.__setattr__(self, "null_values", bounded.null_values)
 
@@ -144,7 +146,11 @@ class OpenAttribute:
     def texts(self) -> CategoricalAttribute:
         """A categorical attribute of the included texts; texts to count are ``other``."""
         assert isinstance(self.discover, DiscoverValues)
-        return self._listed(self.discover.include)
+        try:
+            return self._listed(self.discover.include)
+        except InputError as error:
+            argument = error.name.replace(", values", ", discover, include")
+            raise InputError(argument, error.value, error.condition) from None
 
     @cached_property
     def leaves(self) -> BinnedAttribute:

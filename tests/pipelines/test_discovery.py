@@ -276,6 +276,14 @@ def test_another_command_does_not_go_on_from_the_domain(tmp_path, monkeypatch, c
     assert len(DRAWS) == 1
 
 
+def test_a_command_without_a_flag_of_the_first_does_not_go_on(tmp_path, monkeypatch, capfd) -> None:
+    first = flags_of(tmp_path, num_synthetic_records="10")
+    killed_after_the_domain(tmp_path, monkeypatch, [*first, *_ledger(tmp_path)])
+    again = [*flags_of(tmp_path), *_ledger(tmp_path)]
+    line = refused_line(main, again, capfd, "contains the domain of another job")
+    assert "parameters.job.num_synthetic_records is" in line
+
+
 def _ledger(folder: Path) -> list[str]:
     ledger = Ledger(str(folder / "ledger.sqlite"))
     if not (folder / "ledger.sqlite").exists():

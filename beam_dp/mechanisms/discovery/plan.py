@@ -249,6 +249,7 @@ def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee,
     """Returns the guarantee of the later release, and what is left: a mu^2, or an epsilon."""
     if guarantee.delta == 0:
         epsilon = guarantee.epsilon * (1 - share)
+        main = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
         rest = Fraction(guarantee.epsilon) - Fraction(epsilon)
     else:
         delta = guarantee.delta - slack  # exact: the slack is 0 or half of delta
@@ -259,12 +260,10 @@ def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee,
             guarantee, epsilon=max(epsilon, MIN_EPSILON), delta=delta, allow_large_delta=True
         )
         rest = mu_squared - Fraction(discrete_gaussian_mu(main.epsilon, delta)) ** 2
-        guarantee = main
     if not (epsilon > 0 and rest > 0):
         condition = "is too small to also discover a domain: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
-    main = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
-    return main, rest
+    return dataclasses.replace(main, epsilon=epsilon), rest
 
 
 def main_loss(discovered: Discovered) -> Loss:

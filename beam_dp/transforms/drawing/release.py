@@ -108,7 +108,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             records. The hypothesis starts from the distribution of these records if that seems to
             lower the error (see ``StartingRecords``). Measurements and guarantee stay the same.
         domain_release: the release of ``domain`` by ``ReleaseDomain``, if ``guarantee`` covers both
-            releases; then the token must have paid for both.
+            releases; then the token must have paid for both. Before such a pipeline runs, call
+            ``Ledger.use_state(token, 1)``: it fails if the token's second part was already used.
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for another release,
