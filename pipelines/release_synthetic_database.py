@@ -244,9 +244,9 @@ class OpenJob(LaterJob):
             if exit_code:
                 return exit_code
             found = read_release(self.first.output, kind=DomainRelease)
-        return self._second(found).run(progress)
+        return self.second(found).run(progress)
 
-    def _second(self, found: DomainRelease) -> LaterJob:
+    def second(self, found: DomainRelease) -> LaterJob:
         """Returns the job of the second run, which a marked entry does not pay for."""
         entry, split = self.first.entry_of(found), found.discovered
         plan, told = self.later(found.domain, split), []

@@ -18,14 +18,15 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
-from beam_dp.flags.shared import INPUT, INPUT_FORMAT
+from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
-from beam_dp.releases.files.commit import probe_output
 from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
 from beam_dp.transforms.writing import refuse_taken_output
 
 from . import answer_queries, release_intervals, release_projection, release_synthetic_database
 from .program import Job, Program
+from .records_per_unit import ChoosingJob
+from .release_synthetic_database import LaterJob, OpenJob
 from .runners import refuse_unshared_output
 
 # Flags that only the command line accepts, and the condition in the error message.
@@ -93,9 +94,11 @@ class _Release(beam.PTransform):
             if "ledger" in texts and holds_secrets(texts["ledger"]):
                 condition = "must not contain a password: Beam shows fields to all who see the job"
                 raise InputError("ledger", "a URL with a password", condition)
-            self._job: Job = self._program.read_job({**texts, "input": ""})
-            if isinstance(self._job, release_synthetic_database.OpenJob):
-                raise self._job.first.plan.domain.refusal(texts["domain"])
+            self._job = self._of_this_run(self._program.read_job({**texts, "input": ""}))
+
+    def _of_this_run(self, job: Job) -> Job:
+        """Returns the job of this pipeline; a program may run several, one after the other."""
+        return job
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         """Checks, builds, then pays. Building it twice pays twice, because both copies may run."""
@@ -104,8 +107,10 @@ class _Release(beam.PTransform):
             token = self._job.token()
             written = self._job.add(records, token)
             if isinstance(token, LaterToken):
-                probe_output(self._job.output)
+                self._job.probe()
                 self._job.pay(token)
+            elif token is not None and isinstance(self._job, LaterJob):
+                self._job.first.mark(token)
             for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
         rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
@@ -124,9 +129,38 @@ class _Release(beam.PTransform):
 
 
 class ReleaseSyntheticDatabase(_Release):
-    """Like ``beam-dp release-synthetic-database``, for records from any source."""
+    """Like ``beam-dp release-synthetic-database``, for records from any source.
+
+    If the domain has attributes to discover, ``ReleaseDomain`` must have run with the same fields.
+    """
 
     _program = release_synthetic_database.PROGRAM
+
+    def _of_this_run(self, job: Job) -> Job:
+        if isinstance(job, ChoosingJob):
+            condition = "must be a number: only beam-dp release-synthetic-database chooses it"
+            raise InputError(MAX_RECORDS_PER_UNIT.name, DISCOVER, condition)
+        if not isinstance(job, OpenJob):
+            return job
+        found = job.first.committed()
+        if found is None:
+            names = [each.name for each in job.first.plan.domain.open]
+            condition = "must be discovered first: run a file with ReleaseDomain and these fields"
+            raise InputError("domain", names, condition)
+        return job.second(found)
+
+
+class ReleaseDomain(ReleaseSyntheticDatabase):
+    """The first run of a release whose domain is to be discovered, with the fields of that release.
+
+    Writes the domain into the folder ``domain`` of ``output``, and pays for both runs.
+    """
+
+    def _of_this_run(self, job: Job) -> Job:
+        if isinstance(job, OpenJob):
+            return job.first
+        job = super()._of_this_run(job)
+        raise InputError("domain", job.headline(), 'must have attributes with "discover"')
 
 
 class SyntheticRows(beam.PTransform):

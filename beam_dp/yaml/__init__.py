@@ -2,6 +2,7 @@
 
 ``ReadRecords``, ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals`` and
 ``AnswerQueries`` correspond to the programs of the same names, and have the flags as fields.
+``ReleaseDomain`` is the first of the two runs of a domain with attributes to discover.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 from beam_dp.flags.command_line import import_program
 
 _NAMES = (
-    "AnswerQueries", "ReadRecords", "ReadSyntheticRows", "ReleaseIntervals", "ReleaseProjection",
-    "ReleaseSyntheticDatabase", "SyntheticRows",
+    "AnswerQueries", "ReadRecords", "ReadSyntheticRows", "ReleaseDomain", "ReleaseIntervals",
+    "ReleaseProjection", "ReleaseSyntheticDatabase", "SyntheticRows",
 )  # fmt: skip
 
 

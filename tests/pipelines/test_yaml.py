@@ -17,7 +17,7 @@ import beam_dp.yaml
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release
+from beam_dp.releases.kinds import read_release, verify_release
 from pipelines import release_synthetic_database
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -36,7 +36,7 @@ def test_every_example_runs(example, tmp_path, monkeypatch):
             "--runner=FnApiRunner",
         ]
     )
-    assert (output / "card.json").is_file()
+    assert [*output.rglob("card.json")]
 
 
 def test_examples_include_every_transform_that_needs_no_release():
@@ -59,6 +59,31 @@ def test_yaml_release_equals_command_line_release(tmp_path):
     )
     for public in ("kind", "mechanism", "guarantee", "domain", "workload", "parameters", "noise"):
         assert of_yaml[public] == program[public]
+
+
+@pytest.mark.slow
+def test_two_files_discover_a_domain_and_release_with_it(tmp_path):
+    """The first pays for both; the second uses the domain once, and then pays again."""
+    ledger = Ledger(str(tmp_path / "budgets.sqlite"))
+    ledger.declare("people", 2.5, 0, "household", "add_or_remove_one")
+    fields = {**RELEASE, "domain": OPEN, "workload": "marginals:1", "ledger": ledger.name}
+    fields |= {"dataset_id": "people", "output": str(tmp_path / "out")}
+    run(read(tmp_path), step("ReleaseDomain", **fields))
+    assert [*tmp_path.glob("out/domain/card.json")] and not [*tmp_path.glob("out/card.json")]
+    run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
+    release = read_release(tmp_path / "out")
+    assert verify_release(release).holds
+    assert release.plan["ledger_release"] == "people/1" and len(ledger.entries("people")) == 1
+    (tmp_path / "out" / "card.json").rename(tmp_path / "card.json")
+    for path in tmp_path.glob("out/*.avro"):
+        path.unlink()
+    run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
+    assert read_release(tmp_path / "out").plan["ledger_release"] == "people/2"
+
+
+def test_release_of_a_declared_domain_is_not_a_first_run(tmp_path):
+    with pytest.raises(ValueError, match=r'domain: .* must have attributes with "discover"'):
+        beam_dp.yaml.ReleaseDomain(output=str(tmp_path / "out"), **RELEASE)
 
 
 @pytest.mark.slow
@@ -146,7 +171,11 @@ OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5
         ),
         (
             {"domain": OPEN, "workload": "marginals:1"},
-            "domain: .* must declare the levels of 'age': only beam-dp release-synthetic-database",
+            r"domain: \['age'\] .* must be discovered first: run a file with ReleaseDomain",
+        ),
+        (
+            {"max_records_per_unit": "discover", "most_records_per_unit": 3},
+            "max_records_per_unit: 'discover' is not valid: must be a number",
         ),
         (
             {"ledger": "postgresql://bob:secret@host/db", "dataset_id": "people"},

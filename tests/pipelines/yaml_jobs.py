@@ -17,6 +17,7 @@ NAMES = (
     "AnswerQueries",
     "ReadRecords",
     "ReadSyntheticRows",
+    "ReleaseDomain",
     "ReleaseIntervals",
     "ReleaseProjection",
     "ReleaseSyntheticDatabase",
