@@ -139,7 +139,7 @@ def release(
             raise InputError("workload", type(workload).__name__, condition)
         declared = domain.bounded()
         asked = domain, workload, guarantee, options, domain_share
-        to_discover, plan = plan_discovery(mechanism, *asked)
+        to_discover, plan = plan_discovery(mechanism, *asked, is_paid=ledger is not None)
     warn_of_epsilon(guarantee.epsilon)
     records = Table(table)
     columns = _check_columns(records, declared, guarantee.privacy_unit)

@@ -116,6 +116,8 @@ class FirstJob(program.Job):
         expected = json.loads(json.dumps(self.identity()))
         reason = program.difference(found.read_from or found.card, expected)
         if reason is not None:
+            if isinstance(found, DomainRelease):  # who pays decides the split of the budget
+                check_edges_paid(found.domain, self.ledger, self.dataset_id)
             condition = f"contains the {self.what} of another job: {reason}; use another --output"
             raise InputError("output", self.output, condition)
         return found

@@ -325,7 +325,10 @@ def _job(
         return LaterJob(**made, **later, first=chosen.first, beside=RECORDS_FOLDER)
     largest = domain.bounded()
     asked = workload_of(largest), guarantee, options(largest)
-    domain_plan, plan = plan_discovery(mechanism, domain, *asked, *read_share(given))
+    is_paid = fields["ledger"] is not None
+    domain_plan, plan = plan_discovery(
+        mechanism, domain, *asked, *read_share(given), is_paid=is_paid
+    )
     if chosen.records is not None:
         domain_plan = dataclasses.replace(domain_plan, paid=(plan.promised, plan.loss))
     shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}

@@ -194,11 +194,15 @@ def plan_discovery(
     options: ReleaseOptions = ReleaseOptions(),
     share: float | None = None,
     job: Mapping[str, Any] | None = None,
+    *,
+    is_paid: bool = False,
 ) -> tuple[DomainPlan, MarginalsPlan]:
     """Returns the plan for a domain, and that of the later release for the largest domain.
 
     With delta > 0, the later release gets a Gaussian or a pure guarantee, whichever its mechanism
-    can use; if it can use both, the one with the smaller predicted error.
+    can use. If it can use both: the one with the smaller predicted error, but Gaussian if
+    ``is_paid`` by a ledger, where only losses of one kind leave room for more releases. (The choice
+    of the records per unit is purely private, so there one kind is out of reach.)
 
     ``workload``: over the largest domain; ``share, job``: see ``plan_domain``.
     """
@@ -216,6 +220,8 @@ def plan_discovery(
             refusals.append(error)
         else:
             found.append((first, later))
+            if is_paid and chosen is None:
+                break
     if not found:
         raise refusals[0]
     # The errors of rounds are not predicted.

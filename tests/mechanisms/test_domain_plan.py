@@ -184,6 +184,17 @@ def test_a_pure_release_of_few_tables_adds_its_epsilon_to_that_of_the_domain() -
     assert (later.loss.kind, first.main.delta) == ("gaussian", 5e-10)
 
 
+def test_a_release_that_a_ledger_pays_for_leaves_room_for_more() -> None:
+    domain = open_domain()
+    asked = dp.MWEM(), domain, dp.marginals(domain, ways=2), guarantee()
+    first, later = plan_discovery(*asked, is_paid=True)
+    assert (later.loss.kind, first.main.delta) == ("gaussian", 5e-10)
+    account = Account(3.0, 1e-6, "pure_first", (later.loss.in_doubles(),))
+    assert account.largest_epsilon("gaussian", 1e-9) > 1
+    pure = Account(3.0, 1e-6, "pure_first", (plan_discovery(*asked)[1].loss.in_doubles(),))
+    assert pure.largest_epsilon("gaussian", 1e-9) < account.largest_epsilon("gaussian", 1e-9)
+
+
 def test_a_pure_release_with_more_than_the_rest_of_epsilon_is_refused() -> None:
     domain = open_domain()
     first = plan_domain(domain, guarantee(), later_is_pure=True)
