@@ -50,7 +50,7 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
         **_number_facts(release),
         **_queries_facts(release),
         **_bins_facts(release),
-        **_found_facts(release),
+        **_level_facts(release),
         **terminal.left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": workload_text(release.workload),
@@ -137,14 +137,17 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     return {"values": drawn if release.drawn else "the middles of their bins"}
 
 
-def _found_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """Returns facts about levels that an earlier release found, and how many records have others.
+def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns facts about end levels, levels that an earlier release found, and all others.
 
     The shares are those of the synthetic records, so they have the error of the release.
     """
+    ends = [attribute.name for attribute in release.domain if getattr(attribute, "clip", False)]
+    told = f"counted in the first or last level of {_some(ends)}"
+    beyond = {"beyond the edges": told} if ends else {}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
     if not draws:
-        return {}
+        return beyond
     found, others = [], []
     for axis, attribute in enumerate(release.domain):
         if not any(released_edges([attribute])):
@@ -153,10 +156,14 @@ def _found_facts(release: SyntheticDatabase) -> dict[str, str]:
         if attribute.other_code is not None and release.num_records:
             rows = release.counts[release.codes[axis] == attribute.other_code]
             others.append(f"{attribute.name} {rows.sum() / release.num_records:.1%}")
-    more = ", ..." if len(found) > _SHOWN_FOUND else ""
-    told = f"{', '.join(found[:_SHOWN_FOUND])}{more}, by the release {', '.join(draws)}"
-    shares = {"in other": ", ".join(others[:_SHOWN_FOUND]) + more} if others else {}
-    return {"levels found": told, **shares}
+    told = f"{_some(found)}, by the release {', '.join(draw[:8] for draw in draws)}"
+    shares = {"in other": _some(others)} if others else {}
+    return {"levels found": told, **shares, **beyond}
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Returns the first texts of a list, for one line."""
+    return ", ".join(texts[:_SHOWN_FOUND]) + (", ..." if len(texts) > _SHOWN_FOUND else "")
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
@@ -229,7 +236,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
         answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
     )
     found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
-    found = {**found, **{name.capitalize(): told for name, told in _found_facts(release).items()}}
+    found = {**found, **{name.capitalize(): told for name, told in _level_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
     return Told(what, marginals.headline(), RULE, found, marginals.sections(), noise)
