@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import Flag, check_texts, check_together, integer
+from beam_dp.flags.flag import Flag, check_texts
 
 if TYPE_CHECKING:
-    from beam_dp.releases.release import Release
     from beam_dp.schemas.draft import DomainDraft
 
 _FLAGS = (
@@ -37,22 +36,6 @@ _FLAGS = (
     Flag("leave_out", "columns that get no attribute, such as identifiers", "NAME,..."),
     Flag("table", "the table to use, if the SQL creates several", "NAME"),
     Flag("dialect", "the dialect of SQL, as sqlglot names it, such as mysql", "NAME"),
-    Flag(
-        "edges_from",
-        "take the edges of bins from this release of interval counts, which must be"
-        " charged to a ledger; needs --bins",
-        "DIR",
-    ),
-    Flag(
-        "values_from",
-        "take the values of a column from this release of keys, made with --list_keys, which"
-        " must be charged to a ledger; may be given several times",
-        "DIR",
-        repeats=True,
-    ),
-    Flag(
-        "bins", "number of bins with about equal counts, from 2 to 10,000; needs --edges_from", "B"
-    ),
 )
 _SOURCE = Flag(
     "source",
@@ -69,7 +52,6 @@ def _run(options: argparse.Namespace) -> None:
     """Writes the file, and prints its open points."""
     given = {flag.name: getattr(options, flag.name) for flag in _FLAGS}
     check_texts(_FLAGS, given)
-    check_together(given, ("edges_from", "bins"), ("bins", "edges_from"))
     draft = _draft(options.source, given)
     draft.write(given["output"])
     _print(draft, given["output"])
@@ -78,7 +60,7 @@ def _run(options: argparse.Namespace) -> None:
 def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
     from beam_dp.schemas.read import domain_draft
 
-    draft = domain_draft(
+    return domain_draft(
         source,
         given["from"],
         table=given["table"],
@@ -87,18 +69,6 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
         types=_types(given["types"]),
         leave_out=given["leave_out"].split(",") if given["leave_out"] else (),
     )
-    for folder in given["values_from"] or ():
-        from beam_dp.schemas.edges import listed_attribute
-
-        found = listed_attribute(_release("values_from", folder))
-        draft = draft.with_attribute(found, "values_from")
-    if given["edges_from"] is None or given["bins"] is None:
-        return draft
-    from beam_dp.schemas.edges import binned_attribute
-
-    num_bins = integer("bins", given["bins"])
-    release = _release("edges_from", given["edges_from"])
-    return draft.with_attribute(binned_attribute(release, num_bins), "edges_from")
 
 
 def _types(text: str | None) -> dict[str, str]:
@@ -110,15 +80,6 @@ def _types(text: str | None) -> dict[str, str]:
             raise InputError("types", each, "must be NAME=TYPE, such as age=numeric")
         found[name] = kind
     return found
-
-
-def _release(argument: str, folder: str) -> Release:
-    from beam_dp.releases.kinds import read_release
-
-    try:
-        return read_release(folder)
-    except InputError as error:
-        raise InputError(argument, error.value, error.condition) from None
 
 
 def _print(draft: DomainDraft, output: str) -> None:

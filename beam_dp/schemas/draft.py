@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from beam_dp.checks import check_choice, is_integer, is_number
-from beam_dp.domain.attributes import Attribute, is_unicode, nearest_known
+from beam_dp.domain.attributes import is_unicode, nearest_known
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import (
     OpenPoint,
@@ -167,14 +167,6 @@ class DomainDraft:
             each.pop("nullable", None)
             each.pop("null_values", None)
         return replace(self, attributes=tuple(changed))
-
-    def with_attribute(self, attribute: Attribute, argument: str) -> DomainDraft:
-        """Returns the draft with a column's entry replaced, except for its level for null.
-
-        Raises:
-            InputError: if the draft has no column of this name; names ``argument``.
-        """
-        return self._with_entry(self._place(argument, attribute.name), attribute.to_json())
 
     def with_types(self, types: Mapping[str, str]) -> DomainDraft:
         """Returns the draft with columns of other types, whose values or bins are discovered.

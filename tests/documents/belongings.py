@@ -120,18 +120,6 @@ def questions(names: Names) -> None:
 # docs/domain.md
 
 
-def incomes(names: Names) -> None:
-    """Visits with an income and a city, and a budget for edges and values."""
-    table = MADE["visits"]()
-    income = generator().gamma(2, 15_000, table.num_rows).astype(int)
-    table = table.append_column("income", pa.array(income))
-    cities = pa.array([f"city {number**2 % 7}" for number in range(table.num_rows)])
-    write("visits.parquet", table.append_column("city", cities))
-    attribute = {"name": "income", "type": "integer", "min": 0, "max": 200_000}
-    pathlib.Path("incomes.json").write_text(json.dumps({"attributes": [attribute]}))
-    ledger(names)
-
-
 def made_up(names: Names) -> None:
     """A sample of as many rows as the page shows, and a domain that is filled in."""
     smokes = ["no"] * 305 + ["NA"] * 296 + ["Yes"] * 268
@@ -252,7 +240,6 @@ BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
     "docs/answers.md": {"": (release,)},
     "docs/domain.md": {
         "": (visits,),
-        "beam-dp release-intervals": (incomes,),
         "beam-dp check-domain": (made_up,),
     },
     "docs/intervals.md": {"": (visits, whole_ages, file("intervals.jsonl", INTERVALS))},

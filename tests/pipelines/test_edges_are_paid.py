@@ -14,7 +14,6 @@ from jobs import DOMAIN, interval_flags, job_flags, refused_line
 from test_release_windows_program import window_flags
 
 import beam_dp as dp
-from beam_dp.cli.main import main as cli
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -88,34 +87,6 @@ def test_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, program):
     assert PROGRAMS[program][0]([*argv, "--validate_only", "--json"]) == 0
     card = json.loads(capfd.readouterr().out)
     assert card["ledger"]["dataset_id"] == "visits"
-
-
-@pytest.mark.slow
-def test_in_memory_release_uses_released_edges(tmp_path):
-    ledger = Ledger(str(tmp_path / "budgets.sqlite"))
-    ledger.declare("visits", 2000.0, 1e-9, "record", "add_or_remove_one")
-    paid = {"ledger": ledger.name, "dataset_id": "visits", "privacy_unit": "record"}
-    years = {"attributes": [{"name": "age", "type": "integer", "min": 0, "max": 100}]}
-    first = interval_flags(
-        tmp_path, **paid, max_records_per_unit=None, domain=years, output=str(tmp_path / "ages")
-    )
-    assert release_intervals.main(first) == 0
-    people, drafted = str(tmp_path / "people.parquet"), str(tmp_path / "drafted.json")
-    released = ["--edges_from", str(tmp_path / "ages"), "--bins", "4"]
-    assert cli(["init", people, "--output", drafted, *released]) == 0
-    draft = dp.domain_draft(drafted)
-    age = next(each for each in draft.attributes if each["name"] == "age")
-    domain = {"attributes": [age, *DOMAIN["attributes"][1:]]}
-    second = job_flags(tmp_path, domain=domain, **paid)
-    assert release_synthetic_database.main(second) == 0
-    entries = ledger.entries("visits")
-    assert [entry.state for entry in entries] == ["released", "released"]
-    release = dp.read_release(str(tmp_path / "out"))
-    found = release.domain["age"]
-    assert found.edges_from.draw_id == entries[0].draw_id
-    ages = np.bincount(release.codes[0], release.counts)
-    assert len(found.edges) == 5 and ages[:4].min() > 60
-    assert dp.parse_domain(release.domain.to_json()) == release.domain
 
 
 def test_in_memory_release_must_use_the_ledger_and_dataset_of_its_edges(tmp_path):
