@@ -27,7 +27,7 @@ class Draw:
         return self.kind in ("select", "permute_and_flip")
 
 
-class _DrawsAll(NoiseSource):
+class DrawsAll(NoiseSource):
     """Draws the noise of every value, also of those of which only large ones are kept."""
 
     def reaching(
@@ -38,7 +38,7 @@ class _DrawsAll(NoiseSource):
         return kept, noisy[kept]
 
 
-class NoNoise(_DrawsAll):
+class NoNoise(DrawsAll):
     """Adds nothing, selects the best score, and keeps what it was handed."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Scripted(NoNoise):
         return self._selections[0] % len(scores)
 
 
-class Seeded(_DrawsAll):
+class Seeded(DrawsAll):
     """The right laws from a seeded generator, fast: for many runs of one mechanism."""
 
     def __init__(self, seed: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from audit_cases import double_scales, halve_scales
 from audit_sketches import plan_for, with_threshold
 from auditing import Audit, Bug, Finding, Patch, around, audited, told_apart
-from noise_sources import Draw
+from noise_sources import Draw, DrawsAll
 from numpy.typing import NDArray
 from scipy import stats
 from sketch_laws import LARGE_DELTA, Record, batch_of, draws_of, promise, seeded_key, summary_of
@@ -280,6 +280,7 @@ def float_noise(patch: Patch) -> None:
 
     for name in ("laplace", "gaussian"):
         patch.setattr(NoiseSource, name, noisy)
+    patch.setattr(NoiseSource, "reaching", DrawsAll.reaching)
 
 
 ANY_FORM = {
