@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -74,6 +74,17 @@ class NoNoise(DrawsAll):
 
     def selected(self, scores: NDArray[np.int64]) -> int:
         return int(np.argmax(scores))
+
+
+class Given(NoNoise):
+    """Answers with given noisy values, whatever the values are."""
+
+    def __init__(self, noisy: Sequence[int]) -> None:
+        super().__init__()
+        self._given = np.array(noisy, np.int64)
+
+    def noisy(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._given
 
 
 class Scripted(NoNoise):

@@ -154,7 +154,7 @@ class OpenAttribute:
 
     @cached_property
     def leaves(self) -> BinnedAttribute:
-        """The bins that are counted, of which found bins are unions; values beyond are clipped."""
+        """The small bins that are counted. Found bins consist of them; the ends hold all beyond."""
         assert isinstance(self.discover, DiscoverBins)
         low, high = self.discover.low, self.discover.high
         if self.kind != "numeric":

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from discovery_jobs import Killed, dies, dies_after, release_of
 from jobs import job_flags, paid_by, refused_line
 from noise_sources import watch_draws
 from open_domains import DOMAIN, INCOME, SEX, residents
@@ -22,7 +23,6 @@ from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from pipelines import discovery, program, records_per_unit
 from pipelines.release_synthetic_database import main
 
@@ -31,10 +31,6 @@ CLOSED: dict[str, Any] = {
     "attributes": [SEX, {"name": "income", "type": "numeric", "edges": [0, 1024, 2048, 4096]}]
 }
 OPEN = {"attributes": [SEX, INCOME]}
-
-
-class Killed(BaseException):
-    """What a killed program dies of: nothing catches it."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +63,6 @@ def paid(folder: Path, domain: Any = CLOSED, times: float = 1.0) -> tuple[Ledger
 def counts_of(folder: Path, is_open: bool = False) -> IntervalRelease:
     out = folder / "out" / "domain" if is_open else folder / "out"
     return dp.read_release(out / "records_per_unit", kind=IntervalRelease)
-
-
-def release_of(folder: Path) -> SyntheticDatabase:
-    return dp.read_release(folder / "out", kind=SyntheticDatabase)
 
 
 def domain_of(folder: Path) -> DomainRelease:
@@ -148,20 +140,6 @@ def test_later_records_of_a_unit_are_dropped_by_the_chosen_number_alone(tmp_path
 
 
 # --- killed programs
-
-
-def dies(*_: object, **__: object) -> None:
-    raise Killed
-
-
-def dies_after(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    original = getattr(owner, name)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        original(*arguments, **options)
-        raise Killed
-
-    patch.setattr(owner, name, call)
 
 
 MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from audit_cases import halve_scales, skip_empty_cells
 from auditing import Audit, Bug, Finding, around, audited, repeated, replaced, told_apart
-from noise_sources import Draw, NoNoise
+from noise_sources import Draw, Given, NoNoise
 from run_views import Recording
 from tiny import ADD, REPLACE, Unit, neighbours, promise, share_spent, units
 
@@ -89,17 +89,6 @@ def price(case: Case) -> Finding:
         for pair in pairs(case)
     ]
     return Finding(bool(0.9 < max(shares) <= 1 + 1e-12))
-
-
-class Given(NoNoise):
-    """Noise that turns the values into given ones."""
-
-    def __init__(self, noisy: Sequence[int]) -> None:
-        super().__init__()
-        self._noisy = np.array(noisy, np.int64)
-
-    def noisy(self, values: np.ndarray) -> np.ndarray:
-        return self._noisy
 
 
 def exact_law(case: Case) -> Finding:
