@@ -101,12 +101,14 @@ def choose_pairs(
     scores: Mapping[Support, float],  # noisy distances of the pairs from independence, in records
     answers: Mapping[Support, NDArray[np.float64]],  # tables for independent attributes, in records
     planned: Callable[[Sequence[Support]], Sequence[Measurement]],
+    weights: Mapping[Support, float],  # of the error of each pair, > 0
 ) -> tuple[list[Support], list[Support]]:
     """Returns the pairs whose measurement should lower the error most, from public numbers.
 
     The L1 error of a pair is its score if the pair is not measured. Otherwise the error is the
     noise, at most the expected count in each cell; it is smaller if the hypothesis joins the pair.
-    More pairs mean more noise per pair, so several numbers of pairs are compared.
+    The gain is the fall of the error, times the pair's weight. More pairs mean more noise per pair,
+    so several numbers of pairs are compared.
     """
 
     def remaining(axes: Support, deviation: float) -> float:
@@ -116,7 +118,7 @@ def choose_pairs(
     best: tuple[list[Support], list[Support]] = ([], [])
     best_gain = 0.0
     number = len(scores)
-    by_score = sorted(scores, key=lambda axes: -scores[axes])
+    by_score = sorted(scores, key=lambda axes: -weights[axes] * scores[axes])
     while number >= 1:
         # The standard deviations of the noise if the pairs with the highest scores are chosen.
         trial = planned(by_score[:number])
@@ -125,8 +127,9 @@ def choose_pairs(
         gains, loose_gains = {}, {}
         for axes, score in scores.items():
             deviation = deviations.get(axes, largest)
-            gains[axes] = score - remaining(axes, _REMAINING_NOISE * deviation)
-            loose_gains[axes] = score - remaining(axes, deviation)
+            of_fit = remaining(axes, _REMAINING_NOISE * deviation)
+            gains[axes] = weights[axes] * (score - of_fit)
+            loose_gains[axes] = weights[axes] * (score - remaining(axes, deviation))
         by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
         # Skip building the tree if this number of pairs is no better even if every pair joined it.
         if sum(gains[axes] for axes in by_gain[:number]) > best_gain:

@@ -170,7 +170,7 @@ class SelectionPlan(plans.MarginalsPlan):
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
             return _pair_measurements(workload, guarantee, budget, number_beside(sets), sets)
 
-        joined, loose = choose_pairs(domain, scores, answers, planned)
+        joined, loose = choose_pairs(domain, scores, answers, planned, pair_weights(workload))
         number = number_beside([*joined, *loose])
         measure(2, planned([*joined, *loose]))
         left_out = sorted({*pairs}.difference(joined, loose))
@@ -316,14 +316,19 @@ def _pairs(workload: Workload) -> list[Support]:
     one code, which contain no more information than the second attribute alone.
     """
     domain = workload.domain
-    pairs = {
-        pair
-        for names in workload
-        for pair in combinations(
-            sorted(axis for axis in domain.axes(names) if domain.shape[axis] > 1), 2
-        )
-    }
-    return [each for each in sorted(pairs) if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS]
+    pairs = sorted(
+        pair for pair in pair_weights(workload) if min(domain.shape[axis] for axis in pair) > 1
+    )
+    return [each for each in pairs if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS]
+
+
+def pair_weights(workload: Workload) -> dict[Support, float]:
+    """Returns, per pair of attributes, the weight of all marginals that contain the pair."""
+    weights: dict[Support, float] = {}
+    for names, weight in zip(workload.marginals, workload.weights, strict=True):
+        for pair in combinations(workload.domain.axes(names), 2):
+            weights[pair] = weights.get(pair, 0.0) + weight
+    return weights
 
 
 def _singles(domain: Domain) -> list[Support]:
