@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pathlib
 import sys
@@ -29,6 +30,20 @@ ADULT7 = [
 ]
 # Files, and the columns that are used of them.
 FILES = {"nltcs": ("nltcs", None), "adult7": ("adult", ADULT7), "adult": ("adult", None)}
+# NIST's excerpt of the American Community Survey of 2019, and the columns that are used of it.
+NIST = "nist/national2019.csv", "nist/data_dictionary.json"
+NIST_COLUMNS = [
+    "AGEP",
+    "SEX",
+    "MSP",
+    "RAC1P",
+    "HOUSING_TYPE",
+    "OWN_RENT",
+    "EDU",
+    "PINCP_DECILE",
+    "DVET",
+    "DEYE",
+]
 Codes = list[NDArray[np.int64]]
 
 
@@ -161,21 +176,56 @@ MADE = {
     # About 10^14 cells each.
     **{f"people{i}": PeopleTable(20_261_120 + i, 38_000) for i in (1, 2, 3)},
 }
-NAMES = sorted([*FILES, *MADE])
+NAMES = sorted([*FILES, "nist", *MADE])
+
+
+def lacking(name: str) -> str:
+    """Returns what must be there for a table to be loaded; nothing if it is there."""
+    if name in MADE:
+        return ""
+    files = [*NIST]
+    if name in FILES:
+        files = [f"{FILES[name][0]}.csv", f"{FILES[name][0]}-domain.json"]
+    folder = os.environ.get("BEAM_DP_DATA")
+    if not folder:
+        return f"BEAM_DP_DATA must name the folder that holds {' and '.join(files)}"
+    absent = [each for each in files if not pathlib.Path(folder, each).exists()]
+    return f"{absent[0]} must be in the folder that BEAM_DP_DATA names" if absent else ""
 
 
 def load(name: str) -> tuple[Domain, Codes]:
     """Returns a domain and its records, one array of codes an attribute."""
     if name in MADE:
         return MADE[name].draw()
-    directory = os.environ.get("BEAM_DP_DATA")
-    if not directory:
-        sys.exit("BEAM_DP_DATA must name the folder that holds nltcs.csv and adult.csv")
+    absent = lacking(name)
+    if absent:
+        sys.exit(f"{name}: {absent}")
+    folder = pathlib.Path(os.environ["BEAM_DP_DATA"])
+    if name == "nist":
+        return _load_nist(folder)
     stem, names = FILES[name]
-    table = pyarrow.csv.read_csv(pathlib.Path(directory, f"{stem}.csv"))
-    full = read_domain(str(pathlib.Path(directory, f"{stem}-domain.json")))
+    table = pyarrow.csv.read_csv(folder / f"{stem}.csv")
+    full = read_domain(str(folder / f"{stem}-domain.json"))
     domain = full if names is None else full.restrict(names)
     return domain, [table[each].to_numpy().astype(np.int64) for each in domain.names]
+
+
+def _load_nist(folder: pathlib.Path) -> tuple[Domain, Codes]:
+    """Returns the persons of NIST's table, whose dictionary names all values of a column."""
+    told = json.loads((folder / NIST[1]).read_text("utf-8"))
+    types = dict.fromkeys(NIST_COLUMNS, pyarrow.string())
+    options = pyarrow.csv.ConvertOptions(column_types=types, include_columns=NIST_COLUMNS)
+    table = pyarrow.csv.read_csv(folder / NIST[0], convert_options=options)
+    sizes, codes = {}, []
+    for name in NIST_COLUMNS:
+        values = list(told[name]["values"])
+        if values == ["min", "max"]:
+            least, most = told[name]["values"].values()
+            values = [str(each) for each in range(least, most + 1)]
+        sizes[name] = len(values)
+        places = {value: code for code, value in enumerate(values)}
+        codes.append(np.array([places[each] for each in table[name].to_pylist()]))
+    return read_domain(json.dumps(sizes)), codes
 
 
 def _draw(

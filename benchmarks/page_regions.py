@@ -23,7 +23,9 @@ from benchmarks.recorded import RESULTS, Figure, Row, Run, read
 from benchmarks.tables import markdown, table
 
 OWN = "beam_dp"
+FLOORS_HEAD = "table, marginals, epsilon"
 ERRORS = ("total variation", "largest cell")
+WEIGHTED = "weighted total variation"
 # Pages show the commands of a file, or only the first one if there are more.
 SHOWN = 8
 BINS_ERRORS = ("distance", "mean", "quantiles", "intervals", "pairs")
@@ -215,6 +217,52 @@ def accuracy() -> str:
     return markdown([*heads, "CPU seconds", "runs"], lines)
 
 
+def floors() -> str:
+    """Returns errors beside their floors, and the parts of the errors."""
+    found = rows("floors")
+    if not found:
+        return "No run has been recorded yet.\n"
+    names = list(dict.fromkeys(name for row in found for name in row.figures))
+    parts = []
+    for error in ERRORS:
+        asked = [each for each in names if each.endswith(f", {error}") and "% of the" not in each]
+        short = [
+            _renamed(row, {each: each.removesuffix(f", {error}") for each in asked})
+            for row in found
+        ]
+        parts += [f"Of the {error}:\n", table(short, FLOORS_HEAD)]
+    asked = [each for each in names if each.startswith("part: ")]
+    short = [_renamed(row, {each: each.removeprefix("part: ") for each in asked}) for row in found]
+    parts += ["Parts of the records' total variation:\n", table(short, FLOORS_HEAD)]
+    asked = [each for each in names if each.endswith("% of the rows, total variation")]
+    asked = ["records, total variation", "rows of equal error", *asked]
+    short = [
+        _renamed(row, {each: each.removesuffix(", total variation") for each in asked})
+        for row in found
+    ]
+    parts += ["Total variation of random samples of the rows:\n", table(short, FLOORS_HEAD)]
+    return "\n".join([*parts, how("floors")])
+
+
+def by_weights() -> str:
+    """Returns the weighted errors of the records where some marginals weigh more."""
+    lines = []
+    for row in rows("accuracy"):
+        of_records = row.figures.get("records, weighted total variation")
+        if of_records is not None:
+            what, _, mechanism = row.what.rpartition(", ")
+            name = {"mwem": "the weights", "unweighted": "equal weights"}[mechanism]
+            names = {f"records, {each}": each for each in (WEIGHTED, *ERRORS)}
+            lines.append(_renamed(dataclasses.replace(row, what=f"{what}: {name}"), names))
+    return table(lines, "table, marginals, epsilon, delta: what the mechanism is told")
+
+
+def _renamed(row: Row, names: dict[str, str]) -> Row:
+    """Returns a row with some of its figures, under other names."""
+    figures = {new: row.figures[old] for old, new in names.items() if old in row.figures}
+    return dataclasses.replace(row, figures=figures)
+
+
 def beside_baselines() -> str:
     """Returns how many times a default release's error the baselines have."""
     found: dict[str, dict[str, Row]] = {}
@@ -223,6 +271,8 @@ def beside_baselines() -> str:
         found.setdefault(what, {})[mechanism] = row
     compared = []
     for what, each in found.items():
+        if not each.keys() & BASELINES.keys():
+            continue
         own = each["mwem"].figures
         figures = {
             f"{label}, {error}": each[name]
@@ -323,6 +373,8 @@ REGIONS: dict[str, Callable[[], str]] = {
     "time beside bare readers": beside_readers,
     "time beside PipelineDP": pass_beside_peer,
     "accuracy": accuracy,
+    "floors": floors,
+    "error by weights": by_weights,
     "error beside baselines": beside_baselines,
     "error beside Gaussian noise": by_queries,
     "errors by queries": errors_by_queries,

@@ -17,6 +17,7 @@ _FORMATS = {
     "nanoseconds": "{:,.0f} ns",
     "number": "{:,.0f}",
     "parts of all": "{:.0%}",
+    "percent": "{:.1f} %",
     "seconds": "{:,.2f} s",
     "share": "{:.4f}",
     "small MiB": "{:,.3g} MiB",
