@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         draw_top_queries as draw_top_queries,
         plan_top_queries as plan_top_queries,
     )
+    from beam_dp.mechanisms.marginals.combined import combine_releases as combine_releases
     from beam_dp.mechanisms.marginals.measure_all import (
         MWEM as MWEM,
         Gaussian as Gaussian,

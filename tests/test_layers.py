@@ -210,7 +210,7 @@ APART = {
     "testing/": ("mechanisms", "releases", "noise", *_SECRET),
     "cli/": _SECRET,
 }
-# Only `plan` needs mechanisms; only the owner's report counts records.
+# Only `plan` and `combine` need mechanisms; only the owner's report counts records.
 EXCEPT = {"reports/truth.py": ("encoding",)}
 
 
@@ -225,7 +225,7 @@ def joined(files: dict[str, str]) -> list[str]:
             if (inner.startswith(part) or fnmatch.fnmatch(inner, part))
             for name in names
         } - {*EXCEPT.get(inner, ())}
-        if inner.startswith("cli/") and not inner.startswith("cli/plan"):
+        if inner.startswith("cli/") and not inner.startswith(("cli/plan", "cli/combine")):
             forbidden.add("mechanisms")
         for name, _ in imports(path, source):
             for other in forbidden:

@@ -49,3 +49,14 @@ class Discovered:
             raise InputError("discovered", _DRAWN, "must be a string")
         main = dataclasses.replace(whole, **release, allow_large_delta=True)
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
+
+
+def earlier_releases(
+    parsed: Mapping[str, Any], guarantee: Guarantee
+) -> dict[str, Discovered | None]:
+    """Returns the ``discovered`` and ``records_per_unit`` of a card with this guarantee."""
+    domain, chosen = parsed.get("discovered"), parsed.get("records_per_unit")
+    records = None if chosen is None else Discovered.from_json(chosen, guarantee)
+    limited = guarantee if records is None else records.main
+    found = None if domain is None else Discovered.from_json(domain, limited)
+    return {"discovered": found, "records_per_unit": records}

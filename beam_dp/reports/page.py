@@ -249,7 +249,12 @@ def _value(value: Any) -> str:
 def _ledger(release: AnyRelease, entry: Entry | None) -> str:
     """Returns the part about the entry that the card names and the entry in a given ledger."""
     named = paid_by(release)
-    if entry is None and named is None:
+    if release.plan.get("strategy") == "combined":
+        words = (
+            "Combining releases spends nothing. What this page says about privacy is about all"
+            " combined releases together."
+        )
+    elif entry is None and named is None:
         words = (
             "This release was not paid for through a ledger. Privacy loss adds up across releases"
             " from the same records; this page cannot show what other releases revealed."

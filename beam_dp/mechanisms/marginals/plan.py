@@ -106,8 +106,6 @@ class MarginalsPlan(Plan):
     strategy: ClassVar[str]
     # True if a hypothesis is fitted to noisy tables.
     fits_tables: ClassVar[bool] = True
-    # True if all measurements and their scales are decided before any record is read.
-    is_fixed: ClassVar[bool] = False
     # True if the mechanism itself decides how many records are released.
     sets_num_rows: ClassVar[bool] = False
 
@@ -120,6 +118,11 @@ class MarginalsPlan(Plan):
     num_synthetic_records: int | None = None  # the number of released records, if set by the user
     start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
     asked: Any = None  # the request as the ledger's entry states it; None for ``workload``
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all measurements and their scales are decided before any record is read."""
+        return False
 
     @property
     def public(self) -> dict[str, Any]:

@@ -32,7 +32,11 @@ from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database import measured_tables
-from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements, PairDistances
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MeasuredTable,
+    NoisyMeasurements,
+    PairDistances,
+)
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 _FAILURE_PROBABILITY = 0.05  # the failure probability of the error bounds
@@ -92,7 +96,7 @@ class _Hypothesis:
 
 def synthesise(
     plan: MarginalsPlan,
-    measurements: Sequence[Measurement],
+    measurements: Sequence[MeasuredTable],
     tables: Sequence[NDArray[np.float64]],  # the noisy tables, in records
     noise: NoiseSource,
     progress: Progress | None,  # is called with public quantities only
@@ -100,6 +104,7 @@ def synthesise(
     joined: Sequence[Support] | None = None,
     num_bounded_cells: int | None = None,
     distances: PairDistances | None = None,
+    num_releases: int = 1,
     fit: Mapping[str, Any] | None = None,
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
@@ -138,7 +143,9 @@ def synthesise(
         released = record_coefficients(layout, made.codes, made.counts)
         released *= total / plan.num_rows(total)
     misfit = _misfits(plan, layout, observed.values, made.expected, released, made.record_tables)
-    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
+    held = NoisyMeasurements(
+        tuple(measurements), tuple(tables), plan.is_fixed, distances, num_releases
+    )
     return SyntheticDatabase(
         domain=domain,
         workload=plan.workload,
@@ -334,7 +341,7 @@ def independent_start(
 
 
 def _outside(
-    supports: Iterable[Support], domain: Domain, measurements: Sequence[Measurement]
+    supports: Iterable[Support], domain: Domain, measurements: Sequence[MeasuredTable]
 ) -> list[Support]:
     """Returns the measured sets of attributes that a hypothesis does not join."""
     joined = set(supports)

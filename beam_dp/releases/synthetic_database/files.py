@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, is_number
+from beam_dp.checks import check_choice, checked_integer, is_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.discovered import earlier_releases
 from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database.measured_tables import (
@@ -180,17 +180,13 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         raise InputError("queries", type(queries).__name__, "must be a list")
     make = LinearQueries(domain) if queries else None
     guarantee = Guarantee.from_json(parsed["guarantee"])
-    discovered, chosen = parsed.get("discovered"), parsed.get("records_per_unit")
-    chosen = chosen and Discovered.from_json(chosen, guarantee)
-    limited = chosen.main if chosen else guarantee
     shared = {
         "record_tables": [tuple(names) for names in record_tables],
         "num_represented": represented,
         "queries": [make.from_json(query) for query in queries] if make else [],
         "query_error": _error_values(parsed.get("query_error", {})),
         "guarantee": guarantee,
-        "discovered": discovered and Discovered.from_json(discovered, limited),
-        "records_per_unit": chosen,
+        **earlier_releases(parsed, guarantee),
         "workload": workload_from_json(parsed["workload"], domain),
         "errors": dict(_error_of(entry, domain) for entry in parsed["errors"]),
         "left_out": card.left_out(domain),
@@ -271,7 +267,9 @@ def _measurements(
             "measurements", type(stated).__name__, "must state whether the measurements are fixed"
         )
     bounds = {} if stated["fixed"] else {"bounds": PROVED}
-    if {name: stated[name] for name in stated if name not in ("fixed", "distances")} != bounds:
+    number = checked_integer("releases", stated.get("releases", 1), 1)
+    others = ("fixed", "distances", "releases")
+    if {name: stated[name] for name in stated if name not in others} != bounds:
         condition = f"must be {PROVED} if noise chose the measurements, else absent"
         raise InputError("bounds", stated.get("bounds"), condition)
     described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
@@ -285,7 +283,7 @@ def _measurements(
             scored[_INDEPENDENT], tables[_INDEPENDENT], domain
         )
     distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances, number)
 
 
 def _are_texts(value: Any) -> bool:

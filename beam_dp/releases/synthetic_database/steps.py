@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
@@ -269,6 +269,7 @@ def _check_parameters(stated: Stated) -> None:
     if strategy == "textbook" and any(name in parameters for name in (*_STOPS, "num_updates")):
         needed += _STOPS if stated.fit is None else (*_STOPS, "num_updates")
     check_fields("parameters", parameters, needed, (*_OPTIONAL.get(strategy, ()), *_ANY))
+    check_choice("calibration", parameters["calibration"], ("tight", "textbook"))
     if strategy == "textbook" and stated.noise:
         raise InputError("noise", len(stated.noise), "must be empty: no table is measured whole")
 

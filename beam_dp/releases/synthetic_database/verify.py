@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     MarginalCoefficients,
@@ -24,22 +24,21 @@ from beam_dp.models.rounding import round_to_records
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.domain.verify import domain_steps, share_figures, with_domain
-from beam_dp.releases.synthetic_database import measured_tables, verify_choices
+from beam_dp.releases.synthetic_database import measured_tables, promises, verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     MeasuredTable,
     NoiseBounds,
     NoisyMeasurements,
 )
+from beam_dp.releases.synthetic_database.promises import Promise
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
+from beam_dp.releases.synthetic_database.steps import STRATEGIES, tables_of
 from beam_dp.verification import verdict
-from beam_dp.verification.steps import Step
 from beam_dp.verification.verdict import Figures, check_fields
 
 # The mechanisms of this package; their cards state a strategy.
-_OWN = ("mwem", "small_db", "laplace", "gaussian")
+_OWN = ("mwem", "small_db", "laplace", "gaussian", promises.COMBINED)
 # The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
@@ -59,6 +58,8 @@ _MAX_RECORDS = 2**40
 
 def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
     """Verifies a synthetic database."""
+    if release.plan.get("strategy") == promises.COMBINED:
+        return _verify_combined(release)
     figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
     if strategy not in STRATEGIES:
@@ -72,23 +73,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    limited = release.limited_guarantee
-    guarantee = verdict.of_release(limited, release.left_out, release.discovered)
-    stated = Stated(
-        guarantee, release.workload, release.plan, release.noise, release.queries, release.fit
-    )
-    steps = synthetic_steps(stated, figures)
-    beside: list[Step] = []
-    if release.left_out is not None:
-        promise = verdict.of_release(limited, None, release.discovered)
-        beside = verdict.left_out_steps(release.left_out, promise, release.domain)
-        verdict.left_out_figures(release.left_out, promise, release.domain, steps, figures)
-    if release.discovered is not None:
-        share_figures(release.discovered, steps, beside, figures)
-        steps, beside = with_domain(release.discovered, steps, beside)
-    if release.records_per_unit is not None:
-        chosen = release.records_per_unit
-        beside = [*beside, *domain_steps(chosen.noise, chosen.main)]
+    steps, beside = Promise.of(release).steps(figures)
     if measured is not None and measured.distances is not None:
         public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)
@@ -102,6 +87,35 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         _card_figures(release, figures)
     return verdict.judged(
         "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
+    )
+
+
+def _verify_combined(release: SyntheticDatabase) -> verdict.Verification:
+    """Verifies a combined release: each draw's promise, their composition, and the pooled tables.
+
+    The card promises at least the epsilon that follows from all noise at its delta.
+    """
+    figures, measured = Figures(), release.measurements
+    found = promises.promises_of(release)
+    steps, beside = promises.combined_steps(found, release.guarantee, figures)
+    if measured is None:
+        raise InputError("measurements", None, "must be stated")
+    stated = [each.stated.parameters for each in found]
+    scored = [each for each in stated if each["strategy"] == "selection"]
+    are_fixed = all(each["strategy"] == "measure_all" for each in stated)
+    figures.equal("measurements.releases", measured.num_releases, len(found))
+    figures.equal("measurements.fixed", measured.are_fixed, are_fixed)
+    figures.equal("measurements.distances", measured.distances is not None, bool(scored))
+    if measured.distances is not None and scored:
+        # The scores are those with the least noise.
+        least = min(scored, key=lambda each: float(each["score_deviation"]))
+        public = release.public_number
+        verify_choices.score_figures(measured.distances, least, public, figures)
+    with figures.following("errors"):
+        _error_figures(release, figures)
+        record_figures(release, figures)
+    return verdict.judged(
+        "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside
     )
 
 
@@ -126,7 +140,6 @@ def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
         calibration = "textbook" if strategy == "textbook" else "tight"
         if strategy != "small_db":
             figures.equal("calibration", release.plan["calibration"], calibration)
-    check_choice("calibration", release.plan["calibration"], ("tight", "textbook"))
 
 
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
@@ -151,6 +164,8 @@ def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
     For a selection, counts all cells that might have been measured.
     """
     measured, domain = release.measurements, release.domain
+    if measured is not None and measured.num_releases > 1:
+        return None if measured.are_fixed else promises.num_choosable_cells(release.workload)
     if measured is None or measured.distances is None:
         return None
     scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
@@ -293,7 +308,11 @@ def _fit_figures(
     """Compares the card's statements about the fit; returns the weighted error of the noise."""
     domain, fit, names = release.domain, release.fit, _fitted_sets(release)
     is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
-    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
+    measured = release.measurements
+    has_pairs = is_selection or (
+        measured is not None and measured.num_releases > 1 and measured.distances is not None
+    )
+    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if has_pairs else [])]
     if is_selection and "most_choices" in release.plan:
         needed.append(_ADDED)
     if "start_from" in release.plan:
@@ -309,7 +328,7 @@ def _fit_figures(
         if is_selection:
             least = int(fit["tree_cells"])
             checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
-    if is_selection:
+    if has_pairs:
         joined = [each for each, _ in release.potentials]
         pairs = [sum(len(each) > 1 for each in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
