@@ -24,6 +24,8 @@ from benchmarks.tables import markdown, table
 
 OWN = "beam_dp"
 FLOORS_HEAD = "table, marginals, epsilon"
+FLOORS = ("records", "free selection", "structure", "rounded structure", "unbiased", "linear")
+FLOOR_PARTS = ("structure", "noise", "paid selection", "rounding", "not measured")
 ERRORS = ("total variation", "largest cell")
 WEIGHTED = "weighted total variation"
 # Pages show the commands of a file, or only the first one if there are more.
@@ -222,26 +224,24 @@ def floors() -> str:
     found = rows("floors")
     if not found:
         return "No run has been recorded yet.\n"
-    names = list(dict.fromkeys(name for row in found for name in row.figures))
     parts = []
     for error in ERRORS:
-        asked = [each for each in names if each.endswith(f", {error}") and "% of the" not in each]
-        short = [
-            _renamed(row, {each: each.removesuffix(f", {error}") for each in asked})
-            for row in found
+        parts += [
+            f"The {error} of the released records, beside floors:\n",
+            _shown(found, {f"{n}, {error}": n for n in FLOORS}),
         ]
-        parts += [f"Of the {error}:\n", table(short, FLOORS_HEAD)]
-    asked = [each for each in names if each.startswith("part: ")]
-    short = [_renamed(row, {each: each.removeprefix("part: ") for each in asked}) for row in found]
-    parts += ["Parts of the records' total variation:\n", table(short, FLOORS_HEAD)]
-    asked = [each for each in names if each.endswith("% of the rows, total variation")]
-    asked = ["records, total variation", "rows of equal error", *asked]
-    short = [
-        _renamed(row, {each: each.removesuffix(", total variation") for each in asked})
-        for row in found
-    ]
-    parts += ["Total variation of random samples of the rows:\n", table(short, FLOORS_HEAD)]
+    names = {f"part: {each}": each for each in FLOOR_PARTS}
+    parts += ["Parts of the records' total variation:\n", _shown(found, names)]
+    kept = [name for name in found[0].figures if name.endswith("% of the rows, total variation")]
+    kept = ["records, total variation", "rows of equal error", *kept]
+    names = {each: each.removesuffix(", total variation") for each in kept}
+    parts += ["The total variation of random samples of the rows:\n", _shown(found, names)]
     return "\n".join([*parts, how("floors")])
+
+
+def _shown(found: Sequence[Row], names: dict[str, str]) -> str:
+    """Returns a table of some figures, under other names."""
+    return table([_renamed(row, names) for row in found], FLOORS_HEAD, list(names.values()))
 
 
 def by_weights() -> str:
