@@ -14,6 +14,7 @@ import pytest
 from beam_dp.mechanisms.marginals import (
     pair_scores as scores_module,
     selection as selection_module,
+    triple_scores as triples_module,
 )
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
 
@@ -107,7 +108,50 @@ def exact_choices(patch: Patch) -> None:
     patch.setattr(selection_module, "choose_left_out", mutant)
 
 
+def change_triples(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
+    return change_budget(lambda b: {"triples": dataclasses.replace(b.triples, **change(b.triples))})
+
+
+def finer_triples(patch: Patch) -> None:
+    """Triples are compared in finer units than the noise of a choice."""
+    patch.setattr(
+        triples_module,
+        "l1_score",
+        lambda exact, answer, grid: 4 * l1_score(exact, answer, grid),
+    )
+
+
+def replacement_moves_one(patch: Patch) -> None:
+    """A choice of a triple is priced as if a replacement moved one cell."""
+    change_triples(lambda c: {"choice_scale": c.choice_scale / 2})(patch)
+
+
+def exact_triples(patch: Patch) -> None:
+    """Noise is drawn, and the triple with the largest distance is added without it."""
+    original = triples_module.choose_triples
+
+    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> list[Any]:
+        chosen = original(answers, marginals, domain, *others)
+
+        def distance(axes: Any) -> int:
+            names = tuple(domain.names[axis] for axis in axes)
+            return l1_score(marginals.marginal(names), answers[axes], 1)
+
+        return sorted(answers, key=distance)[len(answers) - len(chosen) :]
+
+    patch.setattr(triples_module, "choose_triples", mutant)
+
+
 # Each of these spends more of mu^2 than a check is given.
+TRIPLES: dict[str, Callable[[Patch], None]] = {
+    "sensitivity of a choice of a triple halved": change_triples(
+        lambda c: {"choice_scale": c.choice_scale / 2}
+    ),
+    "a check of triples for free": change_triples(lambda c: {"squared_mu": Fraction(0)}),
+    "choices of triples for free": change_triples(lambda c: {"squared_mu": Fraction(c.added) ** 2}),
+    "added triples with half of their noise": change_triples(lambda c: {"added": 2 * c.added}),
+    "triples in finer units than the noise of a choice": finer_triples,
+}
 CHECK: dict[str, Callable[[Patch], None]] = {
     "sensitivity of a choice halved": change_check(lambda c: {"choice_scale": c.choice_scale / 2}),
     "a check for free": change_check(lambda c: {"squared_mu": Fraction(0)}),

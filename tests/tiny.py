@@ -27,6 +27,7 @@ from beam_dp.mechanisms.marginals import (
     pair_scores as pair_scores_module,
     plan as plan_module,
     selection as selection_module,
+    triple_scores as triple_scores_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
@@ -71,6 +72,8 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
             patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
         patch.setattr(pair_scores_module, "LARGEST_MISS", math.inf)
+        patch.setattr(triple_scores_module, "LARGEST_MISS", math.inf)
+        patch.setattr(triple_scores_module, "_NUM_RECORDS", 2**10)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
             patch.setattr(plan_module, "MAX_SELECTED_CELLS", selected_cells)

@@ -58,10 +58,12 @@ class Marginals:
         ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
         if len(ordered) != len(attributes):
             raise InputError("attributes", attributes, "must be distinct")
-        holders = [held for held in self.tables if set(held) >= set(ordered)]
-        if not holders:
-            raise InputError("attributes", attributes, "are not in any table")
-        held = min(holders, key=lambda each: self.tables[each].size)
+        held = ordered
+        if held not in self.tables:  # often true, and there may be thousands of tables
+            holders = [each for each in self.tables if set(each) >= set(ordered)]
+            if not holders:
+                raise InputError("attributes", attributes, "are not in any table")
+            held = min(holders, key=lambda each: self.tables[each].size)
         table = marginal_tables(self.tables[held], held, [ordered])[ordered]
         return table.transpose([ordered.index(name) for name in attributes])
 

@@ -96,7 +96,7 @@ class CombinedPlan(plans.MarginalsPlan):
             joined=_joined(self.workload, self.releases),
             num_bounded_cells=None
             if self.is_fixed
-            else promises.num_choosable_cells(self.workload),
+            else lambda _: promises.num_choosable_cells(self.workload),
             # Scores of different releases are distances from different tables.
             distances=min(scored, key=lambda each: each.deviation, default=None),
             num_releases=len(self.draws),

@@ -192,7 +192,7 @@ class RoundsPlan(plans.MarginalsPlan):
             noise,
             progress,
             joined=None if joins_all else [*joined, *singles],
-            num_bounded_cells=None if joins_all else workload.num_cells(),
+            num_bounded_cells=None if joins_all else lambda _: workload.num_cells(),
         )
 
 

@@ -1,9 +1,10 @@
 """MWEM for workloads that do not fit one model: selects pairs, measures the pairs and fits.
 
-Four steps share the budget. The first step measures every attribute alone. The second step gives
+Five steps share the budget. The first step measures every attribute alone. The second step gives
 every pair of attributes in the workload a noisy score, the pair's distance from independence. The
 third step measures the pairs that promise to lower the error most and fit one junction tree. The
-last check adds a few pairs for which a cell of the fit is far off. Each step is a Gaussian
+last check adds a few pairs for which a cell of the fit is far off. If the workload has marginals of
+three or more attributes, a check of triples (``triple_scores``) follows. Each step is a Gaussian
 mechanism, or at least as private, so the steps together cost as much as one Gaussian mechanism, for
 any results of earlier steps.
 """
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals import pair_scores, plan as plans, synthesis
+from beam_dp.mechanisms.marginals import pair_scores, plan as plans, synthesis, triple_scores
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
 from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
 from beam_dp.mechanisms.marginals.synthesis import synthesise
@@ -56,15 +57,17 @@ class SelectionBudget:
     score_grid: int
     score_scale: float
     check: pair_scores.CheckBudget
+    triples: pair_scores.CheckBudget  # of the check of triples
 
     @property
     def score_deviation(self) -> float:
         """The standard deviation of the noise of a score, in records."""
         return self.score_scale / self.score_grid
 
-    def chosen(self, num_choices: int) -> float:
-        """Returns the mu left for the chosen pairs, given the last check's number of choices."""
-        return root_down(Fraction(self.pairs) ** 2 - num_choices * self.check.squared_mu)
+    def chosen(self, num_choices: int, num_triples: int) -> float:
+        """Returns the mu left for the chosen pairs, given both checks' numbers of choices."""
+        checks = num_choices * self.check.squared_mu + num_triples * self.triples.squared_mu
+        return root_down(Fraction(self.pairs) ** 2 - checks)
 
 
 def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
@@ -74,8 +77,9 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     mechanisms decide a later one (Dong, Roth and Su, 2022, Corollary 2); ``discrete_gaussian_mu``
     allows for the discreteness of all mechanisms. One record changes every score by at most 1 (2
     under replace-one), times the records of a unit; the L2 sensitivity of all scores is this change
-    times sqrt(num_pairs). The scores decide the number of choices in the last check, and so the
-    budget left for the chosen pairs. For any scores, the total mu of the later steps is the same.
+    times sqrt(num_pairs). The scores, and the noisy number of records, decide the number of choices
+    in both checks, and so the budget left for the chosen pairs. For any scores, the total mu of the
+    later steps is the same.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
@@ -88,17 +92,19 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
         score_grid=grid,
         score_scale=discrete_parameter(variance * grid**2),
         check=pair_scores.check_budget(guarantee, squared_mu),
+        triples=triple_scores.triples_budget(guarantee, squared_mu),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionPlan(plans.MarginalsPlan):
-    """The plan for scoring pairs, measuring selected pairs, and checking the remaining pairs."""
+    """The plan for scoring and measuring pairs, then checking the other pairs and triples."""
 
     strategy: ClassVar[str] = "selection"
 
     mechanism: str = "mwem"
     pairs: tuple[Support, ...]  # with a score, as ascending axes
+    triples: tuple[Support, ...]  # that the check of triples may choose, as ascending axes
     budget: SelectionBudget
 
     @property
@@ -107,19 +113,32 @@ class SelectionPlan(plans.MarginalsPlan):
         # The more pairs are chosen, and the more choices the last check makes, the smaller is the
         # share of the budget for each pair.
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
-        chosen = _pair_measurements(workload, guarantee, budget, self._num_choices([]), self.pairs)
+        chosen = _pair_measurements(workload, guarantee, budget, self._numbers([]), self.pairs)
         each_alone = _added_measurements(workload, guarantee, budget, self.pairs)
         added = {each.names: each for each in each_alone}
         noisier = (
             max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
         )
-        return (*self.measurements, *noisier)
+        return (*self.measurements, *noisier, *self._triple_measurements(self.triples))
 
-    def _num_choices(self, chosen: Sequence[Support], num_records: float = math.inf) -> int:
-        """Returns the number of choices in the last check if the scores chose these pairs."""
-        return pair_scores.num_choices(
-            self.budget.check, len(self.pairs) - len(chosen), num_records
+    def _numbers(self, chosen: Sequence[Support], num_records: float = math.inf) -> tuple[int, int]:
+        """Returns each check's number of choices if the scores chose these pairs."""
+        check, num_left_out = self.budget.check, len(self.pairs) - len(chosen)
+        return (
+            pair_scores.num_choices(check, num_left_out, num_records),
+            triple_scores.num_choices(self.budget.triples, len(self.triples), num_records),
         )
+
+    def _triple_measurements(self, triples: Iterable[Support]) -> list[Measurement]:
+        """Returns the measurements of the triples that the check of triples adds."""
+        guarantee, budget = self.guarantee, self.budget.triples
+        return [triple_scores.measurement(self.domain, each, guarantee, budget) for each in triples]
+
+    def _num_bounded_cells(self, axes: Support) -> int:
+        """Returns the number of cells of all triples, or of all pairs and attributes."""
+        is_triple = sum(self.domain.shape[axis] > 1 for axis in axes) > 2
+        sets = self.triples if is_triple else [*self.pairs, *_singles(self.domain)]
+        return sum(_num_cells(self.domain, each) for each in sets)
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -138,13 +157,18 @@ class SelectionPlan(plans.MarginalsPlan):
             "choice_share": pair_scores.CHOICE_SHARE,
             "choice_scale": self.budget.check.choice_scale,
             "added_share": pair_scores.ADDED_SHARE,
+            **(
+                triple_scores.stated(self.domain, self.triples, self.budget.triples)
+                if self.triples
+                else {}
+            ),
         }
 
     @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
-        """Runs the four steps, and returns the release that fits all measurements."""
+        """Runs the five steps, and returns the release that fits all measurements."""
         domain, workload, guarantee = self.domain, self.workload, self.guarantee
         pairs, budget = self.pairs, self.budget
         measurements: list[Measurement] = []
@@ -153,7 +177,7 @@ class SelectionPlan(plans.MarginalsPlan):
         def measure(number: int, more: Sequence[Measurement]) -> None:
             # Measurements are not reported one by one: their number may depend on noise.
             if progress is not None:
-                progress("measure", number, 3)
+                progress("measure", number, 4 if self.triples else 3)
             measurements.extend(more)
             tables.extend(each.draw(marginals, noise) for each in more)
 
@@ -164,14 +188,14 @@ class SelectionPlan(plans.MarginalsPlan):
             progress("score pairs", 1, 1)
         scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
 
-        def number_beside(sets: Sequence[Support]) -> int:
-            return self._num_choices(sets, independent.num_records)
+        def numbers_beside(sets: Sequence[Support]) -> tuple[int, int]:
+            return self._numbers(sets, independent.num_records)
 
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-            return _pair_measurements(workload, guarantee, budget, number_beside(sets), sets)
+            return _pair_measurements(workload, guarantee, budget, numbers_beside(sets), sets)
 
         joined, loose = choose_pairs(domain, scores, answers, planned, pair_weights(workload))
-        number = number_beside([*joined, *loose])
+        number, num_triples = numbers_beside([*joined, *loose])
         measure(2, planned([*joined, *loose]))
         left_out = sorted({*pairs}.difference(joined, loose))
         fitted: Mapping[Support, NDArray[np.float64]] = {}
@@ -180,11 +204,26 @@ class SelectionPlan(plans.MarginalsPlan):
             fitted = pair_scores.fitted_answers(self, sets, measurements, tables, left_out)
         added = choose_left_out(fitted, marginals, domain, budget.check, number, noise)
         measure(3, _added_measurements(workload, guarantee, budget, added))
-        for place, axes in enumerate(added, len(tables) - len(added)):
-            may_join = pair_scores.is_off(
-                measurements[place], tables[place], fitted[axes]
-            ) and plans.tree_fits(domain, [*joined, axes], plans.MAX_SELECTED_CELLS)
-            (joined if may_join else loose).append(axes)
+
+        def join(sets: Sequence[Support]) -> None:
+            # The last measurements are of these sets. Other sets are left to the records.
+            for place, axes in enumerate(sets, len(tables) - len(sets)):
+                if pair_scores.is_off(
+                    measurements[place], tables[place], fitted[axes]
+                ) and plans.tree_fits(domain, [*joined, axes], plans.MAX_SELECTED_CELLS):
+                    joined.append(axes)
+
+        join(added)
+        triples: list[Support] = []
+        if num_triples:
+            sets = _with_singles(domain, joined)
+            fitted = triple_scores.fitted_tables(self, sets, measurements, tables, self.triples)
+            triples = triple_scores.choose_triples(
+                fitted, marginals, domain, guarantee, budget.triples, num_triples, noise
+            )
+        if self.triples:
+            measure(4, self._triple_measurements(triples))
+        join(triples)
         return synthesise(
             self,
             measurements,
@@ -192,13 +231,16 @@ class SelectionPlan(plans.MarginalsPlan):
             noise,
             progress,
             joined=_with_singles(domain, joined),
-            num_bounded_cells=sum(_num_cells(domain, each) for each in [*pairs, *_singles(domain)]),
+            num_bounded_cells=self._num_bounded_cells,
             distances=PairDistances(
                 budget.score_deviation,
                 {synthesis.names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
-            fit={"num_added_pairs": len(added)},
+            fit={
+                "num_added_pairs": len(added),
+                **({"num_added_triples": len(triples)} if self.triples else {}),
+            },
         )
 
 
@@ -214,9 +256,10 @@ def plan_selection(
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")
     plans.check_selects(workload.domain)
     pairs = _pairs(workload)
+    triples = triple_scores.candidates(workload)
     budget = selection_budget(guarantee, len(pairs))
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
-    counted = _with_singles(workload.domain, pairs)
+    counted = [*_with_singles(workload.domain, pairs), *triples]
     plan = SelectionPlan(
         workload=workload,
         guarantee=guarantee,
@@ -225,14 +268,16 @@ def plan_selection(
         measurements=attributes,
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
+        triples=tuple(triples),
         budget=budget,
     )
-    check = budget.check
-    scales = [budget.score_scale, check.choice_scale * pair_scores.score_grid(check.choice_scale)]
+    scales = [budget.score_scale]
+    for check in (budget.check, budget.triples):
+        scales.append(check.choice_scale * pair_scores.score_grid(check.choice_scale))
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(
-        num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, 0, []))
+        num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, (0, 0), []))
     )
     return plan
 
@@ -288,12 +333,12 @@ def _pair_measurements(
     workload: Workload,
     guarantee: Guarantee,
     budget: SelectionBudget,
-    num_choices: int,
+    num_choices: tuple[int, int],  # of each check
     pairs: Sequence[Support],
 ) -> tuple[Measurement, ...]:
     """Returns the measurements of the chosen pairs and, again, of every attribute."""
     supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
-    return residual_measurements(workload, supports, guarantee, budget.chosen(num_choices))
+    return residual_measurements(workload, supports, guarantee, budget.chosen(*num_choices))
 
 
 def _added_measurements(

@@ -102,7 +102,7 @@ def synthesise(
     progress: Progress | None,  # is called with public quantities only
     *,
     joined: Sequence[Support] | None = None,
-    num_bounded_cells: int | None = None,
+    num_bounded_cells: Callable[[Support], int] | None = None,
     distances: PairDistances | None = None,
     num_releases: int = 1,
     fit: Mapping[str, Any] | None = None,
@@ -115,15 +115,15 @@ def synthesise(
     ``joined``: the attribute sets that a tree joins; by default the sets of the workload. For the
     remaining sets, only the records are fitted to the tables, and the records answer queries. If
     the domain fits an array, all sets must be joined.
-    ``num_bounded_cells``: the number of cells whose bounds must be true together, if noise decided
-    which cells were measured; by default the cells of each marginal alone.
+    ``num_bounded_cells``: the number of cells whose bounds must be true together with the bounds of
+    a marginal, if noise decided which cells were measured; by default the marginal's own cells.
     """
     domain = plan.domain
     joins_all = joined is None
     if joined is None:
         joined = [domain.axes(names) for names in plan.workload.maximal()]
     supports = closure_of(joined)
-    loose = [] if joins_all else _outside(supports, domain, measurements)
+    loose = [] if joins_all else outside(supports, domain, measurements)
     layout = _layout(plan, [*joined, *loose])
     observed = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     total = noisy_total(layout, observed) if plan.num_records == "noisy" else plan.num_records
@@ -136,7 +136,7 @@ def synthesise(
         made = _over_candidates(plan, layout, observed, total, sets, noise, progress)
     if distances is not None:
         names = [each for each, _ in made.potentials]
-        pairs = [sum(len(each) > 1 for each in sets) for sets in (names, made.record_tables)]
+        pairs = [sum(len(each) == 2 for each in sets) for sets in (names, made.record_tables)]
         fit = {"num_joined_pairs": pairs[0], "num_other_pairs": pairs[1], **(fit or {})}
     released = made.expected
     if made.record_tables:
@@ -340,7 +340,7 @@ def independent_start(
     return observed, total, maximum_entropy.independent_log_weights(basis, observed, total)
 
 
-def _outside(
+def outside(
     supports: Iterable[Support], domain: Domain, measurements: Sequence[MeasuredTable]
 ) -> list[Support]:
     """Returns the measured sets of attributes that a hypothesis does not join."""
@@ -405,7 +405,7 @@ def marginal_errors(
     layout: bases.Coefficients,
     measured: NoisyMeasurements,
     misfit: Callable[[Names], NDArray[np.float64]],
-    num_bounded_cells: int | None,
+    num_bounded_cells: Callable[[Support], int] | None,
 ) -> dict[Names, dict[str, float | None]]:
     """Returns the error and a bound for each marginal of the workload and its sub-marginals.
 
@@ -432,9 +432,8 @@ def marginal_errors(
             errors[names] = {"standard_error": None, "bound": None, "failure_probability": None}
             continue
         table = bases.marginal_of(layout, misfit(names), domain.axes(names))
-        of_noise = bounds.of(
-            domain.axes(names), variance, num_bounded_cells or table.size, _FAILURE_PROBABILITY
-        )
+        cells = num_bounded_cells(domain.axes(names)) if num_bounded_cells else table.size
+        of_noise = bounds.of(domain.axes(names), variance, cells, _FAILURE_PROBABILITY)
         errors[names] = {
             "standard_error": math.sqrt(variance),
             "bound": float(np.abs(table).max()) + of_noise,

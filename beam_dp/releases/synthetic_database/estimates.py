@@ -281,7 +281,12 @@ class Estimates:
         if measured is None or measured.distances is None:
             return {}
         pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
-        return {axes: each for axes, each in pairs.items() if not self._is_fitted(axes)}
+        return {
+            axes: each
+            for axes, each in pairs.items()
+            # A measured triple may contain a pair that was not measured.
+            if not (self._is_fitted(axes) and self.covers(axes))
+        }
 
     def _learn_pairs(self, sets: Iterable[Axes]) -> None:
         """Adds the unmeasured pairs inside some sets of attributes to the known pairs."""

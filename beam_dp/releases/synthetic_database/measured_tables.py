@@ -371,8 +371,8 @@ class NoiseBounds:
     true for an answer that is asked for regardless of the choice. If there are several answers,
     count every answer that is asked for regardless of the choice, not only the chosen answers.
 
-    A selection may choose once more: its last check uses all prior noise to add sets of attributes
-    that were left out. This choice adds no further part, because it decides neither a weight nor a
+    A selection may choose again: its checks use all prior noise to add sets of attributes that were
+    left out. These choices add no further part, because they decide neither a weight nor a
     variance. The number of added sets, on which the noise of the chosen tables depends, is known
     with the first choice. The noise of an added set has a variance that follows from the set alone.
     Nothing is measured again. So imagine that the noise of the chosen tables and of all sets
@@ -383,7 +383,7 @@ class NoiseBounds:
 
     ``choice``: the time at which the measured tables were chosen. ``beforehand``: all tables before
     any measurement; ``once``: together, all tables from the first repeated set of attributes on,
-    except the sets that a last check adds; ``in_turn``: each table after the previous measurement.
+    except the sets that checks add; ``in_turn``: each table after the previous measurement.
     """
 
     domain: Domain

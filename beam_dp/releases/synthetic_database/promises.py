@@ -29,7 +29,8 @@ COMBINED = "combined"
 OF_TABLES = ("measure_all", "rounds", "selection")
 # Fields of the guarantee that all draws of a combined release must share.
 SHARED = ("neighboring", "privacy_unit", "max_records_per_unit")
-_RELEASES, _NUMBER, _ADDED = "releases", "num_measurements", "num_added_pairs"
+_RELEASES, _NUMBER = "releases", "num_measurements"
+_ADDED = ("num_added_pairs", "num_added_triples")
 _NEEDED = ("guarantee", "parameters")
 _OPTIONAL = ("left_out", "discovered", "records_per_unit")
 
@@ -67,7 +68,7 @@ class Promise:
         ``workload``: that of the combined release; only its domain matters for the loss.
         ``noise``: the noise of all tables from the draw's first table on.
         """
-        check_fields(_RELEASES, parsed, ("draw_id", *_NEEDED, _NUMBER), (*_OPTIONAL, _ADDED))
+        check_fields(_RELEASES, parsed, ("draw_id", *_NEEDED, _NUMBER), (*_OPTIONAL, *_ADDED))
         draw_id, parameters = parsed["draw_id"], parsed["parameters"]
         if not isinstance(draw_id, str) or not re.fullmatch("[0-9a-f]{32}", draw_id):
             raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
@@ -85,7 +86,7 @@ class Promise:
         chosen = earlier["records_per_unit"]
         limited = guarantee if chosen is None else chosen.main
         own = verdict.of_release(limited, left_out, earlier["discovered"])
-        fit = {_ADDED: parsed[_ADDED]} if _ADDED in parsed else {}
+        fit = {name: parsed[name] for name in _ADDED if name in parsed}
         stated = Stated(own, workload, parameters, noise[:number], fit=fit)
         return cls(draw_id, guarantee, stated, left_out, **earlier)
 
@@ -116,13 +117,13 @@ def stated_draws(release: SyntheticDatabase) -> list[dict[str, Any]]:
     """Returns the entry of each draw of a release, for the card of a combined release."""
     if release.plan.get("strategy") == COMBINED:
         return list(release.plan[_RELEASES])
-    card, added = release.card, release.fit.get(_ADDED)
+    card, fit = release.card, release.fit
     return [
         {
             "draw_id": release.draw_id,
             **{name: card[name] for name in (*_NEEDED, *_OPTIONAL) if name in card},
             _NUMBER: len(release.noise),
-            **({} if added is None else {_ADDED: added}),
+            **{name: fit[name] for name in _ADDED if name in fit},
         }
     ]
 

@@ -49,6 +49,10 @@ _STATED = {
 }
 _OPTIONAL = {
     "measure_all": ("max_unit_cost",),
+    "selection": (
+        *("num_triples", "num_triple_cells", "most_triple_choices"),
+        *("triple_choice_share", "triple_choice_scale", "triple_added_share"),
+    ),
     "small_db": (
         *("vc_dimension", "vc_dimension_at_least", "vc_dimension_by", "bound", "bound_is_vacuous"),
     ),

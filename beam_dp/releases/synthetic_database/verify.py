@@ -42,7 +42,7 @@ _OWN = ("mwem", "small_db", "laplace", "gaussian", promises.COMBINED)
 # The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
-_PAIRS, _ADDED = ("num_joined_pairs", "num_other_pairs"), "num_added_pairs"
+_PAIRS = ("num_joined_pairs", "num_other_pairs")
 # Rounding stops at this share of the fit's error, which the noise bounds with high probability.
 _ROUNDING_SHARE = 0.1
 _CHANCE = 2.0
@@ -158,18 +158,20 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
     }
 
 
-def _num_bounded_cells(release: SyntheticDatabase) -> int | None:
-    """Returns the number of cells whose bounds are true together; None if per marginal.
+def _num_bounded_cells(release: SyntheticDatabase) -> tuple[int, int] | None:
+    """Returns the numbers of cells whose bounds are true together; None if per marginal.
 
-    For a selection, counts all cells that might have been measured.
+    For a selection, counts all cells that might have been measured: of attributes and pairs, and of
+    triples.
     """
     measured, domain = release.measurements, release.domain
     if measured is not None and measured.num_releases > 1:
-        return None if measured.are_fixed else promises.num_choosable_cells(release.workload)
+        cells = promises.num_choosable_cells(release.workload)
+        return None if measured.are_fixed else (cells, cells)
     if measured is None or measured.distances is None:
         return None
     scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
-    return sum(scored) + sum(domain.shape)
+    return sum(scored) + sum(domain.shape), release.plan.get(verify_choices.NUM_TRIPLES[1], 0)
 
 
 def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
@@ -216,7 +218,10 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
         for name in ("bound", "failure_probability"):
             figures.equal(f"{name} of {label} is stated", error.get(name) is not None, known)
         if known and beta:
-            cells = together or math.prod(domain.shape[axis] for axis in domain.axes(names))
+            sizes = [domain.shape[axis] for axis in domain.axes(names)]
+            cells = math.prod(sizes)
+            if together is not None:
+                cells = together[sum(size > 1 for size in sizes) > 2]
             least = bounds.of(domain.axes(names), variance, cells, beta)
             figures.at_least(f"bound of {label}", error.get("bound"), least)
             if names in misfits:
@@ -314,7 +319,7 @@ def _fit_figures(
     )
     needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if has_pairs else [])]
     if is_selection and "most_choices" in release.plan:
-        needed.append(_ADDED)
+        needed += [check.added for check in verify_choices.checks_of(release.plan)]
     if "start_from" in release.plan:
         needed.append("start_was_used")
     check_fields("fit", fit, needed)
@@ -330,10 +335,12 @@ def _fit_figures(
             checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
     if has_pairs:
         joined = [each for each, _ in release.potentials]
-        pairs = [sum(len(each) > 1 for each in sets) for sets in (joined, release.record_tables)]
+        pairs = [sum(len(each) == 2 for each in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
         figures.equal("fit.num_other_pairs", fit["num_other_pairs"], pairs[1])
-        figures.at_least("joined and other pairs", sum(pairs), fit.get(_ADDED, 0))
+        figures.at_least(
+            "joined and other pairs", sum(pairs), fit.get(verify_choices.PAIRS.added, 0)
+        )
     tables = [each.values for each in release.answer(Workload(domain, names))]
     plain = [MeasuredTable(each, "table", "discrete_laplace", 1.0) for each in names]
     expected = Combination(domain, layout, plain, tables).estimate()

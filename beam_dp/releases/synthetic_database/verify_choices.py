@@ -187,9 +187,37 @@ def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
 
 
 _GRID = "score_grid"
-_CHOICES = "most_choices"
-_ADDED = "num_added_pairs"
 _ZERO = Fraction(0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A check that chooses and adds sets of attributes: the names of its figures on a card."""
+
+    what: str
+    size: int  # the number of attributes of a set
+    choices: str
+    share: str
+    scale: str
+    added_share: str
+    added: str  # the number of added sets, in the card's statements about the fit
+
+
+PAIRS = Check(
+    *("choose a pair that was left out", 2, "most_choices", "choice_share", "choice_scale"),
+    *("added_share", "num_added_pairs"),
+)
+TRIPLES = Check(
+    *("choose a triple", 3, "most_triple_choices", "triple_choice_share", "triple_choice_scale"),
+    *("triple_added_share", "num_added_triples"),
+)
+# The numbers of the triples that may be chosen, and of their cells.
+NUM_TRIPLES = ("num_triples", "num_triple_cells")
+
+
+def checks_of(parameters: Mapping[str, Any]) -> tuple[Check, ...]:
+    """Returns the checks of a selection, in the order of their measurements."""
+    return (PAIRS, TRIPLES) if TRIPLES.choices in parameters else (PAIRS,)
 
 
 def selection_steps(
@@ -202,7 +230,7 @@ def selection_steps(
 ) -> list[Step]:
     """Returns the steps of a selection by noisy scores.
 
-    The scores are one vector, a last check makes choices, and all other steps measure residuals.
+    The scores are one vector, checks make choices, and all other steps measure residuals.
     Noise determines the number of choices and the measured pairs, so the card states how much the
     choices and measurements may spend together. The actual loss must not exceed this amount.
 
@@ -212,7 +240,10 @@ def selection_steps(
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
     steps = []
     # Every measured pair was scored.
-    figures.at_least("num_candidates", pairs, sum(len(each.names) > 1 for each in tables))
+    figures.at_least("num_candidates", pairs, sum(len(each.names) == 2 for each in tables))
+    triples = [domain.restrict(each.names).num_cells for each in tables if len(each.names) > 2]
+    for name, least in zip(NUM_TRIPLES, (len(triples), sum(triples)), strict=True):
+        figures.at_least(name, checked_integer(name, parameters.get(name, 0), 0), least)
     if pairs:
         deviation = checked_number("score_deviation", parameters.get("score_deviation"), above=0)
         what, l2_squared = f"score {pairs:,} pairs", moved**2 * pairs
@@ -221,7 +252,11 @@ def selection_steps(
         steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
         figures.same("score_deviation", deviation, scale / grid)
     _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
-    choices = _choices(guarantee, parameters, fit, figures)
+    choices = [
+        step
+        for check in checks_of(parameters)
+        for step in _choices(check, guarantee, parameters, fit, figures)
+    ]
     steps += choices
     squares = _squares(parameters) - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
     measured = table_steps(domain, tables, guarantee)
@@ -230,29 +265,33 @@ def selection_steps(
 
 
 def _choices(
+    check: Check,
     guarantee: Guarantee,
     parameters: Mapping[str, Any],
     fit: Mapping[str, Any] | None,
     figures: Figures,
 ) -> list[Step]:
-    """Returns the step of all choices among left-out pairs; a plan states their maximum number.
-
-    A record, even one that replaces another, moves a cell and the largest distance by at most 1.
-    """
-    number = most = checked_integer(_CHOICES, parameters[_CHOICES], 0)
+    """Returns the step of all choices of a check; a plan states their maximum number."""
+    number = most = checked_integer(check.choices, parameters[check.choices], 0)
     if fit is not None:
-        number = checked_integer(_ADDED, fit.get(_ADDED), 0)
-        figures.at_least(_CHOICES, most, number)
-    one = _choice(guarantee, parameters, number)
+        number = checked_integer(check.added, fit.get(check.added), 0)
+        figures.at_least(check.choices, most, number)
+    one = _choice(check, guarantee, parameters, number)
     return [one] if number else []
 
 
-def _choice(guarantee: Guarantee, parameters: Mapping[str, Any], number: int = 1) -> Step:
-    what, scale = "choose a pair that was left out", parameters.get("choice_scale", 0.0)
-    return selection_step(what, guarantee.max_records_per_unit, scale, number)
+def _choice(
+    check: Check, guarantee: Guarantee, parameters: Mapping[str, Any], number: int = 1
+) -> Step:
+    # A record, even one that replaces another, moves the largest distance of a cell of a pair by at
+    # most 1. The score of a triple is a sum over cells, and a replacement moves two cells.
+    moved = 1 if check is PAIRS else guarantee.neighboring.num_moved
+    scale = parameters.get(check.scale, 0.0)
+    return selection_step(check.what, moved * guarantee.max_records_per_unit, scale, number)
 
 
 def _added_figures(
+    check: Check,
     domain: Domain,
     guarantee: Guarantee,
     tables: Sequence[MeasuredTable],
@@ -260,19 +299,19 @@ def _added_figures(
     squared_mu: float,
     figures: Figures,
 ) -> None:
-    """Compares the number of added pairs with how many pairs were measured alone at the end."""
+    """Compares the number of added sets with how many sets were measured alone at the end."""
     added = 0
-    for each in reversed(tables):
+    for each in reversed([each for each in tables if len(each.names) <= check.size]):
         (step,) = table_steps(domain, [each], guarantee)
         found = step.loss.mu_squared
         if (
-            len(each.names) != 2
+            len(each.names) != check.size
             or found is None
             or not math.isclose(up(found), squared_mu, rel_tol=1e-9)
         ):
             break
         added += 1
-    figures.equal(f"fit.{_ADDED}", fit[_ADDED], added)
+    figures.equal(f"fit.{check.added}", fit[check.added], added)
 
 
 def _share_figures(
@@ -285,21 +324,22 @@ def _share_figures(
     figures: Figures,
 ) -> None:
     """Compares the shares of mu^2 with the amount that each step may spend."""
+    checks = checks_of(parameters)
+    names = [name for check in checks for name in (check.share, check.added_share)]
     shares = {
-        name: checked_number(name, parameters[name], above=0, below=1)
-        for name in ("attributes_share", "scores_share", "choice_share", "added_share")
+        name: checked_number(name, parameters.get(name), above=0, below=1)
+        for name in ("attributes_share", "scores_share", *names)
     }
     of_attributes = Fraction(checked_number("mu", parameters["attributes_mu"], above=0)) ** 2
     whole = of_attributes / Fraction(shares["attributes_share"])
     of_pairs = Fraction(checked_number("mu", parameters["pairs_mu"], above=0)) ** 2
     rest = 1 - Fraction(shares["attributes_share"]) - Fraction(shares["scores_share"])
     figures.same("pairs_mu", float(of_pairs), float(whole * rest))
-    if fit is not None:
-        _added_figures(
-            domain, guarantee, tables, fit, float(whole) * shares["added_share"], figures
-        )
+    for check in checks if fit is not None else ():
+        of_added = float(whole) * shares[check.added_share]
+        _added_figures(check, domain, guarantee, tables, fit or {}, of_added, figures)
     spent = [
-        ("choice_share", _choice(guarantee, parameters)),
+        *((check.share, _choice(check, guarantee, parameters)) for check in checks),
         *(("scores_share", s) for s in scores),
     ]
     for name, step in spent:

@@ -88,6 +88,7 @@ CHECKED = {
     "base": tuple(selection_bugs.EITHER_WAY.tolist()),
     "high": selection_bugs.LOW_SCORES,
 }
+TRIPLES = {**CHECKED, "sizes": (2, 2, 2, 2), "ways": 3, "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
     "laplace, weights": both(Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4),
@@ -117,6 +118,7 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
+    "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
     "mwem rounds over a tree": both(
         MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
     ),
