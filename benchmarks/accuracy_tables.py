@@ -130,6 +130,67 @@ class PeopleTable:
         return _domain(sizes), codes
 
 
+@dataclasses.dataclass(frozen=True)
+class SumsTable:
+    """A generated table whose pairs of columns say little about its triples.
+
+    Columns come in threes of equal size. The third column is the sum of the first two, modulo
+    their size, but for a tenth of the records, where it is any code. For two codes, the sum is the
+    exclusive or. The first two columns follow the first column of the previous three in some of the
+    records, so that there are dependent pairs as well.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+        sizes: number of codes of the columns of every three.
+    """
+
+    seed: int
+    num_records: int
+    sizes: tuple[int, ...]
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        previous, num_previous = np.zeros(self.num_records, np.int64), 1
+        codes: Codes = []
+        for size in self.sizes:
+            parts = []
+            for share in generator.uniform(0.0, 0.4, size=2):
+                followed = _draw(generator, previous, num_previous, size, 1.0)
+                even = generator.integers(0, size, self.num_records)
+                parts.append(np.where(generator.random(self.num_records) < share, followed, even))
+            even = generator.integers(0, size, self.num_records)
+            is_sum = generator.random(self.num_records) < 1 - _NOT_SUMS
+            codes += [*parts, np.where(is_sum, (parts[0] + parts[1]) % size, even)]
+            previous, num_previous = parts[0], size
+        return _domain([size for size in self.sizes for _ in range(3)]), codes
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureTable:
+    """A generated table whose columns are independent in each of a few hidden classes.
+
+    Then every three columns depend on each other beyond their pairs.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+        sizes: number of codes of every column.
+    """
+
+    seed: int
+    num_records: int
+    sizes: tuple[int, ...]
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        classes = generator.choice(_MIXED_CLASSES, size=self.num_records)
+        codes = [_draw(generator, classes, _MIXED_CLASSES, size, 0.5) for size in self.sizes]
+        return _domain(self.sizes), codes
+
+
 def _domain(sizes: Sequence[int]) -> Domain:
     text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
     return read_domain("{" + text + "}")
@@ -156,6 +217,9 @@ _PEOPLE_COLUMNS = (
 # Records whose code is not that of the function.
 _EXCEPTIONS = 0.02
 _NUM_CLASSES = 8
+_MIXED_CLASSES = 3
+# Records whose third column is not the sum of the first two.
+_NOT_SUMS = 0.1
 _WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
 
 
@@ -174,6 +238,9 @@ MADE = {
     # 18 M cells, most of them of two columns: one array.
     "tall9": MadeTable(20_261_122, 100_000, (2, 501, 2, 76, 5, 2, 3, 2, 2)),
     # About 10^14 cells each.
+    # About 10^14 and 10^11 cells.
+    "parity": SumsTable(20_261_127, 50_000, (2, 3, 2, 5, 4, 2, 10, 8)),
+    "mixture": MixtureTable(20_261_128, 50_000, (2, 3, 2, 5, 4, 2, 10) * 3),
     **{f"people{i}": PeopleTable(20_261_120 + i, 38_000) for i in (1, 2, 3)},
 }
 NAMES = sorted([*FILES, "nist", *MADE])
