@@ -191,6 +191,67 @@ class MixtureTable:
         return _domain(self.sizes), codes
 
 
+@dataclasses.dataclass(frozen=True)
+class CodesTable:
+    """A generated table of 35 columns, many of them codes and their groups, as in a census.
+
+    A code of 60 to 130 levels applies only to some records, which three hidden numbers choose; all
+    others have level 0. Each code has two groups, which are functions of it, and a label that only
+    the same records have. Three columns, as countries of birth are, mostly share one level. The
+    other columns are ordered ones, moved by the hidden numbers, and labels of earlier columns. So
+    many pairs are functions, large and sparse, or depend on each other only through level 0.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+    """
+
+    seed: int
+    num_records: int
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        number = self.num_records
+        hidden = generator.normal(size=(3, number))
+        codes: Codes = []
+        sizes: list[int] = []
+
+        def add(size: int, values: NDArray[np.int64]) -> None:
+            sizes.append(size)
+            codes.append(values)
+
+        def ordered(shares: NDArray[np.float64]) -> NDArray[np.int64]:
+            moved = generator.normal(size=3) @ hidden + generator.normal(size=number)
+            ranks = np.argsort(np.argsort(moved)) / number
+            return np.searchsorted(np.cumsum(shares)[:-1], ranks, side="right")
+
+        for size, num_groups in ((130, 21), (87, 14), (66, 9), (104, 18)):
+            applies = ordered(np.array([0.6, 0.4])) == 1
+            shares = np.arange(1.0, size) ** -generator.uniform(0.6, 1.5)
+            levels = 1 + generator.permutation(size - 1)
+            code = np.where(applies, levels[ordered(shares / shares.sum())], 0)
+            add(size, code)
+            for groups in (num_groups, 5):
+                add(groups, np.append(0, generator.integers(1, groups, size - 1))[code])
+            add(4, np.where(applies, generator.integers(1, 4, number), 0))
+        shares = np.arange(1.0, 44) ** -2.2
+        shares /= shares.sum()
+        common = generator.choice(43, size=number, p=shares)
+        for _ in range(3):
+            own = generator.choice(43, size=number, p=shares)
+            add(43, np.where(generator.random(number) < generator.uniform(0.6, 0.95), common, own))
+        for size in (91, 24, 40, 16):
+            add(size, ordered(generator.dirichlet([0.5] * size)))
+        for size in _LABEL_SIZES:
+            parent = int(generator.integers(0, len(codes)))
+            values = _draw(generator, codes[parent], sizes[parent], size, 0.3)
+            others = generator.choice(size, size=number, p=generator.dirichlet([0.5] * size))
+            share = generator.uniform(0.3, 0.9)
+            add(size, np.where(generator.random(number) < share, values, others))
+        return _domain(sizes), codes
+
+
 def _domain(sizes: Sequence[int]) -> Domain:
     text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
     return read_domain("{" + text + "}")
@@ -217,6 +278,7 @@ _PEOPLE_COLUMNS = (
 # Records whose code is not that of the function.
 _EXCEPTIONS = 0.02
 _NUM_CLASSES = 8
+_LABEL_SIZES = (2, 9, 15, 28, 6, 21, 12, 17, 3, 24, 11, 20)
 _MIXED_CLASSES = 3
 # Records whose third column is not the sum of the first two.
 _NOT_SUMS = 0.1
@@ -241,6 +303,8 @@ MADE = {
     # About 10^14 and 10^11 cells.
     "parity": SumsTable(20_261_127, 50_000, (2, 3, 2, 5, 4, 2, 10, 8)),
     "mixture": MixtureTable(20_261_128, 50_000, (2, 3, 2, 5, 4, 2, 10) * 3),
+    # About 10^41 cells.
+    "codes35": CodesTable(20_261_126, 136_000),
     **{f"people{i}": PeopleTable(20_261_120 + i, 38_000) for i in (1, 2, 3)},
 }
 NAMES = sorted([*FILES, "nist", *MADE])
