@@ -12,7 +12,6 @@ public records alone are a line of their own.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 import accuracy
 import accuracy_tables
@@ -44,7 +43,7 @@ class FromPublicRecords(MWEM):
     ) -> MarginalsPlan:
         """Returns the usual plan, with the start."""
         plan = super().plan(domain, workload, guarantee, num_records)
-        return dataclasses.replace(plan, start_from=self.start)  # type: ignore[attr-defined]
+        return plan.starting_from(self.start)  # type: ignore[attr-defined]
 
 
 def public_ones(codes: Codes, split: str) -> NDArray[np.bool_]:

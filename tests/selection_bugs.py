@@ -13,6 +13,7 @@ import pytest
 
 from beam_dp.mechanisms.marginals import (
     pair_scores as scores_module,
+    public_prior as prior_module,
     selection as selection_module,
     triple_scores as triples_module,
 )
@@ -42,7 +43,11 @@ def change_budget(change: Callable[[Any], dict[str, float]]) -> Callable[[Patch]
 def one_score(patch: Patch) -> None:
     """All scores for the price of one."""
     original = selection_module.selection_budget
-    patch.setattr(selection_module, "selection_budget", lambda guarantee, _: original(guarantee, 1))
+    patch.setattr(
+        selection_module,
+        "selection_budget",
+        lambda guarantee, _, *others: original(guarantee, 1, *others),
+    )
 
 
 def finer_scores(patch: Patch) -> None:
@@ -173,4 +178,41 @@ PRICED: dict[str, Callable[[Patch], None]] = {
     "attributes measured for free": change_budget(
         lambda b: {"pairs": b.pairs * math.sqrt(1 + _ATTRIBUTES / (1 - _ATTRIBUTES - _SCORES))}
     ),
+}
+
+
+def change_prior(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
+    return change_budget(lambda b: {"prior": dataclasses.replace(b.prior, **change(b.prior))})
+
+
+def one_distance(patch: Patch) -> None:
+    """The distances of all pairs for the price of one."""
+    original = prior_module.prior_budget
+    patch.setattr(prior_module, "prior_budget", lambda *given: original(*given[:2], 1))
+
+
+def finer_distances(patch: Patch) -> None:
+    """Distances of public records in finer units than their noise."""
+    patch.setattr(
+        prior_module, "l1_score", lambda exact, answer, grid: l1_score(exact, answer, 2 * grid)
+    )
+
+
+def exact_distance(patch: Patch) -> None:
+    """Noise is drawn, and the exact distance decides whether public records are used."""
+    original = prior_module.noisy_distance
+
+    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> float:
+        original(answers, marginals, domain, *others)
+        names = {axes: tuple(domain.names[axis] for axis in axes) for axes in answers}
+        return float(sum(l1_score(marginals.marginal(names[a]), answers[a], 1) for a in answers))
+
+    patch.setattr(prior_module, "noisy_distance", mutant)
+
+
+# Each of these spends more of mu^2 than there is if public records are compared.
+PRIOR: dict[str, Callable[[Patch], None]] = {
+    "noise of a distance halved": change_prior(lambda p: {"scale": p.scale / 2}),
+    "distances of all pairs for the price of one": one_distance,
+    "distances in finer units than their noise": finer_distances,
 }

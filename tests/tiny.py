@@ -29,7 +29,8 @@ from beam_dp.mechanisms.marginals import (
     selection as selection_module,
     triple_scores as triple_scores_module,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
@@ -267,6 +268,18 @@ def scripted(seed: int, num_selections: int = 1, high: int = 40) -> Callable[[],
         return Scripted([int(each) for each in chosen], answer)
 
     return make
+
+
+class WithPublicRecords(MWEM):
+    """A selection with public records, one of every possible record."""
+
+    def plan(
+        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    ) -> MarginalsPlan:
+        codes = domain.codes(np.arange(domain.num_cells))
+        counts = np.arange(1, domain.num_cells + 1)
+        plan = super().plan(domain, workload, guarantee, num_records)
+        return plan.starting_from(StartingRecords(domain, "public", codes, counts))
 
 
 def plan_of(

@@ -135,6 +135,13 @@ def plan_release(
         guarantee = discovered.main
     own = share_guarantee(guarantee) if options.count_left_out else guarantee
     plan = _planned(mechanism, domain, workload, own, options)
+    start = options.start_from
+    if start is not None:
+        records = StartingRecords.of(start, domain)
+        if not plan.fits_tables:
+            condition = f"must be left out with {mechanism.name} here: it fits no tables"
+            raise InputError("start_from", records.source, condition)
+        plan = plan.starting_from(records)
     # This check comes before the loss of the counts is added: the plan's own loss must cover the
     # plan's own steps.
     check_promise(plan, own)
@@ -144,11 +151,6 @@ def plan_release(
             condition = f"must be left out with {mechanism.name} here, which decides the number"
             raise InputError("num_synthetic_records", rows, condition)
         checked_integer("num_synthetic_records", rows, 1, MAX_RECORDS)
-    start = options.start_from
-    records = None if start is None else StartingRecords.of(start, domain)
-    if records is not None and not plan.fits_tables:
-        condition = f"must be left out with {mechanism.name} here: it fits no tables"
-        raise InputError("start_from", records.source, condition)
     left_out = plan_left_out(domain, guarantee, plan.loss) if options.count_left_out else None
     loss = plan.loss if left_out is None else left_out.loss
     if discovered is not None:
@@ -177,7 +179,6 @@ def plan_release(
         within_bins=options.within_bins,
         records_format=options.records_format,
         num_synthetic_records=rows,
-        start_from=records,
         asked=workload.to_json() if is_listed else {**named, "num_queries": len(workload)},
         left_out=left_out,
         loss=loss,

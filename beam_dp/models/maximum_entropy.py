@@ -8,9 +8,8 @@ follows a path: from independent attributes, each step p_k solves
 
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
 geometrically (nonstationary iterated regularisation: the path fits strong structure without bias
-long before it fits noise). The fit returns the step with the smallest estimated error. If another
-start is given, such as public records, a second path begins there. The fit only post-processes
-released values.
+long before it fits noise). The fit returns the step with the smallest estimated error, and only
+post-processes released values.
 
 Each step minimises one smooth convex function under quadratic penalties: see ``quasi_newton.py``.
 """
@@ -103,7 +102,6 @@ def fit_maximum_entropy(
     progress: Progress | None = None,
     tolerance: float = _TOLERANCE,
     denoise: Callable[[NoisyCoefficients], NoisyCoefficients] = lambda observed: observed,
-    start: NDArray[np.float64] | None = None,
 ) -> Fit:
     """Returns the hypothesis on the regularisation path with the smallest estimated error.
 
@@ -112,9 +110,6 @@ def fit_maximum_entropy(
     ``importance``: the weight of each coefficient's squared error, shape (num_coefficients,), >= 0.
     ``signs``: independent fair signs, shape (num_coefficients,).
     ``progress``: called once, with the fit's name and, for a long fit, its usual duration.
-    ``start``: log-weights of another hypothesis from which a second path starts, shape
-    (num_coefficients,). The fit returns the better result of both paths, by their estimated errors:
-    if the estimates are right, a misleading start only takes time.
 
     Accuracy: the error estimate is Stein's unbiased estimate of the weighted squared error of the
     coefficients. The fit measures the estimate's divergence term by following the path again with
@@ -145,16 +140,9 @@ def fit_maximum_entropy(
     points.append(problem.at(starts[1][chosen]))
     if progress is not None:
         # Steps are not reported: their number depends on noise that may never be released.
-        seconds = (time.thread_time() - started) * (1 if start is None else 2)
-        progress(_announced(seconds), 1, 1)
-    path, is_from_start = _follow(problem, points, goals, penalties, estimate, far), False
-    if start is not None:
-        problem = _Problem(basis, chosen, total, start, tolerance)
-        point = problem.at(start[chosen])
-        other = _follow(problem, [point, point], goals, penalties, estimate, far)
-        if other.error < path.error:
-            path, is_from_start = other, True
-    log_weights = starts[0].copy() if start is None or not is_from_start else start.copy()
+        progress(_announced(time.thread_time() - started), 1, 1)
+    path = _follow(problem, points, goals, penalties, estimate, far)
+    log_weights = starts[0].copy()
     log_weights[chosen] = path.point.place
     gradient = path.point.gradient
     return Fit(
@@ -163,7 +151,6 @@ def fit_maximum_entropy(
         penalty=path.penalty,
         estimated_error=math.sqrt(max(path.error, 0.0)),
         mismatch=float(np.mean((gradient - values) ** 2 / variances)) if len(chosen) else 0.0,
-        is_from_start=is_from_start,
     )
 
 

@@ -22,6 +22,7 @@ from tiny import (
     ADD,
     APPROXIMATE,
     REPLACE,
+    WithPublicRecords,
     domain_of,
     largest_share,
     on_trees,
@@ -121,6 +122,12 @@ AUDITS: dict[str, Callable[[], float]] = {
         PAIRS, promise(ADD, APPROXIMATE), num_records="noisy"
     ),
     "selection, replace one": lambda: audit_trees(PAIRS, promise(REPLACE, APPROXIMATE)),
+    **{
+        f"selection, public records, {relation}": lambda relation=relation: audit_trees(
+            WithPublicRecords(), promise(relation, APPROXIMATE)
+        )
+        for relation in (ADD, REPLACE)
+    },
     "selection, checked": lambda: audit_check(promise(ADD, APPROXIMATE)),
     "selection, checked, replace one": lambda: audit_check(promise(REPLACE, APPROXIMATE)),
     "rounds over a tree": lambda: audit_trees(ROUNDS, promise()),
@@ -294,6 +301,11 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
         f"{name}, {relation}": (relation, apply)
         for name, apply in selection_bugs.PRICED.items()
         for relation in ("selection", "selection, noisy total", "selection, replace one")
+    },
+    **{
+        f"{name}, {relation}": (f"selection, public records, {relation}", apply)
+        for name, apply in selection_bugs.PRIOR.items()
+        for relation in (ADD, REPLACE)
     },
     **{
         f"{name}, check": ("selection, checked", apply)

@@ -91,7 +91,7 @@ def score_grid(selection_scale: float) -> int:
 
 
 # A fit leaves about this fraction of the noise of a measured table.
-_REMAINING_NOISE = 0.6
+REMAINING_NOISE = 0.6
 # The ratio between successive numbers of pairs that ``choose_pairs`` compares.
 _NUMBER_RATIO = 1.25
 
@@ -127,7 +127,7 @@ def choose_pairs(
         gains, loose_gains = {}, {}
         for axes, score in scores.items():
             deviation = deviations.get(axes, largest)
-            of_fit = remaining(axes, _REMAINING_NOISE * deviation)
+            of_fit = remaining(axes, REMAINING_NOISE * deviation)
             gains[axes] = weights[axes] * (score - of_fit)
             loose_gains[axes] = weights[axes] * (score - remaining(axes, deviation))
         by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])

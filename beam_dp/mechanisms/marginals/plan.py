@@ -107,6 +107,8 @@ class MarginalsPlan(Plan):
     strategy: ClassVar[str]
     # True if a hypothesis is fitted to noisy tables.
     fits_tables: ClassVar[bool] = True
+    # True if every fit also starts from ``start_from``.
+    starts_fits: ClassVar[bool] = True
     # True if the mechanism itself decides how many records are released.
     sets_num_rows: ClassVar[bool] = False
 
@@ -158,6 +160,10 @@ class MarginalsPlan(Plan):
             **fewer,
             **self._counted_left_out(),
         }
+
+    def starting_from(self, records: StartingRecords) -> MarginalsPlan:
+        """Returns the plan that uses some records, which are public or an earlier release."""
+        return dataclasses.replace(self, start_from=records)
 
     def _asked(self) -> Any:
         return self.workload.to_json() if self.asked is None else self.asked

@@ -24,7 +24,13 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals import pair_scores, plan as plans, synthesis, triple_scores
+from beam_dp.mechanisms.marginals import (
+    pair_scores,
+    plan as plans,
+    public_prior,
+    synthesis,
+    triple_scores,
+)
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
 from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
 from beam_dp.mechanisms.marginals.synthesis import synthesise
@@ -58,6 +64,7 @@ class SelectionBudget:
     score_scale: float
     check: pair_scores.CheckBudget
     triples: pair_scores.CheckBudget  # of the check of triples
+    prior: public_prior.PriorBudget | None = None  # if there are public records
 
     @property
     def score_deviation(self) -> float:
@@ -70,7 +77,9 @@ class SelectionBudget:
         return root_down(Fraction(self.pairs) ** 2 - checks)
 
 
-def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
+def selection_budget(
+    guarantee: Guarantee, num_pairs: int, has_prior: bool = False
+) -> SelectionBudget:
     """Splits the mu of a guarantee among the steps.
 
     Privacy: the squares of the mu of Gaussian mechanisms add up, even if results of earlier
@@ -80,19 +89,25 @@ def selection_budget(guarantee: Guarantee, num_pairs: int) -> SelectionBudget:
     times sqrt(num_pairs). The scores, and the noisy number of records, decide the number of choices
     in both checks, and so the budget left for the chosen pairs. For any scores, the total mu of the
     later steps is the same.
+    ``has_prior``: the distance of public records costs ``PRIOR_SHARE`` of the pairs' share.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
     squared_mu = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
     variance = squared_sensitivity / (Fraction(_SCORES_SHARE) * squared_mu)
     grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
+    pairs_share, prior = Fraction(_PAIRS_SHARE), None
+    if has_prior:
+        pairs_share -= Fraction(public_prior.PRIOR_SHARE)
+        prior = public_prior.prior_budget(guarantee, squared_mu, num_pairs)
     return SelectionBudget(
         attributes=root_down(Fraction(_ATTRIBUTES_SHARE) * squared_mu),
-        pairs=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
+        pairs=root_down(pairs_share * squared_mu),
         score_grid=grid,
         score_scale=discrete_parameter(variance * grid**2),
         check=pair_scores.check_budget(guarantee, squared_mu),
         triples=triple_scores.triples_budget(guarantee, squared_mu),
+        prior=prior,
     )
 
 
@@ -101,6 +116,7 @@ class SelectionPlan(plans.MarginalsPlan):
     """The plan for scoring and measuring pairs, then checking the other pairs and triples."""
 
     strategy: ClassVar[str] = "selection"
+    starts_fits: ClassVar[bool] = False
 
     mechanism: str = "mwem"
     pairs: tuple[Support, ...]  # with a score, as ascending axes
@@ -162,13 +178,19 @@ class SelectionPlan(plans.MarginalsPlan):
                 if self.triples
                 else {}
             ),
+            **({} if self.budget.prior is None else self.budget.prior.stated()),
         }
+
+    def starting_from(self, records: plans.StartingRecords) -> SelectionPlan:
+        """See ``MarginalsPlan``. A part of the budget decides whether the records are used."""
+        plan = plan_selection(self.workload, self.guarantee, self.num_records, has_prior=True)
+        return dataclasses.replace(plan, start_from=records, mechanism=self.mechanism)
 
     @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
-        """Runs the five steps, and returns the release that fits all measurements."""
+        """Runs all steps, and returns the release that fits all measurements."""
         domain, workload, guarantee = self.domain, self.workload, self.guarantee
         pairs, budget = self.pairs, self.budget
         measurements: list[Measurement] = []
@@ -194,9 +216,28 @@ class SelectionPlan(plans.MarginalsPlan):
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
             return _pair_measurements(workload, guarantee, budget, numbers_beside(sets), sets)
 
-        joined, loose = choose_pairs(domain, scores, answers, planned, pair_weights(workload))
+        weights = pair_weights(workload)
+        joined, loose = choose_pairs(domain, scores, answers, planned, weights)
         number, num_triples = numbers_beside([*joined, *loose])
-        measure(2, planned([*joined, *loose]))
+        chosen = planned([*joined, *loose])
+        prior, of_prior = None, {}
+        if self.start_from is not None and budget.prior is not None:
+            prior = public_prior.PublicPrior(domain, self.start_from)
+            public = prior.answers(workload, measurements, tables, independent.num_records, pairs)
+            distance = public_prior.noisy_distance(public, marginals, domain, budget.prior, noise)
+            all_pairs = public_prior.affordable(domain, pairs)
+            instead = _pair_measurements(workload, guarantee, budget, (0, 0), all_pairs)
+            expected = public_prior.error_with(
+                public, answers, distance, _deviations(domain, instead), weights
+            )
+            if expected < public_prior.error_without(
+                scores, answers, _deviations(domain, chosen), weights
+            ):
+                joined, loose, number, num_triples, chosen = [], all_pairs, 0, 0, instead
+            else:
+                prior = None
+            of_prior = {"start_distance": distance, "start_was_used": prior is not None}
+        measure(2, chosen)
         left_out = sorted({*pairs}.difference(joined, loose))
         fitted: Mapping[Support, NDArray[np.float64]] = {}
         if number:
@@ -240,14 +281,18 @@ class SelectionPlan(plans.MarginalsPlan):
             fit={
                 "num_added_pairs": len(added),
                 **({"num_added_triples": len(triples)} if self.triples else {}),
+                **of_prior,
             },
+            prior=prior,
         )
 
 
 def plan_selection(
-    workload: Workload, guarantee: Guarantee, num_records: NumRecords
+    workload: Workload, guarantee: Guarantee, num_records: NumRecords, has_prior: bool = False
 ) -> SelectionPlan:
     """Returns the plan that selects pairs by noisy scores and checks the remaining pairs.
+
+    ``has_prior``: whether a part of the budget decides if public records are used.
 
     Privacy: (epsilon, delta), delta > 0, for the relation and unit of the guarantee; see
     ``selection_budget``. The loss is mu-Gaussian.
@@ -257,7 +302,7 @@ def plan_selection(
     plans.check_selects(workload.domain)
     pairs = _pairs(workload)
     triples = triple_scores.candidates(workload)
-    budget = selection_budget(guarantee, len(pairs))
+    budget = selection_budget(guarantee, len(pairs), has_prior)
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
     counted = [*_with_singles(workload.domain, pairs), *triples]
     plan = SelectionPlan(
@@ -274,6 +319,8 @@ def plan_selection(
     scales = [budget.score_scale]
     for check in (budget.check, budget.triples):
         scales.append(check.choice_scale * pair_scores.score_grid(check.choice_scale))
+    if budget.prior is not None:
+        scales.append(budget.prior.scale)
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(
@@ -388,3 +435,8 @@ def _with_singles(domain: Domain, sets: Sequence[Support]) -> list[Support]:
 
 def _num_cells(domain: Domain, axes: Support) -> int:
     return math.prod(domain.shape[axis] for axis in axes)
+
+
+def _deviations(domain: Domain, measured: Iterable[Measurement]) -> dict[Support, float]:
+    """Returns the standard deviation of the noise of each measured set, in records."""
+    return {domain.axes(each.names): math.sqrt(each.variance) for each in measured}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from beam_dp.models import basis as bases, maximum_entropy
 from beam_dp.models.basis import Basis, Coefficients, Support
 from beam_dp.models.candidates import CandidateBasis, candidate_basis
 from beam_dp.models.denoised_attributes import denoised
+from beam_dp.models.prior_fit import fit_from_prior, learned
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
@@ -38,6 +39,9 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     PairDistances,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+if TYPE_CHECKING:
+    from beam_dp.mechanisms.marginals.public_prior import PublicPrior
 
 _FAILURE_PROBABILITY = 0.05  # the failure probability of the error bounds
 # Rounding to records may add this fraction of the fit's own error.
@@ -106,6 +110,7 @@ def synthesise(
     distances: PairDistances | None = None,
     num_releases: int = 1,
     fit: Mapping[str, Any] | None = None,
+    prior: PublicPrior | None = None,
 ) -> SyntheticDatabase:
     """Returns the release that fits noisy tables: a hypothesis, and records rounded from it.
 
@@ -117,6 +122,7 @@ def synthesise(
     the domain fits an array, all sets must be joined.
     ``num_bounded_cells``: the number of cells whose bounds must be true together with the bounds of
     a marginal, if noise decided which cells were measured; by default the marginal's own cells.
+    ``prior``: public records, which are then the candidates; only their weights are fitted.
     """
     domain = plan.domain
     joins_all = joined is None
@@ -124,10 +130,14 @@ def synthesise(
         joined = [domain.axes(names) for names in plan.workload.maximal()]
     supports = closure_of(joined)
     loose = [] if joins_all else outside(supports, domain, measurements)
-    layout = _layout(plan, [*joined, *loose])
+    layout = _layout(plan, [*joined, *loose], prior)
     observed = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     total = noisy_total(layout, observed) if plan.num_records == "noisy" else plan.num_records
-    if isinstance(layout, ResidualBasis):
+    if prior is not None:
+        made = _over_candidates(
+            plan, layout, observed, total, [*joined, *loose], noise, progress, prior
+        )
+    elif isinstance(layout, ResidualBasis):
         made = _over_array(plan, layout, observed, total, joined, noise, progress)
     elif _fits_a_tree(domain, joined, joins_all, total) and not (loose and _are_many(total)):
         made = _over_tree(plan, layout, observed, total, joined, loose, noise, progress)
@@ -179,10 +189,12 @@ def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, tot
     return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
 
 
-def _layout(plan: MarginalsPlan, sets: Iterable[Support]) -> Coefficients:
+def _layout(
+    plan: MarginalsPlan, sets: Iterable[Support], prior: PublicPrior | None
+) -> Coefficients:
     """Returns the layout of coefficients for sets: for an array, or for each set's marginal."""
     domain = plan.domain
-    if plans.fits_an_array(domain):
+    if plans.fits_an_array(domain) and prior is None:
         return ResidualBasis(domain.shape, closure_of(sets))
     return bases.MarginalCoefficients(domain.shape, closure_of(sets))
 
@@ -258,11 +270,19 @@ def _over_candidates(
     sets: Sequence[Support],
     noise: NoiseSource,
     progress: Progress | None,
+    prior: PublicPrior | None = None,
 ) -> _Hypothesis:
     """Fits weights of candidate records; the records rounded from the weights answer queries."""
-    basis = plan_candidates(plan, layout, observed, total, noise)
-    importance = _importance(plan, basis)
-    found = _fitted(plan, basis, observed, total, importance, noise, progress)
+    if prior is None:
+        basis = plan_candidates(plan, layout, observed, total, noise)
+        importance = _importance(plan, basis)
+        found = _fitted(plan, basis, observed, total, importance, noise, progress)
+    else:
+        basis, found = prior.fitted(plan.workload, layout, observed, total)
+        importance = _importance(plan, basis)
+        if progress is not None:
+            progress("fit", 1, 1)
+            progress("records", 1, 1)
     weights = basis.weights(found.log_weights)
     rows, most = _rounding(plan, found, total)
     counts = round_to_records(basis, weights, rows, importance, most)
@@ -305,10 +325,19 @@ def _fitted(
     noise: NoiseSource,
     progress: Progress | None,
 ) -> maximum_entropy.Fit:
-    """Returns the hypothesis that fits the observations, with long attributes denoised."""
-    signs, start = noise.signs(basis.num_coefficients), None
-    if plan.start_from is not None:
-        start = start_log_weights(plan.start_from, basis, importance, signs, tolerance(basis))
+    """Returns the hypothesis that fits the observations, with long attributes denoised.
+
+    If the plan has records to start from, the noisy tables decide by their likelihood between these
+    records and independent attributes.
+    """
+    signs = noise.signs(basis.num_coefficients)
+    if plan.start_from is not None and plan.starts_fits:
+        found = _fitted_from(plan.start_from, basis, observed, total, importance, signs)
+        if found is not None:
+            if progress is not None:
+                progress("fit", 1, 1)
+                progress("records", 1, 1)
+            return found
     found = maximum_entropy.fit_maximum_entropy(
         basis,
         observed,
@@ -318,11 +347,28 @@ def _fitted(
         progress,
         tolerance(basis),
         denoise=lambda each: denoised(plan.domain, basis, each, total),
-        start=start,
     )
     if progress is not None:
         progress("records", 1, 1)
     return found
+
+
+def _fitted_from(
+    start: StartingRecords,
+    basis: Basis,
+    observed: maximum_entropy.NoisyCoefficients,
+    total: int,
+    importance: NDArray[np.float64],
+    signs: NDArray[np.float64],
+) -> maximum_entropy.Fit | None:
+    """Returns the fit with records as a prior; None if independent attributes are more likely."""
+    number = float(start.counts.sum())
+    prior = start_log_weights(start, basis, importance, signs, tolerance(basis))
+    known = learned(basis, observed, total, prior, number)
+    independent = maximum_entropy.independent_log_weights(basis, observed, total)
+    if learned(basis, observed, total, independent, number).misfit <= known.misfit:
+        return None
+    return fit_from_prior(basis, observed, total, importance, prior, known, tolerance(basis))
 
 
 def independent_start(
@@ -378,7 +424,7 @@ def tolerance(basis: Basis) -> float:
 def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
     """Returns the description of the hypothesis and of its fit for the card."""
     found, kind = made.found, dict(made.kind)
-    if plan.start_from is not None:
+    if plan.start_from is not None and plan.starts_fits:
         kind["start_was_used"] = found.is_from_start
     return {
         **kind,

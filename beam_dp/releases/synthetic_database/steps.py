@@ -50,6 +50,7 @@ _STATED = {
 _OPTIONAL = {
     "measure_all": ("max_unit_cost",),
     "selection": (
+        *("prior_share", "prior_grid", "prior_scale"),
         *("num_triples", "num_triple_cells", "most_triple_choices"),
         *("triple_choice_share", "triple_choice_scale", "triple_added_share"),
     ),

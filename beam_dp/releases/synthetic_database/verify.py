@@ -322,11 +322,20 @@ def _fit_figures(
         needed += [check.added for check in verify_choices.checks_of(release.plan)]
     if "start_from" in release.plan:
         needed.append("start_was_used")
+    if "prior_scale" in release.plan:
+        needed.append("start_distance")
     check_fields("fit", fit, needed)
     checked_integer("fit.steps", fit["steps"], 0)
     checked_number("fit.estimated_cell_error", fit["estimated_cell_error"], least=0)
     kind = "junction_tree" if is_tree else "dense_array" if release.potentials else "candidates"
     figures.equal("fit.hypothesis", fit["hypothesis"], kind)
+    if "prior_scale" in release.plan:
+        checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
+        if fit[
+            "start_was_used"
+        ]:  # then the records are the candidates, and each pair may be measured
+            figures.equal("fit.hypothesis", kind, "candidates")
+            figures.equal(f"fit.{_ADDED}", fit[_ADDED], 0)
     if is_tree:
         sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))

@@ -238,7 +238,7 @@ def selection_steps(
     """
     pairs = checked_integer("num_candidates", parameters.get("num_candidates"), 0)
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
-    steps = []
+    scores = {}
     # Every measured pair was scored.
     figures.at_least("num_candidates", pairs, sum(len(each.names) == 2 for each in tables))
     triples = [domain.restrict(each.names).num_cells for each in tables if len(each.names) > 2]
@@ -249,15 +249,20 @@ def selection_steps(
         what, l2_squared = f"score {pairs:,} pairs", moved**2 * pairs
         grid = checked_integer(_GRID, parameters.get(_GRID), 1)
         scale = parameters.get("score_scale", 0.0)
-        steps.append(gaussian_vector(what, l2_squared * grid**2, scale))
+        scores["scores_share"] = gaussian_vector(what, l2_squared * grid**2, scale)
         figures.same("score_deviation", deviation, scale / grid)
-    _share_figures(domain, guarantee, parameters, fit, tables, steps, figures)
+    if "prior_scale" in parameters:
+        # The distances of all pairs are added up, and a record moves each distance.
+        grid = checked_integer("prior_grid", parameters.get("prior_grid"), 1, MAX_GRID)
+        what, l2_squared = "compare public records", (moved * max(pairs, 1) * grid) ** 2
+        scores["prior_share"] = gaussian_vector(what, l2_squared, parameters["prior_scale"])
+    _share_figures(domain, guarantee, parameters, fit, tables, scores, figures)
     choices = [
         step
         for check in checks_of(parameters)
         for step in _choices(check, guarantee, parameters, fit, figures)
     ]
-    steps += choices
+    steps = [*scores.values(), *choices]
     squares = _squares(parameters) - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
     measured = table_steps(domain, tables, guarantee)
     measured = [_reserved(each, squares, figures) for each in measured]
@@ -320,27 +325,28 @@ def _share_figures(
     parameters: Mapping[str, Any],
     fit: Mapping[str, Any] | None,
     tables: Sequence[MeasuredTable],
-    scores: Sequence[Step],
+    scores: Mapping[str, Step],  # by the names of their shares
     figures: Figures,
 ) -> None:
     """Compares the shares of mu^2 with the amount that each step may spend."""
     checks = checks_of(parameters)
     names = [name for check in checks for name in (check.share, check.added_share)]
+    before = dict.fromkeys(("attributes_share", "scores_share", *scores))
     shares = {
         name: checked_number(name, parameters.get(name), above=0, below=1)
-        for name in ("attributes_share", "scores_share", *names)
+        for name in (*before, *names)
     }
     of_attributes = Fraction(checked_number("mu", parameters["attributes_mu"], above=0)) ** 2
     whole = of_attributes / Fraction(shares["attributes_share"])
     of_pairs = Fraction(checked_number("mu", parameters["pairs_mu"], above=0)) ** 2
-    rest = 1 - Fraction(shares["attributes_share"]) - Fraction(shares["scores_share"])
+    rest = 1 - sum((Fraction(shares[name]) for name in before), _ZERO)
     figures.same("pairs_mu", float(of_pairs), float(whole * rest))
     for check in checks if fit is not None else ():
         of_added = float(whole) * shares[check.added_share]
         _added_figures(check, domain, guarantee, tables, fit or {}, of_added, figures)
     spent = [
         *((check.share, _choice(check, guarantee, parameters)) for check in checks),
-        *(("scores_share", s) for s in scores),
+        *scores.items(),
     ]
     for name, step in spent:
         found = step.loss.mu_squared

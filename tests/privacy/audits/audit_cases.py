@@ -19,7 +19,7 @@ import run_views
 import selection_bugs
 from auditing import Audit, Bug, Patch, around, audited, replaced
 from run_views import Case, check
-from tiny import ADD, PURE, REPLACE, promise
+from tiny import ADD, PURE, REPLACE, WithPublicRecords, promise
 
 from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.mechanisms.marginals import (
@@ -117,6 +117,7 @@ MECHANISMS: dict[str, list[Case]] = {
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
     "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
+    "mwem selection, public records": both(WithPublicRecords(), DELTA, **OVER_A_TREE),
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
     "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
     "mwem rounds over a tree": both(
@@ -285,6 +286,8 @@ def bugs_of(name: str, each: Case) -> tuple[dict[str, dict[str, Bug]], dict[str,
             price["residuals of a replacement with add-remove norms"] = ADD_REMOVE_NORMS
     if name.startswith("mwem selection"):
         price |= selection_bugs.PRICED
+    if name == "mwem selection, public records":
+        price |= selection_bugs.PRIOR
     if name == "mwem selection, checked":
         for bug, apply in selection_bugs.CHECK.items():
             # A replacement that moves all that is measured the most moves what is added less.

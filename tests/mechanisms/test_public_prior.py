@@ -1,0 +1,247 @@
+"""Public records as the prior of a selection: when they are used, what that costs, and attacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import selection_bugs
+from noise_sources import NoNoise, Seeded
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    REPLACE,
+    WithPublicRecords,
+    check_release,
+    correlated,
+    domain_of,
+    exact_table,
+    neighbours,
+    on_trees,
+    plan_of,
+    promise,
+    released_faces,
+    scripted,
+    summary,
+    units,
+    with_unit,
+    workload_of,
+)
+
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.plan import StartingRecords
+from beam_dp.mechanisms.marginals.public_prior import (
+    PRIOR_SHARE,
+    affordable,
+    noisy_distance,
+    prior_budget,
+)
+from beam_dp.mechanisms.marginals.selection import selection_budget
+from beam_dp.models.maximum_entropy import NoisyCoefficients, independent_variances
+from beam_dp.models.prior_fit import learned
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+DOMAIN = domain_of(4, 3, 4, 3)
+WORKLOAD = workload_of(DOMAIN, 2)
+COUNTS = correlated(DOMAIN, 4000)
+TABLES = {(0, 1): np.array([[0.4, 1.6], [2.0, 0.0]]), (0, 2): np.array([[3.0, 0.5], [0.0, 0.5]])}
+PROMISES = [
+    Guarantee(epsilon, 1e-9, relation, "person" if k > 1 else "record", k)
+    for epsilon in (0.1, 3.0)
+    for relation in (ADD, REPLACE)
+    for k in (1, 5)
+]
+
+
+def records(counts: np.ndarray) -> StartingRecords:
+    held = np.flatnonzero(counts)
+    return StartingRecords(DOMAIN, "public", DOMAIN.codes(held), counts[held])
+
+
+def released(
+    start: np.ndarray | SyntheticDatabase | None, epsilon: float = 0.1, seed: int = 1
+) -> SyntheticDatabase:
+    with on_trees(40):
+        plan = plan_of(MWEM(), WORKLOAD, promise(ADD, APPROXIMATE, epsilon), "noisy")
+        if start is not None:
+            known = records(start) if isinstance(start, np.ndarray) else start
+            plan = plan.starting_from(StartingRecords.of(known, DOMAIN))
+        release = plan.release(summary(plan, COUNTS), Seeded(seed))
+        check_release(release, plan)
+    return release
+
+
+def error(release: SyntheticDatabase) -> float:
+    tables = [(each.values, each.attributes) for each in release.answer(WORKLOAD)]
+    away = [np.abs(found - exact_table(DOMAIN, COUNTS, names)).sum() for found, names in tables]
+    return float(np.mean(away)) / 2 / COUNTS.sum()
+
+
+def similar(seed: int = 5) -> np.ndarray:
+    weights = correlated(DOMAIN, 4000) + 0.0
+    return np.random.default_rng(seed).multinomial(4000, weights / weights.sum())
+
+
+def test_similar_public_records_are_used_for_all_pairs():
+    release = released(similar())
+    assert release.fit["start_was_used"] and release.fit["hypothesis"] == "candidates"
+    assert error(release) < 0.5 * np.mean([error(released(None, seed=s)) for s in range(3)])
+    assert verify_release(release).holds
+
+
+def test_misleading_public_records_are_not_used():
+    mirrored = COUNTS.reshape(DOMAIN.shape)[::-1].ravel()
+    release = released(mirrored, 1.0)
+    assert not release.fit["start_was_used"] and verify_release(release).holds
+
+
+def test_records_that_are_right_for_most_attributes_correct_the_others():
+    """One attribute has other names for its codes: measured tables must outweigh the records."""
+    wrong = similar().reshape(DOMAIN.shape)[:, ::-1].ravel()
+    release = released(wrong, 3.0)
+    alone = [
+        np.abs(exact_table(DOMAIN, wrong, names) - exact_table(DOMAIN, COUNTS, names)).sum()
+        for names in WORKLOAD
+    ]
+    assert error(release) < 0.2 * np.mean(alone) / 2 / COUNTS.sum()
+
+
+def test_earlier_release_is_a_prior_too():
+    release = released(released(None, 3.0))
+    assert release.fit["start_was_used"] and verify_release(release).holds
+
+
+def test_few_public_records_are_not_used_with_little_noise():
+    few = np.zeros_like(COUNTS)
+    few[np.flatnonzero(COUNTS)[:2]] = 1
+    assert not released(few, 3.0).fit["start_was_used"]
+
+
+@pytest.mark.parametrize("change", ["distance", "used", "scale"])
+def test_forged_statements_about_public_records_fail_verification(change):
+    release = released(similar())
+    if change == "scale":
+        forged = {"plan": {**release.plan, "prior_scale": release.plan["prior_scale"] / 2}}
+    elif change == "used":
+        forged = {"fit": {**release.fit, "hypothesis": "junction_tree"}}
+    else:
+        fit = {name: each for name, each in release.fit.items() if name != "start_distance"}
+        forged = {"fit": fit}
+    try:
+        assert not verify_release(dataclasses.replace(release, **forged)).holds
+    except ValueError as refused:
+        assert "fit" in str(refused)
+
+
+def test_release_with_public_records_is_written_and_read():
+    release = released(similar())
+    again = release_from_bytes(release_to_bytes(release))
+    assert again.fit == release.fit and verify_release(again).holds
+
+
+@pytest.mark.parametrize("promised", PROMISES)
+@pytest.mark.parametrize("num_pairs", [1, 3, 500])
+def test_loss_with_public_records_is_at_most_the_promise(promised, num_pairs):
+    budget = selection_budget(promised, num_pairs, True)
+    moved = promised.neighboring.num_moved * promised.max_records_per_unit
+
+    def spent(change: int, scale: float) -> Fraction:
+        return Fraction(change) ** 2 / (Fraction(scale) ** 2 - 4)
+
+    whole = Fraction(discrete_gaussian_mu(promised.epsilon, promised.delta)) ** 2
+    of_prior = spent(moved * num_pairs * budget.prior.grid, budget.prior.scale)
+    assert of_prior <= Fraction(PRIOR_SHARE) * whole
+    # The scores are one vector.
+    of_scores = num_pairs * spent(moved * budget.score_grid, budget.score_scale)
+    pairs = Fraction(budget.pairs) ** 2 + Fraction(budget.attributes) ** 2
+    assert of_prior + of_scores + pairs <= whole
+
+
+HOSTILE = {
+    "usual": TABLES,
+    "far": {axes: table * 1e6 for axes, table in TABLES.items()},
+    "huge": {axes: np.full((2, 2), 1e300) for axes in TABLES},
+    "infinite": {axes: np.full((2, 2), -np.inf) for axes in TABLES},
+    "not a number": {axes: np.full((2, 2), np.nan) for axes in TABLES},
+    "signed": {axes: np.array([[1e18, -1e18], [np.nan, 0]]) for axes in TABLES},
+}
+
+
+@pytest.mark.parametrize("tables", HOSTILE)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+@pytest.mark.parametrize("k", [1, 2])
+def test_no_public_tables_make_the_distance_more_sensitive(tables, relation, k):
+    """Over all neighbours of a few tables, and for any public tables, the law is as private."""
+    domain = domain_of(2, 2, 2)
+    promised = promise(relation, APPROXIMATE, 1.0, k)
+    whole = Fraction(discrete_gaussian_mu(1.0, APPROXIMATE)) ** 2
+    budget = prior_budget(promised, whole, len(TABLES))
+    plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
+    bases = [np.zeros(8, int), np.arange(8), np.full(8, 10**12)]
+
+    @functools.cache
+    def exact(base: int, unit: tuple[int, ...]) -> int:
+        noise = NoNoise()
+        held = summary(plan, with_unit(bases[base], unit))
+        noisy_distance(HOSTILE[tables], held, domain, budget, noise)
+        return int(noise.draws[0].exact[0])
+
+    moved = (2 if relation == REPLACE else 1) * k * len(TABLES) * budget.grid
+    largest = max(
+        abs(exact(base, one) - exact(base, other))
+        for base in range(len(bases))
+        for one, other in neighbours(units(8, k), relation)
+    )
+    assert largest <= moved
+    if tables == "usual" and k == 1:
+        assert largest == moved
+
+
+def faces() -> set[bytes]:
+    some = np.random.default_rng(0).integers(0, 9, 48)
+    domain = domain_of(3, 2, 2, 4)
+    with on_trees(20):
+        plan = plan_of(WithPublicRecords(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
+        bases = (np.zeros(48), some, np.full(48, 10**9))
+        return released_faces(plan, bases, scripted(7, 20, 2**15))
+
+
+def test_release_depends_on_data_only_through_noisy_values():
+    assert len(faces()) == 1
+
+
+def test_bug_that_decides_by_the_exact_distance_is_detected(monkeypatch):
+    selection_bugs.exact_distance(monkeypatch)
+    assert len(faces()) > 1
+
+
+def test_smallest_pairs_are_measured_if_not_all_are_affordable(monkeypatch):
+    monkeypatch.setattr("beam_dp.mechanisms.marginals.public_prior._MAX_COEFFICIENTS", 10)
+    assert affordable(domain_of(3, 3, 4, 2), [(0, 1), (0, 2), (1, 3), (2, 3)]) == [
+        *((0, 1), (1, 3), (2, 3)),
+    ]
+
+
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+def test_factor_and_number_of_records_are_learned(factor):
+    """Tables that differ from the prior by a known variance, with a noisy number of records."""
+    rng = np.random.default_rng(3)
+    basis = ResidualBasis((20, 15), [(), (0,), (1,), (0, 1)])
+    prior = 8 * rng.standard_normal(basis.num_coefficients)
+    total, expected = 20_000, basis.log_moments(prior, 0.0)[1]
+    variances = total * factor * independent_variances(basis, prior)
+    noise = np.full(basis.num_coefficients, 1.0)
+    noise[basis.slices[()]] = 3000.0
+    values = total * expected + np.sqrt(variances + noise) * rng.standard_normal(len(noise))
+    values[basis.slices[()]] = 1.05 * total * expected[basis.slices[()]]
+    known = learned(basis, NoisyCoefficients(values, noise), 1.05 * total, prior, 1e9)
+    of_pair = known.factors[basis.slices[(0, 1)]][0]
+    assert factor / 1.6 < of_pair < 1.6 * factor
+    assert abs(known.total - total) < 0.03 * total
