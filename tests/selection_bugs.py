@@ -182,7 +182,9 @@ PRICED: dict[str, Callable[[Patch], None]] = {
 
 
 def change_prior(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
-    return change_budget(lambda b: {"prior": dataclasses.replace(b.prior, **change(b.prior))})
+    return change_budget(
+        lambda b: {"prior": b.prior and dataclasses.replace(b.prior, **change(b.prior))}
+    )
 
 
 def one_distance(patch: Patch) -> None:
@@ -194,7 +196,7 @@ def one_distance(patch: Patch) -> None:
 def finer_distances(patch: Patch) -> None:
     """Distances of public records in finer units than their noise."""
     patch.setattr(
-        prior_module, "l1_score", lambda exact, answer, grid: l1_score(exact, answer, 2 * grid)
+        prior_module, "l1_score", lambda exact, answer, grid: l1_score(exact, answer, 4 * grid)
     )
 
 
@@ -212,7 +214,7 @@ def exact_distance(patch: Patch) -> None:
 
 # Each of these spends more of mu^2 than there is if public records are compared.
 PRIOR: dict[str, Callable[[Patch], None]] = {
-    "noise of a distance halved": change_prior(lambda p: {"scale": p.scale / 2}),
+    "a quarter of the noise of a distance": change_prior(lambda p: {"scale": p.scale / 4}),
     "distances of all pairs for the price of one": one_distance,
     "distances in finer units than their noise": finer_distances,
 }
