@@ -331,11 +331,10 @@ def _fit_figures(
     figures.equal("fit.hypothesis", fit["hypothesis"], kind)
     if "prior_scale" in release.plan:
         checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
-        if fit[
-            "start_was_used"
-        ]:  # then the records are the candidates, and each pair may be measured
+        if fit["start_was_used"]:  # the public records are then the candidates, and all is measured
             figures.equal("fit.hypothesis", kind, "candidates")
-            figures.equal(f"fit.{_ADDED}", fit[_ADDED], 0)
+            for check in verify_choices.checks_of(release.plan):
+                figures.equal(f"fit.{check.added}", fit[check.added], 0)
     if is_tree:
         sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
