@@ -36,8 +36,8 @@ EXIT_JOB_FAILED = 1
 START_RELEASE = Flag("start_from", "start from this synthetic database of the same domain", "DIR")
 START_RECORDS = Flag(
     "start_from",
-    "an earlier release of the same domain, or files of public records: the fit also runs from"
-    " there, and the result with the smaller estimated error is used",
+    "an earlier release of the same domain, or files of public records, which fill in what noise"
+    " hides, if noisy counts say that they are close to the data",
     "PATH",
 )
 

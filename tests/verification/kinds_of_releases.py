@@ -21,8 +21,11 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
-from beam_dp.mechanisms.marginals import selection as selection_module
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals import (
+    public_prior as prior_module,
+    selection as selection_module,
+)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
@@ -89,6 +92,16 @@ def synthetic(
 def selected(promise: Guarantee) -> Release:
     with on_trees():
         return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
+
+
+def with_public_records(promise: Guarantee) -> Release:
+    """A selection that uses public records, which are the same as the data."""
+    held = np.flatnonzero(COUNTS)
+    records = StartingRecords(DOMAIN, "public records", DOMAIN.codes(held), COUNTS[held])
+    with on_trees():
+        plan = plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise))
+        with mock.patch.object(prior_module, "error_with", lambda *arguments: -1e9):
+            return drawn(plan.starting_from(records))
 
 
 def checked(promise: Guarantee) -> Release:
@@ -191,6 +204,7 @@ OF_DELTA: dict[str, Make] = {
     "annealed": lambda p: synthetic(dp.MWEM(num_rounds="annealed"), p),
     "selection": selected,
     "checked selection": checked,
+    "public records": with_public_records,
     "combined": lambda p: combined(
         lambda half: synthetic(dp.Gaussian(), half, **ONE_WAY),
         lambda half: synthetic(dp.MWEM(), half, left_out=True),

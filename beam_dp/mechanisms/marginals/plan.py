@@ -56,13 +56,14 @@ MAX_SUM = 2**62
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StartingRecords:
-    """Records whose distribution is the start of a hypothesis; noisy tables then change it.
+    """Records whose distribution is the prior of a hypothesis; noisy tables then change it.
 
     ``source``: the name on the card: the draw id of a release, or the number of public records.
     ``codes``: distinct records, one array of shape (m,) per attribute; ``counts``: shape (m,).
 
-    Privacy: the records must be public, or an earlier release, which spent its own budget. No
-    measurement and no promise depends on these records; only the fit to noisy tables reads them.
+    Privacy: the records must be public, or an earlier release, which spent its own budget. The
+    promise is true for any records. A selection measures, with noise, how far they are from the
+    exact tables, and this decides what else is measured; elsewhere, only the fit reads them.
     """
 
     domain: Domain

@@ -7,6 +7,9 @@ last check adds a few pairs for which a cell of the fit is far off. If the workl
 three or more attributes, a check of triples (``triple_scores``) follows. Each step is a Gaussian
 mechanism, or at least as private, so the steps together cost as much as one Gaussian mechanism, for
 any results of earlier steps.
+
+With public records, one more noisy number decides whether they take the place of independent
+attributes; then all pairs are measured, without any checks (``public_prior``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_integer, checked_number
+from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     MarginalCoefficients,
@@ -50,6 +50,8 @@ _ONE_RECORD = 1.0
 _MAX_CELLS = 2**26  # the largest number of cells of an array
 # The largest number of candidates that records are made from.
 _MAX_CANDIDATES = 2**20
+# A selection for at most this many records has a tree, unless public records are its candidates.
+_LEAST_CANDIDATES = 2**19
 _FALSE_ALARM = 1e-9
 # The rounding errors of a mean of squared differences, and of a fitted count, as a share of all.
 _MISMATCH_ROUNDING, _COUNT_ROUNDING = 1e-6, 1e-11
@@ -330,11 +332,7 @@ def _fit_figures(
     kind = "junction_tree" if is_tree else "dense_array" if release.potentials else "candidates"
     figures.equal("fit.hypothesis", fit["hypothesis"], kind)
     if "prior_scale" in release.plan:
-        checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
-        if fit["start_was_used"]:  # the public records are then the candidates, and all is measured
-            figures.equal("fit.hypothesis", kind, "candidates")
-            for check in verify_choices.checks_of(release.plan):
-                figures.equal(f"fit.{check.added}", fit[check.added], 0)
+        _prior_figures(release, kind, figures)
     if is_tree:
         sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
@@ -367,6 +365,25 @@ def _fit_figures(
     workload = release.workload
     importance = importance_of(domain, layout, workload.marginals, workload.weights)
     return math.sqrt(float(importance[chosen] @ variances))
+
+
+def _prior_figures(release: SyntheticDatabase, kind: str, figures: Figures) -> None:
+    """Compares what a selection states of public records with its hypothesis and tables."""
+    domain, fit, measured = release.domain, release.fit, release.measurements
+    check_is("parameters.start_from", release.plan["start_from"], str)
+    check_is("fit.start_was_used", fit["start_was_used"], bool)
+    checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
+    if release.represented <= _LEAST_CANDIDATES:
+        figures.equal("fit.start_was_used", fit["start_was_used"], kind == "candidates")
+    if not fit["start_was_used"] or measured is None:
+        return
+    # The records are then the candidates, and all that was measured is fitted, without any check.
+    figures.equal("fit.hypothesis", kind, "candidates")
+    for check in verify_choices.checks_of(release.plan):
+        figures.equal(f"fit.{check.added}", fit[check.added], 0)
+    pairs = [each.names for each in measured.described if len(each.names) > 1]
+    expected = [(), *((name,) for name in domain.names), *pairs]
+    figures.equal("record_tables", [*release.record_tables], expected)
 
 
 def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures) -> None:

@@ -105,8 +105,9 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         num_synthetic_records: the number of records to release; by default, the number of records.
             Answers are scaled to the number of records; their error bars include the sampling.
         start_from: an earlier ``SyntheticDatabase`` of the same domain, or a table of public
-            records. The hypothesis starts from the distribution of these records if that seems to
-            lower the error (see ``StartingRecords``). Measurements and guarantee stay the same.
+            records. The fit starts from these records if noisy tables say that they are close to
+            the data (see ``StartingRecords``). The guarantee stays the same. Where noise selects
+            the measured marginals, 1 % of the budget decides whether the records are used.
         domain_release: the release of ``domain`` by ``ReleaseDomain``, if ``guarantee`` covers both
             releases; then the token must have paid for both. Before such a pipeline runs, call
             ``Ledger.use_state(token, 1)``: it fails if the token's second part was already used.
