@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -21,32 +22,52 @@ from beam_dp.domain.universe import Domain
 
 Support = tuple[int, ...]
 
-# Above this number of codes, multiplying by a dense matrix is slower than subtracting a mean.
-DENSE_AXIS_SIZE = 64
+# Above this number of codes, a sparse matrix is faster than a dense one.
+_DENSE_AXIS_SIZE = 64
 
 
 @functools.cache
-def contrast_matrix(size: int) -> NDArray[np.float64]:
-    """Returns the non-constant basis vectors of one attribute, as rows.
+def contrast_matrix(size: int) -> Any:
+    """Returns the non-constant basis vectors of one attribute, as rows: its Haar wavelets.
 
-    Up to 64 codes these are the ``size - 1`` orthonormal Helmert contrasts. Larger attributes use
-    the ``size`` centred unit vectors instead. These vectors are a tight frame with the same inner
-    products, and a product with a table costs one subtraction per cell.
+    Each vector compares the two halves of a block of adjacent codes, so that large blocks and small
+    blocks of an order have coefficients of their own. The first vector halves the whole attribute.
 
     Returns:
-        shape (size - 1, size) or, above 64 codes, (size, size); float64; every row sums to 0.
+        shape (size - 1, size), float64; orthonormal; every row sums to 0. A dense array up to 64
+        codes, above that a ``scipy.sparse.csr_array`` with at most log2(size) + 1 entries a column.
     """
-    if size > DENSE_AXIS_SIZE:
-        return np.eye(size) - 1.0 / size
-    rows = np.tril(np.ones((size, size)), -1)[1:]
-    rows[np.arange(size - 1), np.arange(1, size)] = -np.arange(1.0, size)
-    normalised: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return normalised
+    starts, middles, stops, _ = _halved_blocks(size)
+    left, right = middles - starts, stops - middles
+    heights = 1 / np.sqrt(left * right * (left + right))
+    lengths = left + right
+    columns = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
+    is_left = columns < np.repeat(middles, lengths)
+    values = np.where(is_left, np.repeat(right, lengths), -np.repeat(left, lengths))
+    rows = np.append(0, np.cumsum(lengths))
+    cells = (values * np.repeat(heights, lengths), columns, rows)
+    matrix = scipy.sparse.csr_array(cells, shape=(max(size - 1, 0), size))
+    return matrix if size > _DENSE_AXIS_SIZE else matrix.toarray()
 
 
-def num_contrasts(size: int) -> int:
-    """Returns the number of rows of ``contrast_matrix(size)``."""
-    return size if size > DENSE_AXIS_SIZE else size - 1
+@functools.cache
+def contrast_levels(size: int) -> NDArray[np.int64]:
+    """Returns how often the attribute was halved before each contrast, shape (size - 1,)."""
+    return _halved_blocks(size)[-1]
+
+
+def _halved_blocks(size: int) -> tuple[NDArray[np.int64], ...]:
+    """Returns the starts, middles, stops and levels of the blocks of codes that are halved."""
+    blocks = np.array([[0], [size]])
+    found = [np.empty((4, 0), dtype=np.int64)]
+    while True:
+        starts, stops = blocks = blocks[:, blocks[1] - blocks[0] > 1]
+        if not len(starts):
+            return tuple(np.concatenate(found, axis=1))
+        middles = (starts + stops + 1) // 2
+        found.append(np.stack([starts, middles, stops, np.full_like(starts, len(found) - 1)]))
+        halves = np.stack([[starts, middles], [middles, stops]])
+        blocks = halves.transpose(0, 2, 1).reshape(2, -1)
 
 
 def support_slices(
@@ -57,7 +78,7 @@ def support_slices(
     slices: dict[Support, slice] = {}
     start = 0
     for support in supports:
-        length = math.prod(num_contrasts(shape[axis]) for axis in support)
+        length = math.prod(shape[axis] - 1 for axis in support)
         slices[support] = slice(start, start + length)
         start += length
     return slices, start
@@ -65,7 +86,7 @@ def support_slices(
 
 def table_coefficients(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the coefficients of a table that depend on all of its attributes, row-major."""
-    # Shape (prod of num_contrasts(size_i),). The caller rescales cells to a larger domain.
+    # Shape (prod of (size_i - 1),). The caller rescales cells to a larger domain.
     for size in table.shape:
         # Each step replaces the leading axis by an axis of contrasts at the end, so after all steps
         # the axes are in their original order.
@@ -81,7 +102,7 @@ def coefficients_table(
         return np.zeros(shape)
     table = coefficients
     for size in shape:
-        table = table.reshape(num_contrasts(size), -1).T @ contrast_matrix(size)
+        table = table.reshape(size - 1, -1).T @ contrast_matrix(size)
     return table.reshape(shape)
 
 

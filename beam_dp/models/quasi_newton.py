@@ -12,15 +12,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from beam_dp.models.basis import (
     Coefficients,
     Support,
     contrast_matrix,
-    num_contrasts,
     squared_scale,
     subsets,
 )
@@ -111,7 +112,7 @@ class TableCurvature:
         by_shape: dict[Support, list[tuple[NDArray[np.int64], Vector]]] = {}
         for axes in _maximal(basis.slices):
             shape = tuple(basis.shape[axis] for axis in axes)
-            places = np.full([1 + num_contrasts(each) for each in shape], size)
+            places = np.full(shape, size)
             scales = np.zeros(places.shape)
             for support in subsets(axes):
                 where = basis.slices.get(support)
@@ -165,9 +166,12 @@ class TableCurvature:
         return product
 
 
-def _rotation(size: int) -> Vector:
+def _rotation(size: int) -> Any:
     """Returns the constant vector and the contrasts of one attribute, as rows."""
-    return np.vstack([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
+    constant, contrasts = np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)
+    if isinstance(contrasts, np.ndarray):
+        return np.concatenate([constant, contrasts])
+    return scipy.sparse.vstack([constant, contrasts], format="csr")
 
 
 def _maximal(supports: Iterable[Support]) -> list[Support]:
@@ -181,12 +185,14 @@ def _maximal(supports: Iterable[Support]) -> list[Support]:
     return found
 
 
-def _rotated(values: Vector, rotations: Sequence[Vector]) -> Vector:
-    """Returns tables, one per row, row-major, multiplied by one matrix per axis."""
+def _rotated(values: Vector, rotations: Sequence[Any]) -> Vector:
+    """Returns tables, one per row, row-major, multiplied by one square matrix per axis."""
+    number = len(values)
     for matrix in rotations:
         # Each step replaces the leading axis by an axis at the end, as in ``table_coefficients``.
-        values = values.reshape(len(values), len(matrix), -1).swapaxes(1, 2) @ matrix
-    return values.reshape(len(values), -1)
+        size = matrix.shape[0]
+        values = values.reshape(number, size, -1).swapaxes(1, 2).reshape(-1, size) @ matrix
+    return values.reshape(number, -1)
 
 
 class QuasiNewton:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import (
     Support,
-    num_contrasts,
     support_slices,
 )
 from beam_dp.models.cascades import Cascade
@@ -185,7 +184,7 @@ class ResidualBasis:
     ) -> NDArray[np.int64]:
         """Returns the position in a vector of every coefficient, in the order in which they end."""
         # ``filled``: the supports with coefficients, from consumed axes to domain axes.
-        radices = [num_contrasts(size) + 1 for size in self._sizes]
+        radices = self._sizes
         digits = np.unravel_index(labels, radices)
         codes = np.zeros(len(labels), dtype=np.int64)
         local = np.zeros(len(labels), dtype=np.int64)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import DENSE_AXIS_SIZE, Support, contrast_matrix, num_contrasts
+from beam_dp.models.basis import Support, contrast_matrix
 
 # Adjacent small axes are merged up to this number of codes: one product serves several attributes.
 _MERGED_AXIS_SIZE = 64
@@ -25,32 +27,26 @@ Blocks = list[NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True)
 class _Products:
-    """The basis vectors of one merged axis.
+    """The basis vectors of one merged axis, as the rows of a matrix; sparse for a large axis."""
 
-    ``matrix``: the basis vectors as rows, shape (num_rows, axis size). None for a large axis: with
-    one row, multiply by the constant vector; with more rows, subtract the mean.
-    """
+    matrix: Any  # shape (num_rows, axis size)
 
-    num_rows: int
-    matrix: NDArray[np.float64] | None
+    @property
+    def num_rows(self) -> int:
+        """The number of basis vectors."""
+        return int(self.matrix.shape[0])
 
     def apply(self, cells: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Writes the products of the basis vectors with cells, shape (axis size, any size)."""
-        if self.matrix is not None:
+        if isinstance(self.matrix, np.ndarray):
             np.matmul(self.matrix, cells, out=out)
-        elif self.num_rows == 1:
-            np.multiply(cells.sum(axis=0), len(cells) ** -0.5, out=out[0])
         else:
-            np.subtract(cells, cells.mean(axis=0), out=out)
+            out[...] = self.matrix @ cells
 
-    def spread(self, rows: NDArray[np.float64], axis_size: int) -> NDArray[np.float64]:
+    def spread(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the cells from products: the transpose of ``apply``."""
-        if self.matrix is not None:
-            return self.matrix.T @ rows
-        if self.num_rows == 1:
-            return np.repeat(rows * axis_size**-0.5, axis_size, axis=0)
-        centred: NDArray[np.float64] = rows - rows.mean(axis=0)
-        return centred
+        cells: NDArray[np.float64] = self.matrix.T @ rows
+        return cells
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +68,7 @@ class _Source:
     rows: int
     steps: tuple[_Step, ...]  # the products that later axes continue
     endings: tuple[_Products, ...]
-    joined: _Products | None  # the products of all steps; None if an axis is too large
+    joined: _Products | None  # the products of all steps; None if there are no steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,23 +121,18 @@ class Level:
         start = 0
         for source in self.sources:
             parts = list(self._parts(source, targets))
-            if not parts:
+            if source.joined is None:
                 cells = np.zeros((self.axis_size, source.rows * rest))
-            elif source.joined is not None:
+            else:
                 rows = [each for _, each in parts]
                 stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
-                cells = source.joined.spread(stacked, self.axis_size)
-            else:
-                spread = [step.products.spread(each, self.axis_size) for step, each in parts]
-                cells = spread[0]
-                for each in spread[1:]:
-                    cells = cells + each
+                cells = source.joined.spread(stacked)
             if source.endings:
                 sums = np.zeros((self.axis_size, source.rows))
                 for products in source.endings:
                     end = start + products.num_rows * source.rows
                     ending = ended[start:end].reshape(-1, source.rows)
-                    sums += products.spread(ending, self.axis_size)
+                    sums += products.spread(ending)
                     start = end
                 sums *= self.rest_cells**-0.5
                 three = cells.reshape(self.axis_size, source.rows, rest)
@@ -179,15 +170,18 @@ def _merge_axes(shape: Sequence[int]) -> list[range]:
 
 def _axis_rows(
     shape: Sequence[int], strides: list[int], run: range, support: Support
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> tuple[Any, NDArray[np.int64]]:
     """Returns the basis vectors of one support along merged (adjacent) axes, and their labels."""
-    matrix: NDArray[np.float64] = np.ones((1, 1))
+    if run[0] in support and shape[run[0]] > _MERGED_AXIS_SIZE:  # an axis by itself
+        matrix = contrast_matrix(shape[run[0]])
+        return matrix, strides[run[0]] * np.arange(1, shape[run[0]])
+    matrix = np.ones((1, 1))
     labels = np.zeros(1, dtype=np.int64)
     for axis in run:
         size = shape[axis]
         if axis in support:
             rows = contrast_matrix(size)
-            steps = strides[axis] * np.arange(1, len(rows) + 1)
+            steps = strides[axis] * np.arange(1, size)
         else:
             rows = np.full((1, size), size**-0.5)
             steps = np.zeros(1, dtype=np.int64)
@@ -209,7 +203,7 @@ def compile_levels(
     """
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * (num_contrasts(shape[axis + 1]) + 1)
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
     # The key of a block is the set of possible continuations of its partial supports.
     blocks: dict[frozenset[Support], NDArray[np.int64]] = {
         frozenset(supports): np.zeros(1, dtype=np.int64)
@@ -251,12 +245,15 @@ def compile_levels(
 
 
 def _joined(steps: Sequence[_Step]) -> _Products | None:
-    """Returns the products of all steps as one matrix; None if an axis is too large."""
-    matrices = [step.products.matrix for step in steps if step.products.matrix is not None]
-    if not steps or len(matrices) < len(steps):
-        return None
-    joined = np.concatenate(matrices)
-    return _Products(len(joined), joined)
+    """Returns the products of all steps as one matrix."""
+    return _Products(_stacked([step.products.matrix for step in steps])) if steps else None
+
+
+def _stacked(matrices: Sequence[Any]) -> Any:
+    """Returns a matrix with the rows of all matrices; sparse if one of them is."""
+    if all(isinstance(each, np.ndarray) for each in matrices):
+        return np.concatenate(matrices)
+    return scipy.sparse.vstack(matrices, format="csr")
 
 
 def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
@@ -269,20 +266,10 @@ def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[S
     return result
 
 
-def _is_large(shape: Sequence[int], run: range) -> bool:
-    """Returns whether an axis is contracted without a matrix."""
-    return shape[run[0]] > DENSE_AXIS_SIZE
-
-
 def _products(
     shape: Sequence[int], strides: list[int], run: range, parts: list[Support]
 ) -> list[tuple[_Products, NDArray[np.int64]]]:
     """Returns the products for some supports within one merged axis, with their labels."""
-    if _is_large(shape, run):
-        size = shape[run[0]]
-        constant = _Products(1, None), np.zeros(1, dtype=np.int64)
-        centred = _Products(size, None), strides[run[0]] * np.arange(1, size + 1)
-        return [centred if part else constant for part in parts]
     rows = [_axis_rows(shape, strides, run, part) for part in parts]
-    matrix = np.concatenate([each for each, _ in rows])
-    return [(_Products(len(matrix), matrix), np.concatenate([labels for _, labels in rows]))]
+    matrix = _stacked([each for each, _ in rows])
+    return [(_Products(matrix), np.concatenate([labels for _, labels in rows]))]

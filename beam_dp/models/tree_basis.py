@@ -10,16 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix, num_contrasts
+from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix
 from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
-
-# Above this number of codes, subtracting means is faster than multiplying by contrasts.
-_DENSE_AXIS_SIZE = 64
 
 
 class FactoredBasis(MarginalCoefficients):
@@ -35,7 +34,7 @@ class FactoredBasis(MarginalCoefficients):
         masks = maximal_masks(mask_of(support) for support in self.supports)
         self.sets = tuple(axes_of(mask) for mask in masks)
         self._positions = self._positions_of(masks)
-        self._num_products = sum(math.prod(self._extended(axes)) for axes in self.sets)
+        self._num_products = sum(math.prod(self.shape[axis] for axis in axes) for axes in self.sets)
 
     def tables(self, log_weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Returns the log-potentials of each set, with one axis per attribute."""
@@ -44,11 +43,11 @@ class FactoredBasis(MarginalCoefficients):
         tables = []
         start = 0
         for axes in self.sets:
-            sizes = self._extended(axes)
+            sizes = [self.shape[axis] for axis in axes]
             end = start + math.prod(sizes)
             table = products[start:end].reshape(sizes)
-            for position, axis in enumerate(axes):
-                table = _expand(table, position, self.shape[axis])
+            for position in range(len(axes)):
+                table = _expand(table, position)
             tables.append(table)
             start = end
         return tables
@@ -64,17 +63,13 @@ class FactoredBasis(MarginalCoefficients):
             start += table.size
         return products[self._positions]
 
-    def _extended(self, axes: Support) -> tuple[int, ...]:
-        """Returns, for each axis, the number of contrasts plus 1 for the constant."""
-        return tuple(1 + num_contrasts(self.shape[axis]) for axis in axes)
-
     def _positions_of(self, masks: Sequence[int]) -> NDArray[np.int64]:
         """Returns the position of every coefficient in the products of all sets."""
         positions = np.empty(self.num_coefficients, dtype=np.int64)
         left = dict(self.slices)
         start = 0
         for mask, axes in zip(masks, self.sets, strict=True):
-            sizes = self._extended(axes)
+            sizes = [self.shape[axis] for axis in axes]
             numbers = np.arange(start, start + math.prod(sizes)).reshape(sizes)
             start += numbers.size
             for support in [each for each in left if mask_of(each) & ~mask == 0]:
@@ -136,37 +131,34 @@ class TreeBasis(FactoredBasis):
 
 def _contract(table: NDArray[np.float64], position: int) -> NDArray[np.float64]:
     """Returns a table with one axis replaced by its sum and its products with the contrasts."""
+    return _multiplied(_products(table.shape[position]), table, position)
+
+
+def _expand(table: NDArray[np.float64], position: int) -> NDArray[np.float64]:
+    """Returns the table that an axis of products describes: the transpose of ``_contract``."""
+    return _multiplied(_products(table.shape[position]).T, table, position)
+
+
+def _multiplied(matrix: Any, table: NDArray[np.float64], position: int) -> NDArray[np.float64]:
+    """Returns a table with one axis multiplied by a square matrix, dense or sparse."""
     size = table.shape[position]
     before, after = math.prod(table.shape[:position]), math.prod(table.shape[position + 1 :])
     cells = table.reshape(before, size, after)
-    if size > _DENSE_AXIS_SIZE:
-        sums = cells.sum(axis=1, keepdims=True)
-        result = np.concatenate([sums, cells - sums / size], axis=1)
-    elif after == 1:
-        result = cells[:, :, 0] @ _products(size).T
+    if after == 1:
+        result = cells[:, :, 0] @ matrix.T
+    elif isinstance(matrix, np.ndarray):
+        result = np.matmul(matrix, cells)
     else:
-        result = np.matmul(_products(size), cells)
-    return result.reshape(*table.shape[:position], -1, *table.shape[position + 1 :])
-
-
-def _expand(table: NDArray[np.float64], position: int, size: int) -> NDArray[np.float64]:
-    """Returns the table that an axis of products describes: the transpose of ``_contract``."""
-    before, after = math.prod(table.shape[:position]), math.prod(table.shape[position + 1 :])
-    result: NDArray[np.float64]
-    cells = table.reshape(before, table.shape[position], after)
-    if size > _DENSE_AXIS_SIZE:
-        centred = cells[:, 1:]
-        result = cells[:, :1] + centred - centred.mean(axis=1, keepdims=True)
-    elif after == 1:
-        result = cells[:, :, 0] @ _products(size)
-    else:
-        result = np.matmul(_products(size).T, cells)
-    return result.reshape(*table.shape[:position], size, *table.shape[position + 1 :])
+        result = (matrix @ cells.transpose(1, 0, 2).reshape(size, -1)).reshape(size, before, after)
+        result = result.transpose(1, 0, 2)
+    multiplied: NDArray[np.float64] = result.reshape(table.shape)
+    return multiplied
 
 
 @functools.cache
-def _products(size: int) -> NDArray[np.float64]:
+def _products(size: int) -> Any:
     """Returns the matrix for multiplying an axis: a row of ones, followed by the contrasts."""
-    products = np.ones((1 + num_contrasts(size), size))
-    products[1:] = contrast_matrix(size)
-    return products
+    ones, contrasts = np.ones((1, size)), contrast_matrix(size)
+    if isinstance(contrasts, np.ndarray):
+        return np.concatenate([ones, contrasts])
+    return scipy.sparse.vstack([ones, contrasts], format="csr")

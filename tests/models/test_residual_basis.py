@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings, strategies as st
 
 from beam_dp.models.basis import (
     coefficients_table,
+    contrast_levels,
     contrast_matrix,
-    num_contrasts,
     table_coefficients,
 )
 from beam_dp.models.residual_basis import ResidualBasis
@@ -21,10 +21,16 @@ from beam_dp.models.residual_basis import ResidualBasis
 Support = tuple[int, ...]
 
 
+def contrasts(size: int) -> np.ndarray:
+    """The contrasts as a dense matrix."""
+    matrix = contrast_matrix(size)
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
 def vectors(shape: tuple[int, ...], support: Support) -> np.ndarray:
     """The basis vectors of one support over the whole domain, as rows."""
     parts = [
-        contrast_matrix(size) if axis in support else np.full((1, size), size**-0.5)
+        contrasts(size) if axis in support else np.full((1, size), size**-0.5)
         for axis, size in enumerate(shape)
     ]
     return reduce(np.kron, parts, np.ones((1, 1)))
@@ -101,11 +107,29 @@ def test_synthesis_of_all_supports_restores_the_table():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 65, 100])
-def test_contrasts_are_a_tight_frame_orthogonal_to_the_constant(size):
-    rows = contrast_matrix(size)
-    assert rows.shape == (num_contrasts(size), size)
+def test_contrasts_are_an_orthonormal_basis_of_all_that_sums_to_zero(size):
+    rows = contrasts(size)
+    assert rows.shape == (size - 1, size)
     np.testing.assert_allclose(rows.sum(axis=1), 0, atol=1e-12)
-    np.testing.assert_allclose(rows.T @ rows, np.eye(size) - 1 / size, atol=1e-12)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(size - 1), atol=1e-12)
+
+
+def test_contrasts_compare_halves_of_blocks_of_adjacent_codes():
+    signs = np.sign(contrasts(6)).astype(int).tolist()
+    assert signs == [
+        [1, 1, 1, -1, -1, -1],
+        [1, 1, -1, 0, 0, 0],
+        [0, 0, 0, 1, 1, -1],
+        [1, -1, 0, 0, 0, 0],
+        [0, 0, 0, 1, -1, 0],
+    ]
+    assert contrast_levels(6).tolist() == [0, 1, 1, 2, 2]
+    assert contrast_levels(1).tolist() == []
+    # The blocks of a level halve those of the level before, so that 100 codes have 7 levels.
+    lengths = (contrasts(100) != 0).sum(axis=1)
+    assert [int(lengths[contrast_levels(100) == level].max()) for level in range(7)] == [
+        100, 50, 25, 13, 7, 4, 2,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 2), (2, 65, 3), (1, 3)])
