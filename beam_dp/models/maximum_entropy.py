@@ -8,8 +8,9 @@ follows a path: from independent attributes, each step p_k solves
 
 over distributions p, where y_j with variance v_j are the noisy coefficients and the penalty falls
 geometrically (nonstationary iterated regularisation: the path fits strong structure without bias
-long before it fits noise). The fit returns the step with the smallest estimated error, and only
-post-processes released values.
+long before it fits noise). The penalty of each log-weight also has a factor, which quick fits learn
+before the path begins: see ``learned_penalties.py``. The fit returns the step with the smallest
+estimated error, and only post-processes released values.
 
 Each step minimises one smooth convex function under quadratic penalties: see ``quasi_newton.py``.
 """
