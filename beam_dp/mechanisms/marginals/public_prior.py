@@ -4,7 +4,7 @@ A selection measures a few pairs, and takes independent attributes elsewhere. Pu
 something about all pairs, and about larger sets of attributes. With such records, the mechanism
 adds up the L1 distances between the exact tables of all pairs and the tables of the public records,
 adds noise, and predicts from the noisy sum what error is left with the records. If this error is
-smaller than the error that the usual selection predicts, then every pair is measured, and the
+clearly below the error that the usual selection predicts, then every pair is measured, and the
 weights of the public records themselves are fitted to the noisy tables, with the precision of the
 records learned from these tables (``models.prior_fit``). Otherwise, the records are not used.
 """
@@ -47,6 +47,9 @@ from beam_dp.summaries.histogram import Marginals
 PRIOR_SHARE = 0.01
 # The largest number of coefficients of measured pairs: a fit takes a few passes over them.
 _MAX_COEFFICIENTS = 2**21
+# Public records are used if their expected error is below this share of that of a selection, which
+# expects 1.1 to 1.35 times the error that it has on halves of Adult, at epsilon 0.1 and 1.
+_CLEARLY_LESS = 0.7
 # A mean absolute value of Gaussian noise, in standard deviations.
 _MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
@@ -207,3 +210,8 @@ def error_without(
         left = float(np.minimum(answers[axes], of_noise).sum()) if axes in deviations else score
         error += weights[axes] * left
     return error
+
+
+def is_better(with_records: float, without: float) -> bool:
+    """Returns whether the expected error with public records is clearly below that without."""
+    return with_records < _CLEARLY_LESS * without

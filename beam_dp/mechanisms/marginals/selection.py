@@ -233,9 +233,10 @@ class SelectionPlan(plans.MarginalsPlan):
             expected = public_prior.error_with(
                 public, answers, distance, _deviations(domain, instead), weights
             )
-            if expected < public_prior.error_without(
+            usual = public_prior.error_without(
                 scores, answers, _deviations(domain, chosen), weights
-            ):
+            )
+            if public_prior.is_better(expected, usual):
                 joined, loose, number, num_triples, chosen = [], all_pairs, 0, 0, instead
             else:
                 prior = None
