@@ -7,6 +7,7 @@ are the coefficients of its marginal divided by sqrt(``cells_summed``).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from itertools import combinations
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
@@ -44,10 +44,25 @@ def contrast_matrix(size: int) -> Any:
     columns = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths - starts, lengths)
     is_left = columns < np.repeat(middles, lengths)
     values = np.where(is_left, np.repeat(right, lengths), -np.repeat(left, lengths))
-    rows = np.append(0, np.cumsum(lengths))
-    cells = (values * np.repeat(heights, lengths), columns, rows)
-    matrix = scipy.sparse.csr_array(cells, shape=(max(size - 1, 0), size))
-    return matrix if size > _DENSE_AXIS_SIZE else matrix.toarray()
+    values = values * np.repeat(heights, lengths)
+    if size > _DENSE_AXIS_SIZE:
+        with contextlib.suppress(ImportError):  # readers of releases may have no scipy
+            from scipy.sparse import csr_array
+
+            entries = (values, columns, np.append(0, np.cumsum(lengths)))
+            return csr_array(entries, shape=(size - 1, size))
+    matrix = np.zeros((max(size - 1, 0), size))
+    matrix[np.repeat(np.arange(len(starts)), lengths), columns] = values
+    return matrix
+
+
+def stacked(matrices: Sequence[Any]) -> Any:
+    """Returns a matrix with the rows of all matrices; sparse if one of them is."""
+    if all(isinstance(each, np.ndarray) for each in matrices):
+        return np.concatenate(matrices)
+    from scipy.sparse import vstack  # readers of releases may have no scipy
+
+    return vstack(matrices, format="csr")
 
 
 @functools.cache

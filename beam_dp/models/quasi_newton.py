@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from beam_dp.models.basis import (
@@ -23,6 +22,7 @@ from beam_dp.models.basis import (
     Support,
     contrast_matrix,
     squared_scale,
+    stacked,
     subsets,
 )
 
@@ -168,10 +168,7 @@ class TableCurvature:
 
 def _rotation(size: int) -> Any:
     """Returns the constant vector and the contrasts of one attribute, as rows."""
-    constant, contrasts = np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)
-    if isinstance(contrasts, np.ndarray):
-        return np.concatenate([constant, contrasts])
-    return scipy.sparse.vstack([constant, contrasts], format="csr")
+    return stacked([np.full((1, size), 1 / math.sqrt(size)), contrast_matrix(size)])
 
 
 def _maximal(supports: Iterable[Support]) -> list[Support]:

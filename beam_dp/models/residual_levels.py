@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import Support, contrast_matrix
+from beam_dp.models.basis import Support, contrast_matrix, stacked
 
 # Adjacent small axes are merged up to this number of codes: one product serves several attributes.
 _MERGED_AXIS_SIZE = 64
@@ -246,14 +245,7 @@ def compile_levels(
 
 def _joined(steps: Sequence[_Step]) -> _Products | None:
     """Returns the products of all steps as one matrix."""
-    return _Products(_stacked([step.products.matrix for step in steps])) if steps else None
-
-
-def _stacked(matrices: Sequence[Any]) -> Any:
-    """Returns a matrix with the rows of all matrices; sparse if one of them is."""
-    if all(isinstance(each, np.ndarray) for each in matrices):
-        return np.concatenate(matrices)
-    return scipy.sparse.vstack(matrices, format="csr")
+    return _Products(stacked([step.products.matrix for step in steps])) if steps else None
 
 
 def _split(continuations: frozenset[Support], run: range) -> dict[Support, set[Support]]:
@@ -271,5 +263,5 @@ def _products(
 ) -> list[tuple[_Products, NDArray[np.int64]]]:
     """Returns the products for some supports within one merged axis, with their labels."""
     rows = [_axis_rows(shape, strides, run, part) for part in parts]
-    matrix = _stacked([each for each, _ in rows])
+    matrix = stacked([each for each, _ in rows])
     return [(_Products(matrix), np.concatenate([labels for _, labels in rows]))]

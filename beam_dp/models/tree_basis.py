@@ -13,10 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
-from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix
+from beam_dp.models.basis import MarginalCoefficients, Support, contrast_matrix, stacked
 from beam_dp.models.elimination import axes_of, mask_of, maximal_masks
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 
@@ -158,7 +157,4 @@ def _multiplied(matrix: Any, table: NDArray[np.float64], position: int) -> NDArr
 @functools.cache
 def _products(size: int) -> Any:
     """Returns the matrix for multiplying an axis: a row of ones, followed by the contrasts."""
-    ones, contrasts = np.ones((1, size)), contrast_matrix(size)
-    if isinstance(contrasts, np.ndarray):
-        return np.concatenate([ones, contrasts])
-    return scipy.sparse.vstack([ones, contrasts], format="csr")
+    return stacked([np.ones((1, size)), contrast_matrix(size)])

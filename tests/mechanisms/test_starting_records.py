@@ -18,7 +18,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
-from beam_dp.mechanisms.marginals.synthesis import start_log_weights
+from beam_dp.mechanisms.marginals.released_records import start_log_weights
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis

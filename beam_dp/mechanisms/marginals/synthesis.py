@@ -20,6 +20,7 @@ from beam_dp.mechanisms.marginals.released_records import (
     loose_targets,
     many_records,
     record_coefficients,
+    start_log_weights,
     tree_release,
     workload_pairs,
 )
@@ -486,33 +487,3 @@ def marginal_errors(
             "failure_probability": _FAILURE_PROBABILITY,
         }
     return errors
-
-
-# At this coarse tolerance the starting fit is five times as fast, and the fit to noisy tables
-# corrects the remaining error.
-_COARSER = 30
-
-
-def start_log_weights(
-    start: StartingRecords,
-    basis: Basis,
-    importance: NDArray[np.float64],  # shape (num_coefficients,): weights of squared errors
-    signs: NDArray[np.float64],  # shape (num_coefficients,), independent fair signs
-    tolerance: float,
-) -> NDArray[np.float64]:
-    """Returns the hypothesis that fits the given records alone, shape (num_coefficients,)."""
-    # The records are treated as a sample: each coefficient is fitted as if it had the sampling
-    # variance of the same number of records with independent attributes.
-    total = int(start.counts.sum())
-    values = record_coefficients(basis, start.codes, start.counts)
-    for support, where in basis.slices.items():
-        values[where] /= np.sqrt(basis.cells_summed(support))
-    independent = np.zeros_like(values)  # starts uniform, then uses the attributes of the records
-    for _ in range(2):
-        variances = total * maximum_entropy.independent_variances(basis, independent)
-        sample = maximum_entropy.NoisyCoefficients(values, variances)
-        independent = maximum_entropy.independent_log_weights(basis, sample, total)
-    found = maximum_entropy.fit_maximum_entropy(
-        basis, sample, total, importance, signs, tolerance=_COARSER * tolerance
-    )
-    return found.log_weights
