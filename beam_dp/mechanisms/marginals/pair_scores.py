@@ -204,10 +204,17 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
     has the range 2 k / scale, and the mu of that range (``range_mu``); the squares of this mu and
     of the measurement's mu add up.
     """
-    choice = Fraction(CHOICE_SHARE) * squared_mu
-    added = Fraction(ADDED_SHARE) * squared_mu
+    shares = Fraction(CHOICE_SHARE), Fraction(ADDED_SHARE)
+    return budget_of(guarantee.max_records_per_unit, squared_mu, *shares)
+
+
+def budget_of(
+    sensitivity: int, squared_mu: Fraction, choice_share: Fraction, added_share: Fraction
+) -> CheckBudget:
+    """Returns the budget of a choice by scores of some sensitivity, and of a measurement."""
+    choice, added = choice_share * squared_mu, added_share * squared_mu
     return CheckBudget(
-        choice_scale=up(range_mu(2 * guarantee.max_records_per_unit) / Fraction(root_down(choice))),
+        choice_scale=up(range_mu(2 * sensitivity) / Fraction(root_down(choice))),
         added=root_down(added),
         squared_mu=choice + added,
     )
@@ -215,10 +222,17 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
 
 def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
     """Returns the number of left-out pairs that may be chosen, at most half of these pairs."""
+    return number_worth_choosing(budget, num_left_out, MOST_CHOICES, LARGEST_MISS * num_records)
+
+
+def number_worth_choosing(
+    budget: CheckBudget, num_candidates: int, most: int, largest_miss: float
+) -> int:
+    """Returns the number of candidates that may be chosen, at most half of the candidates."""
     # Returns 0 if choices would be almost random: the budget is then better spent on the selected
-    # pairs.
-    number = min(MOST_CHOICES, num_left_out // 2)
-    if number and budget.choice_scale * math.log(num_left_out) > LARGEST_MISS * num_records:
+    # pairs. ``largest_miss``: in units of the score.
+    number = min(most, num_candidates // 2)
+    if number and budget.choice_scale * math.log(num_candidates) > largest_miss:
         return 0
     return number
 
@@ -258,11 +272,18 @@ def choose_left_out(
         axes: largest_cell_score(marginals.marginal(synthesis.names_of(domain, axes)), answer, grid)
         for axes, answer in answers.items()
     }
+    return choose(scores, budget.choice_scale * grid, number, noise)
+
+
+def choose(
+    scores: dict[Support, int], scale: float, number: int, noise: NoiseSource
+) -> list[Support]:
+    """Chooses sets by the exponential mechanism, one at a time, and removes them from scores."""
     chosen = []
     for _ in range(number):
         left = list(scores)
         exact = np.array([scores[axes] for axes in left], dtype=np.int64)
-        chosen.append(left[noise.select(exact, budget.choice_scale * grid)])
+        chosen.append(left[noise.select(exact, scale)])
         del scores[chosen[-1]]
     return chosen
 

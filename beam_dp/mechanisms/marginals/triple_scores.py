@@ -29,7 +29,14 @@ from beam_dp.mechanisms.marginals.measurements import (
     freedoms,
     residual_measurements,
 )
-from beam_dp.mechanisms.marginals.pair_scores import CheckBudget, l1_score, score_grid
+from beam_dp.mechanisms.marginals.pair_scores import (
+    CheckBudget,
+    budget_of,
+    choose,
+    l1_score,
+    number_worth_choosing,
+    score_grid,
+)
 from beam_dp.mechanisms.marginals.released_records import (
     loose_targets,
     tree_release,
@@ -39,9 +46,7 @@ from beam_dp.models.basis import MarginalCoefficients, Support
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import Combination
 from beam_dp.summaries.histogram import Marginals, MarginalsAccumulator
@@ -89,23 +94,13 @@ def triples_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
     a choice has the range 2 k / scale, or 4 k / scale, and the mu of that range (``range_mu``); the
     squares of this mu and of the measurement's mu add up.
     """
-    choice = Fraction(CHOICE_SHARE) * squared_mu
-    added = Fraction(ADDED_SHARE) * squared_mu
     sensitivity = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
-    return CheckBudget(
-        choice_scale=up(range_mu(2 * sensitivity) / Fraction(root_down(choice))),
-        added=root_down(added),
-        squared_mu=choice + added,
-    )
+    return budget_of(sensitivity, squared_mu, Fraction(CHOICE_SHARE), Fraction(ADDED_SHARE))
 
 
 def num_choices(budget: CheckBudget, num_triples: int, num_records: float) -> int:
     """Returns the number of triples that may be chosen, at most half of the candidates."""
-    # Returns 0 if choices would be almost random, as in ``pair_scores``.
-    number = min(MOST_CHOICES, num_triples // 2)
-    if number and budget.choice_scale * math.log(num_triples) > LARGEST_MISS * num_records:
-        return 0
-    return number
+    return number_worth_choosing(budget, num_triples, MOST_CHOICES, LARGEST_MISS * num_records)
 
 
 def stated(domain: Domain, triples: Iterable[Support], budget: CheckBudget) -> dict[str, Any]:
@@ -187,10 +182,4 @@ def choose_triples(
         left = float(np.minimum(answer, math.sqrt(2 / math.pi) * deviation).sum())
         exact = marginals.marginal(synthesis.names_of(domain, axes))
         scores[axes] = l1_score(exact, answer, grid) - round(left * grid)
-    chosen = []
-    for _ in range(number):
-        triples = list(scores)
-        exact_scores = np.array([scores[axes] for axes in triples], dtype=np.int64)
-        chosen.append(triples[noise.select(exact_scores, budget.choice_scale * grid)])
-        del scores[chosen[-1]]
-    return chosen
+    return choose(scores, budget.choice_scale * grid, number, noise)
