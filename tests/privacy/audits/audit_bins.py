@@ -35,7 +35,7 @@ TREE = tree((2, 4))
 # Other units, with one record or two.
 BASES: tuple[tuple[Unit, ...], ...] = ((), ((0,), (0, 1), (3,)))
 DELTA = 1e-6
-RUNS = 1500
+RUNS = 3000
 
 
 @dataclasses.dataclass(frozen=True)
