@@ -56,10 +56,11 @@ _PROBE = 0.1
 # the same log-weights is more records, and would hide what the shift changed.
 _SOLVED = 0.1
 # Quick fits learn the penalties. Each one uses the penalties that the one before learned, and holds
-# back less. They end when a fit is almost as close to the observations as noise lets the truth be.
+# back less. They end when a fit is almost as close to the observations as noise lets the truth be,
+# or hardly closer than the fit before.
 _QUICK_FITS = 10
 _FIRST_QUICK_PENALTY, _QUICK_RATIO = 1.0, 3.0
-_CLOSE = 1.2
+_CLOSE, _STALLED = 1.2, 0.9
 # The range of passes in fits of NLTCS and Adult with 2 to 15 columns and epsilon 0.1 to 10. The
 # number of passes of one fit depends on its noise; these constants do not.
 _USUAL_PASSES = (300, 1000)
@@ -181,12 +182,16 @@ def _learned(
 ) -> NDArray[np.float64]:
     """Returns the factors of the penalties of a path, from quick fits that begin at its start."""
     factors, penalty, found = np.ones(len(goal)), _FIRST_QUICK_PENALTY, start
+    mismatch = math.inf
     for _ in range(_QUICK_FITS if groups.exist else 0):
         found = problem.step(goal, penalty * variances * factors, start.place, found)
         factors = groups.factors(found.place - start.place)
-        if np.mean((found.gradient - goal) ** 2 / variances) < _CLOSE:
+        previous, mismatch = mismatch, np.mean((found.gradient - goal) ** 2 / variances)
+        if mismatch < _CLOSE or mismatch > _STALLED * previous:
             break
         penalty /= _QUICK_RATIO
+    # With almost no noise, log-weights of empty cells run away, and so does the learned curvature.
+    problem.forget()
     return factors
 
 
@@ -301,7 +306,11 @@ class _Problem:
         self._shift = math.log(basis.num_cells)
         variances = independent_variances(basis, log_weights)[chosen]
         self._curvature = TableCurvature(basis, chosen, total, variances)
-        self._solver = QuasiNewton(self.at, len(chosen))
+        self.forget()
+
+    def forget(self) -> None:
+        """Starts anew with the curvature that steps learn."""
+        self._solver = QuasiNewton(self.at, len(self._chosen))
 
     def at(self, path: NDArray[np.float64]) -> Point:
         """Returns the hypothesis of some log-weights; the gradient is its coefficients."""

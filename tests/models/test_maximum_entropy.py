@@ -101,6 +101,18 @@ def test_fit_of_very_many_records_is_as_near_as_the_noise():
         assert error < 1.01 * noise
 
 
+@pytest.mark.slow
+def test_fit_of_two_full_cells_without_noise_restores_them():
+    """Log-weights of empty cells have no bound here, whatever the penalties."""
+    counts = np.zeros((4, 2, 3))
+    counts[1, 0, 1] = counts[3, 1, 2] = 100
+    basis = basis_of(counts.shape, ways=3)
+    for seed in range(6):
+        found = fit(basis, observe(basis, counts.ravel(), 1e-17, seed), 200)
+        released = basis.weights(found.log_weights) * 200
+        np.testing.assert_allclose(released, counts.ravel(), atol=1)
+
+
 def check_step(
     basis: ResidualBasis,
     observed: NoisyCoefficients,
