@@ -10,7 +10,7 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
-  bench audit fuzz flink kafka prism docs test-docs dist test-pythons \
+  bench judges audit fuzz flink kafka prism docs test-docs dist test-pythons \
   test-oldest test-wheel test-engines test-faults test-images clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks, with targets for speed and accuracy"
+	@echo "make judges        measure releases with tools of other projects, in environments of their own"
 	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          try hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
@@ -143,6 +144,10 @@ bench: $(VENV)/.stamp-test
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
 	$(BIN)/python -m pytest -q -m benchmark -n $(WORKERS) tests
 
+# A part of each; `python benchmarks/judges/judge.py --help` tells how all of it is recorded.
+judges: $(VENV)/.stamp-test
+	$(BIN)/python benchmarks/judges/judge.py --quick
+
 audit: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests
 
@@ -259,4 +264,4 @@ test-images: $(IMAGES_VENV)/.stamp $(VENV)/.stamp-test
 
 clean:
 	rm -f beam_dp/hashing/*.so
-	rm -rf $(VENV) $(OLDEST_VENV) $(SITE_VENV) $(DIST_VENV) $(IMAGES_VENV) demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST_VENV) $(SITE_VENV) $(DIST_VENV) $(IMAGES_VENV) .venv-judges demo-output build dist $(FLINK_JARS) $(KAFKA_JARS) $(PRISM_BIN) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -385,6 +385,7 @@ REGIONS: dict[str, Callable[[], str]] = {
         for name in (
             *("discovered_domains", "distributed_pass", "hashing", "projection_pass", "start"),
             "windows",
+            *(f"judges/{path.stem}" for path in sorted((RESULTS / "judges").glob("*.json"))),
         )
     },
 }

@@ -107,7 +107,7 @@ def add_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", type=pathlib.Path, help="a JSON file to keep the figures in")
 
 
-def keep(path: pathlib.Path | None, rows: Sequence[Row]) -> None:
+def keep(path: pathlib.Path | None, rows: Sequence[Row], tools: str = "") -> None:
     """Keeps the rows of this process in a file, in the place of what its command left there.
 
     Rows of other commands about the same things go as well, and runs without any other row.
@@ -115,10 +115,12 @@ def keep(path: pathlib.Path | None, rows: Sequence[Row]) -> None:
     Args:
         path: of JSON, which need not be there yet; none: nothing is kept.
         rows: what was measured.
+        tools: of other projects that measured it, with their versions.
     """
     if path is None:
         return
-    run = Run(command(), today(), machine(), _LOAD, versions(), commit(), tuple(rows))
+    used = f"{versions()}, {tools}" if tools else versions()
+    run = Run(command(), today(), machine(), _LOAD, used, commit(), tuple(rows))
     told = {(row.what, row.beside) for row in rows}
     runs = {}
     for each in read(path) if path.exists() else []:

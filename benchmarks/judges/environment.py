@@ -1,0 +1,54 @@
+"""An environment of its own for each judge, and how a program there is asked."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ENVIRONMENTS = FOLDER.parents[1] / ".venv-judges"
+PROGRAM, ANSWER = "asked.py", "answer.json"
+
+
+class Environment:
+    """What ``requirements.txt`` in a judge's folder names, installed apart from this project.
+
+    It is made when it is first needed, and again when that file has changed.
+
+    Args:
+        judge: the name of a folder beside this file.
+    """
+
+    def __init__(self, judge: str) -> None:
+        self.folder = FOLDER / judge
+        self._place = ENVIRONMENTS / judge
+        self._requirements = self.folder / "requirements.txt"
+
+    @property
+    def python(self) -> str:
+        """The interpreter, made if need be."""
+        python, stamp = self._place / "bin" / "python", self._place / ".stamp"
+        wanted = self._requirements.read_text(encoding="utf-8")
+        if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", self._place], check=True)
+            install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+            subprocess.run([*install, "--requirement", self._requirements], check=True)
+            stamp.write_text(wanted, encoding="utf-8")
+        return str(python)
+
+    def ask(self, folder: pathlib.Path, *arguments: str) -> Any:
+        """Runs the judge's ``asked.py`` on a folder; returns what it leaves there as JSON."""
+        command = [self.python, str(self.folder / PROGRAM), str(folder), *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            sys.exit(f"error: {self.folder.name}: its program failed:\n{run.stderr[-2000:]}")
+        return json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+
+    def versions(self) -> str:
+        """Returns the packages that ``requirements.txt`` names, with their versions."""
+        lines = self._requirements.read_text(encoding="utf-8").splitlines()
+        named = [line.split("#")[0].strip() for line in lines]
+        return ", ".join(each.replace("==", " ") for each in named if each)
