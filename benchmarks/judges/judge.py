@@ -39,7 +39,8 @@ def main() -> None:
             parser.error(f"{name!r} is not a judge; valid: {', '.join(JUDGES)}")
     for name in options.judges or JUDGES:
         environment = Environment(name)
-        found = importlib.import_module(f"benchmarks.judges.{name}.rows").rows(environment, options.quick)
+        module = importlib.import_module(f"benchmarks.judges.{name}.rows")
+        found = module.rows(environment, options.quick)
         print(table(found), flush=True)
         if options.record is not None:
             options.record.mkdir(exist_ok=True)
