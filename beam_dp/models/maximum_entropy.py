@@ -186,7 +186,7 @@ def _learned(
     for _ in range(_QUICK_FITS if groups.exist else 0):
         found = problem.step(goal, penalty * variances * factors, start.place, found)
         factors = groups.factors(found.place - start.place)
-        previous, mismatch = mismatch, np.mean((found.gradient - goal) ** 2 / variances)
+        previous, mismatch = mismatch, float(np.mean((found.gradient - goal) ** 2 / variances))
         if mismatch < _CLOSE or mismatch > _STALLED * previous:
             break
         penalty /= _QUICK_RATIO
