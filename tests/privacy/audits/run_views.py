@@ -24,6 +24,7 @@ from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
     measurements as strategies_module,
     pair_scores as scores_module,
+    public_prior as prior_module,
     rounds as rounds_module,
     selection as selection_module,
     textbook_mwem as textbook_module,
@@ -275,6 +276,8 @@ def black_box(case: Case) -> Finding:
             # What is learnt before the end is post-processing, and only steers choices.
             patch.setattr(maximum_entropy, "independent_log_weights", uniform)
             patch.setattr(scores_module, "refit", lambda *given: given[3])
+            patch.setattr(prior_module, "independent_log_weights", uniform)
+            patch.setattr(prior_module.PublicPrior, "fitted", unfitted)
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
@@ -307,6 +310,14 @@ def foreseen_event(reference: Sequence[Sequence[int]], delta: float) -> audit.Fo
         runs * least, runs * most, runs, delta, audit.FALSE_ALARM / 2
     )
     return audit.ForeseenEvent(event, likelier, max(other, 1 / half), float(predicted))
+
+
+def unfitted(
+    prior: Any, workload: Any, layout: Any, observed: Any, total: float
+) -> tuple[Any, Any]:
+    """The public records as they are."""
+    basis, log_weights = prior.basis(layout.supports, total)
+    return basis, maximum_entropy.Fit(log_weights, 0, math.inf, 0.0, 0.0)
 
 
 def uniform(basis: Any, observed: Any, total: float) -> np.ndarray:
