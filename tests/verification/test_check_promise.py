@@ -24,7 +24,7 @@ from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.histogram import Histogram
 
@@ -96,6 +96,19 @@ def test_every_plan_for_a_larger_promise_is_rejected(relation):
         less = dataclasses.replace(plan.guarantee, epsilon=0.2 * plan.guarantee.epsilon)
         with pytest.raises(InputError, match="must keep epsilon"):
             check_promise(dataclasses.replace(plan, guarantee=less), less)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_selection_is_charged_for_what_it_may_still_measure(relation):
+    plan = plan_selection(PAIRS, guarantee(1e-9, relation), number_of(guarantee(1e-9, relation)))
+    less = dataclasses.replace(plan.guarantee, epsilon=0.99 * plan.guarantee.epsilon)
+    with pytest.raises(InputError, match="must keep epsilon"):
+        check_promise(dataclasses.replace(plan, guarantee=less), less)
+    # In every measure of the loss: nothing is measured yet, but all of it is to be spent.
+    found = composed(step.loss for step in plan.steps)
+    assert found.epsilon is None
+    assert found.rho is not None and found.mu_squared is not None
+    assert float(found.rho) == pytest.approx(float(found.mu_squared) / 2)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.releases.answers.verify_online import comparisons_step
@@ -263,9 +264,12 @@ def selection_steps(
         for step in _choices(check, guarantee, parameters, fit, figures)
     ]
     steps = [*scores.values(), *choices]
-    squares = _squares(parameters) - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
+    # Choices and measurements share a mu^2. Noise splits it, so all of it is charged, in rho too.
+    whole = _squares(parameters)
+    squares = whole - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
+    rho = whole / 2 - sum((each.loss.rho or _ZERO for each in choices), _ZERO)
     measured = table_steps(domain, tables, guarantee)
-    measured = [_reserved(each, squares, figures) for each in measured]
+    measured = [_reserved(each, squares, rho, figures) for each in measured]
     return [*measured, *steps]
 
 
@@ -376,17 +380,20 @@ def _squares(parameters: Mapping[str, Any]) -> Fraction:
     return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
 
 
-def _reserved(step: Step, squares: Fraction, figures: Figures) -> Step:
+def _reserved(step: Step, squares: Fraction, rho: Fraction, figures: Figures) -> Step:
     """Returns the step with the reserved loss, or with the actual loss if that is larger."""
     found = step.loss.mu_squared
+    assert step.loss.rho is not None
+    # What was measured proves no epsilon either: with other noise it had been something else.
+    loss = Loss(rho=max(step.loss.rho, rho))
     if found is None:
-        return step
+        return dataclasses.replace(step, loss=loss)
     figures.number += 1
     if root_up(found) > root_up(max(squares, _ZERO)) * (1 + 1e-9):
         figures.faults.append(
             f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
         )
-    loss = dataclasses.replace(step.loss, mu_squared=max(found, squares))
+    loss = dataclasses.replace(loss, mu_squared=max(found, squares))
     numbers = f"{step.numbers}, of {above(squares)} reserved"
     return dataclasses.replace(step, numbers=numbers, loss=loss)
 
