@@ -13,6 +13,19 @@ ENVIRONMENTS = FOLDER.parents[1] / ".venv-judges"
 PROGRAM, ANSWER = "asked.py", "answer.json"
 
 
+def interpreter(name: str, requirements: pathlib.Path) -> str:
+    """Returns a Python that has what a file names, made if need be or if the file has changed."""
+    place = ENVIRONMENTS / name
+    python, stamp = place / "bin" / "python", place / ".stamp"
+    wanted = requirements.read_text(encoding="utf-8")
+    if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+        install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        subprocess.run([*install, "--requirement", requirements], check=True)
+        stamp.write_text(wanted, encoding="utf-8")
+    return str(python)
+
+
 class Environment:
     """What ``requirements.txt`` in a judge's folder names, installed apart from this project.
 
@@ -24,20 +37,12 @@ class Environment:
 
     def __init__(self, judge: str) -> None:
         self.folder = FOLDER / judge
-        self._place = ENVIRONMENTS / judge
         self._requirements = self.folder / "requirements.txt"
 
     @property
     def python(self) -> str:
         """The interpreter, made if need be."""
-        python, stamp = self._place / "bin" / "python", self._place / ".stamp"
-        wanted = self._requirements.read_text(encoding="utf-8")
-        if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
-            subprocess.run([sys.executable, "-m", "venv", "--clear", self._place], check=True)
-            install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            subprocess.run([*install, "--requirement", self._requirements], check=True)
-            stamp.write_text(wanted, encoding="utf-8")
-        return str(python)
+        return interpreter(self.folder.name, self._requirements)
 
     def ask(self, folder: pathlib.Path, *arguments: str) -> Any:
         """Runs the judge's ``asked.py`` on a folder; returns what it leaves there as JSON."""

@@ -18,11 +18,10 @@ _HEAD = """\
 
 Written by
 
-    BEAM_DP_DATA=DIR python benchmarks/peers/side_by_side.py --dpmm PYTHON --pipeline_dp PYTHON
+    BEAM_DP_DATA=DIR MBI_MECHANISMS=DIR python benchmarks/peers/side_by_side.py
 
-where each PYTHON is of an environment of its own (`pip install dpmm==0.1.9` on Python 3.11;
-`pip install pipeline-dp==0.3.1 apache-beam==2.77.0`). One row again, leaving the others as they are
-kept in `peers.json`: `--only NAME --tables TABLE`.
+which makes an environment for each peer, from the files of `benchmarks/peers/requirements`. One row
+again, leaving the others as they are kept in `peers.json`: `--only NAME --tables TABLE`.
 
 Every system is given the same codes of the same records, the sizes of the domain, the number of
 records, and epsilon 1, delta 1e-9 of adding or removing one record; none spends on bins or on the
@@ -31,8 +30,8 @@ ones: total variation averaged over all marginals / the largest error of any cel
 normalised marginals, over all 2-way and over all 3-way marginals, whichever a system was asked for.
 `±` is the standard error of the mean. CPU seconds and peak memory are of the whole process, with
 imports and reading, on one thread of a machine that was busy with other work. A run is ended when
-it has used the CPU seconds of its row's limit; its other seeds are then not run. No system lets
-its noise be seeded: a seed fixes what else it draws.
+it has used the CPU seconds of its row's limit; its other seeds are then not run. A seed
+fixes what a system lets be seeded, which of beam_dp and dpmm is not the noise.
 """
 _DIFFERENCES = """\
 ## What differs, and which version was run

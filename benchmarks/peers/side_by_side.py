@@ -1,13 +1,12 @@
 """Runs this project and its peers on the same records, and writes one page of tables.
 
-    BEAM_DP_DATA=DIR python benchmarks/peers/side_by_side.py --dpmm PYTHON --pipeline_dp PYTHON
+    BEAM_DP_DATA=DIR MBI_MECHANISMS=DIR python benchmarks/peers/side_by_side.py
     BEAM_DP_DATA=DIR python benchmarks/peers/side_by_side.py --only "beam_dp"
 
-Each PYTHON is that of an environment of its own that holds the peer, for peers do not belong into
-this project's; the page tells how it is made. What is run replaces what ``peers.json`` keeps of it,
-and the page is written from all that is kept; so ``--only`` measures one system again, as after a
-change of this one. A peer whose Python is not given leaves what is kept of it, or a row that says
-that it was not run.
+Each peer gets an environment of its own, made when it is first needed from a file of
+``requirements``. ``MBI_MECHANISMS`` names the folder ``mechanisms`` of a copy of mbi's repository.
+What is run replaces what ``peers.json`` keeps of it, and the page is written from all that is kept;
+so ``--only`` measures one system again, as after a change of this one.
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import pathlib
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,37 +98,12 @@ class Table:
         return found
 
 
-def measure(contender: Contender, python: str, folder: pathlib.Path, limit: int) -> dict[str, Any]:
-    """Runs an adapter on a folder that holds what it is given.
-
-    Returns:
-        ``outcome`` ("done", "over the limit" or "failed: ..."), ``cpu_seconds`` and ``peak_mb``.
-    """
-    run = subprocess.run(
-        [sys.executable, FOLDER / "measured.py", str(limit), *contender.command(python, folder)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    found: dict[str, Any] = json.loads(run.stdout)
-    code = found.pop("exit_code")
-    if code == 0:
-        return {"outcome": "done", **found}
-    if code == -signal.SIGXCPU or (code == -signal.SIGKILL and found["cpu_seconds"] >= limit):
-        return {"outcome": "over the limit", **found}
-    said = run.stderr.strip().splitlines() or [f"exit code {code}"]
-    return {"outcome": f"failed: {said[-1][:100]}", **found}
-
-
-def release(
-    table: Table, contender: Contender, python: str, limit: int, seed: int
-) -> dict[str, Any]:
+def release(table: Table, contender: Contender, limit: int, seed: int) -> dict[str, Any]:
     """Returns one run of a system that releases records, with its errors where it got to them."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         table.task(seed, contender.options).write(folder)
-        found = measure(contender, python, folder, limit)
+        found = contender.measure(folder, limit)
         if found["outcome"] == "done":
             codes = released(folder)
             if table.holds(codes):
@@ -142,7 +113,7 @@ def release(
     return found
 
 
-def count(contender: Contender, python: str, limit: int, seed: int) -> dict[str, Any]:
+def count(contender: Contender, limit: int, seed: int) -> dict[str, Any]:
     """Returns one run of a pass; the rows that it keeps show that the limits are the same."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -155,25 +126,12 @@ def count(contender: Contender, python: str, limit: int, seed: int) -> dict[str,
             "codes": NUM_CODES,
         }
         (folder / "limits.json").write_text(json.dumps(limits), encoding="utf-8")
-        found = measure(contender, python, folder, limit)
+        found = contender.measure(folder, limit)
         if found["outcome"] == "done":
             kept = float(np.load(folder / "counts.npy").sum())
             of_unit = np.bincount(rows.column("unit").to_numpy())
             found["kept"] = kept / int(np.minimum(of_unit, MAX_ROWS).sum())
     return found
-
-
-def version(contender: Contender, python: str) -> str:
-    """Returns the version of a peer, or the commit that last changed this project's package."""
-    if contender.package != OWN:
-        told = f"import importlib.metadata as m; print(m.version({contender.package!r}))"
-        try:
-            asked = subprocess.run([python, "-c", told], capture_output=True, text=True, check=True)
-            return asked.stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            must = f"must be a Python that has {contender.package}"
-            sys.exit(f"error: --{contender.flag}: {python!r} is not valid: {must}")
-    return recorded.commit()
 
 
 class Kept:
@@ -216,8 +174,8 @@ def seeded(
             return
 
 
-def compare(kept: Kept, name: str, pythons: Mapping[str, str], options: argparse.Namespace) -> None:
-    """Runs the systems whose Python is known and that are asked for, on one table or the pass."""
+def compare(kept: Kept, name: str, options: argparse.Namespace) -> None:
+    """Runs the systems that are asked for, on one table or the pass."""
     contenders: Sequence[Contender]
     run: Callable[..., dict[str, Any]]
     if name == "pass":
@@ -230,17 +188,18 @@ def compare(kept: Kept, name: str, pythons: Mapping[str, str], options: argparse
         contenders, run = RECORDS, functools.partial(release, table)
     kept.content["tables"][name] = told
     for contender in contenders:
-        python = pythons.get(contender.flag)
-        if python is None or (options.only and contender.name not in options.only):
+        if options.only and contender.name not in options.only:
             continue
-        print(f"{name}: {contender.name}", flush=True)
+        print(f"{name}: {contender.name}", contender.lacking, flush=True)
+        if contender.lacking:
+            continue
         stated = {
             "date": recorded.today(),
             "machine": recorded.machine(),
-            "version": version(contender, python),
+            "version": recorded.commit() if contender.package == OWN else contender.version,
             "limit": options.limit,
         }
-        one = functools.partial(run, contender, python, options.limit)
+        one = functools.partial(run, contender, options.limit)
         kept.replace(name, contender, seeded(one, stated, options.seeds))
 
 
@@ -258,15 +217,10 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=900, help="processor seconds of one run")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS / "peers.json")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS / "peers.md")
-    peers = sorted({each.flag for each in systems if each.adapter and each.package != OWN})
-    for peer in peers:
-        parser.add_argument(f"--{peer}", metavar="PYTHON", help="its Python; without it: not run")
     options = parser.parse_args()
-    given = {peer: getattr(options, peer) for peer in peers}
-    pythons = {OWN: sys.executable, **{peer: path for peer, path in given.items() if path}}
     kept = Kept(options.results)
     for name in options.tables:
-        compare(kept, name, pythons, options)
+        compare(kept, name, options)
     kept.write()
     options.output.write_text(page.text(kept.content), encoding="utf-8")
 
