@@ -1,0 +1,111 @@
+"""What SDMetrics, SynthEval, scikit-learn and LightGBM find in records that systems release.
+
+Each release is made of two thirds of a table. Models learn from it to predict whether one column's
+code is above its median, and are scored on the third that no release was made of. The columns were
+chosen before any result was seen. The table's own records show what can be had, and records whose
+columns were shuffled apart what must be found bad.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import accuracy_tables
+from benchmarks.judges.environment import Environment
+from benchmarks.peers.contenders import OWN, RECORDS, Contender
+from benchmarks.peers.task import Task, released
+from benchmarks.recorded import Figure, Row
+
+Codes = NDArray[np.int64]
+Release = Callable[[Codes, dict[str, int], int], Codes | None]
+# Tables, and the column that is predicted.
+TABLES = {"adult": "income>50K", "nist": "PINCP_DECILE", "people1": "c13", "mixture": "c20"}
+QUICK, SEEDS = "people1", 3
+DELTA, WAYS = 1e-9, 2
+LIMIT = 900  # processor seconds of a release
+
+
+def rows(environment: Environment, quick: bool) -> list[Row]:
+    """Returns a row for each table and system."""
+    found = []
+    for table in (QUICK,) if quick else TABLES:
+        domain, columns = accuracy_tables.load(table)
+        sizes = {name: int(size) for name, size in zip(domain.names, domain.shape, strict=True)}
+        codes = np.stack(columns, axis=1)
+        told = {"sizes": sizes, "target": TABLES[table]}
+        for name, release in _systems(quick):
+            runs = []
+            for seed in range(1 if quick else SEEDS):
+                train, held_out = _parts(codes, seed)
+                made = release(train, sizes, seed)
+                if made is None:
+                    break  # nor would its other seeds be done
+                runs.append(_judged(environment, told, train, held_out, made))
+            print(f"{table}: {name}: {len(runs)} runs", flush=True)
+            if runs:
+                means = {each: [run[each] for run in runs] for each in runs[0]}
+                figures = {
+                    each: Figure.mean(values, "small share" if each == "propensity" else "share")
+                    for each, values in means.items()
+                }
+                found.append(Row(f"{table}: {name}", figures, len(runs)))
+    return found
+
+
+def _systems(quick: bool) -> Iterator[tuple[str, Release]]:
+    """Yields what makes records of records."""
+    yield "the records themselves", lambda codes, sizes, seed: codes
+    yield "a copy of 10 % of them", lambda codes, sizes, seed: codes[: len(codes) // 10]
+    yield "columns shuffled apart", lambda codes, sizes, seed: _shuffled(codes, seed)
+    for contender in RECORDS:
+        is_own = contender.name == OWN
+        if contender.lacking or (not is_own and (quick or contender.package == OWN)):
+            continue
+        for epsilon in (1.0, 10.0) if is_own and not quick else (1.0,):
+            yield f"{contender.label}, epsilon {epsilon:g}", _by(contender, epsilon)
+
+
+def _by(contender: Contender, epsilon: float) -> Release:
+    """Returns what asks a system for a release; none comes of it if it fails or takes too long."""
+
+    def release(codes: Codes, sizes: dict[str, int], seed: int) -> Codes | None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            Task(sizes, codes, WAYS, epsilon, DELTA, seed, contender.options).write(folder)
+            run = contender.measure(folder, LIMIT)
+            print(f"  {contender.label}: {run}", flush=True)
+            return released(folder) if run["outcome"] == "done" else None
+
+    return release
+
+
+def _parts(codes: Codes, seed: int) -> tuple[Codes, Codes]:
+    """Returns two thirds of the records, and the third that is held out."""
+    mixed = codes[np.random.default_rng(seed).permutation(len(codes))]
+    held_out = len(codes) // 3
+    return mixed[held_out:], mixed[:held_out]
+
+
+def _shuffled(codes: Codes, seed: int) -> Codes:
+    """Returns records whose columns are independent."""
+    return np.random.default_rng(seed).permuted(codes, axis=0)
+
+
+def _judged(
+    environment: Environment, told: dict[str, Any], train: Codes, held_out: Codes, made: Codes
+) -> dict[str, float]:
+    """Returns the figures of one release."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for part, records in (("train", train), ("held_out", held_out), ("released", made)):
+            np.save(folder / f"{part}.npy", records)
+        (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+        found: dict[str, float] = environment.ask(folder)
+        return found
