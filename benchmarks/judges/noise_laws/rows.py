@@ -14,7 +14,7 @@ from benchmarks.judges.environment import Environment
 from benchmarks.recorded import Figure, Row
 
 _SCALES = (0.7, 3.3, 41.5)
-_DRAWS, _QUICK_DRAWS = 2_000_000, 200_000
+_DRAWS, _QUICK_DRAWS = 1_000_000, 200_000
 # With this p-value, one of the six true laws is refused by chance once in a million runs.
 _LEAST = 1e-6 / 6
 
