@@ -22,6 +22,7 @@ RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
 RANDOM_ALLOWED = "beam_dp/noise/source.py"
 # What extras bring, imported where it is used; and what Beam itself is made of.
 UNDECLARED_ALLOWED = {
+    "beam_dp/reports/notebook.py": ("matplotlib",),
     "beam_dp/schemas/sql.py": ("sqlglot",),
     "beam_dp/storage/amazon.py": ("boto3", "botocore"),
     "beam_dp/storage/google.py": ("google", "requests"),

@@ -81,6 +81,11 @@ class Plan(ABC):
         stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
         return {name: each.to_json() for name, each in stated.items() if each is not None}
 
+    def _repr_html_(self) -> str:
+        from beam_dp.reports.notebook import plan_html
+
+        return plan_html(self.mechanism, self.promised, self.public)
+
     def payer(self) -> dict[str, Any]:
         """Returns the card's field for the ledger entry that paid; empty without a ledger."""
         return {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}

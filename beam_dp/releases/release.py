@@ -75,8 +75,23 @@ else:
     _Base = object  # some kinds define properties of ``AnyRelease`` as fields
 
 
+class Displayed(_Base):
+    """How a release is shown in notebooks."""
+
+    def summary(self) -> str:
+        """Returns what the card states, as `beam-dp describe` prints it."""
+        from beam_dp.reports.notebook import summary_of
+
+        return summary_of(self)
+
+    def _repr_html_(self) -> str:
+        from beam_dp.reports.notebook import release_html
+
+        return release_html(self)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Release(_Base):
+class Release(Displayed):
     """A public release of any kind, which may be copied and queried at no further privacy cost.
 
     Subclasses have the fields of ``AnyRelease``, and override the methods below if they have more

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from rich.console import Console
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.error_bars import DEVIATIONS
 from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.release import AnyRelease, Release, library_versions
 from beam_dp.reports.markup import facts, folded, paragraph, part, table, text
-from beam_dp.reports.terminal import counted, short, short_value
+from beam_dp.reports.terminal import counted, printed_lines, short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -147,10 +144,7 @@ def _truth_words(truth: Counts | None) -> str:
 
 
 def _printed(shown: RenderableType) -> str:
-    """Returns what ``rich`` prints, without colours."""
-    file = io.StringIO()
-    Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
-    lines = "\n".join(text(line) for line in file.getvalue().splitlines())
+    lines = "\n".join(map(text, printed_lines(shown)))
     return f'<pre role="group" tabindex="0" aria-label="What is on the card">{lines}</pre>'
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -110,6 +111,15 @@ def unit_text(guarantee: Guarantee) -> str:
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
     """Returns the guarantee and the protected unit as facts."""
     return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
+
+
+def printed_lines(shown: RenderableType) -> list[str]:
+    """Returns the lines that ``rich`` prints, without colours."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
+    return file.getvalue().splitlines()
 
 
 def below_each_other(parts: Sequence[RenderableType]) -> RenderableType:

@@ -67,22 +67,44 @@ class AnswerTable:
         for values in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, values, strict=True))
 
-    def __repr__(self) -> str:
-        columns = []
+    def _written(self) -> Iterator[tuple[bool, list[str]]]:
+        """Yields each column that says something: whether it is text, its name and its values."""
         for place, (name, values) in enumerate(self.columns.items()):
             if name == "reason" and not any(values):
                 continue
-            # Numbers are right-aligned.
             is_group = place < self.num_groups
             is_text = is_group or all(isinstance(value, str | None) for value in values)
             written = group_text if is_group else answer_text
-            texts = [name, *map(written, values[:_MAX_SHOWN])]
+            yield is_text, [name, *map(written, values[:_MAX_SHOWN])]
+
+    def __repr__(self) -> str:
+        columns = []
+        for is_text, texts in self._written():
+            # Numbers are right-aligned.
             width = max(map(len, texts))
             columns.append([text.ljust(width) if is_text else text.rjust(width) for text in texts])
         lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
         if len(self) > _MAX_SHOWN:
             lines.append(f"{_MAX_SHOWN} of {len(self):,} rows; to_arrow() has all")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from beam_dp.reports.notebook import answers_html
+
+        return answers_html(list(self._written()), len(self))
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws a bar for each group, with its margin; returns matplotlib's axes.
+
+        Args:
+            axes: matplotlib's axes to draw in; by default those of a new figure.
+
+        Raises:
+            InputError: without matplotlib, or for more than 60 groups.
+        """
+        from beam_dp.reports.notebook import plot_answers
+
+        return plot_answers(self.columns, self.num_groups, axes)
 
     def to_arrow(self) -> pa.Table:
         """Returns the answers as an Arrow table."""

@@ -21,7 +21,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
-from beam_dp.releases.release import Release, library_versions, plain_json
+from beam_dp.releases.release import Displayed, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
     Names,
@@ -176,7 +176,7 @@ def _cell_variances(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class HorizonRelease:
+class HorizonRelease(Displayed):
     """The public releases of all windows of a horizon so far; some windows may be missing.
 
     Sums of windows, such as sliding windows and running totals, are the least squares estimates
