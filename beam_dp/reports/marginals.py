@@ -45,7 +45,8 @@ _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is 
 _BAR_KINDS = (
     "Exact error bars follow from the noise alone, for any data. Approximate error bars are"
     " predicted, for attributes that were measured together. Model-based error bars are predicted,"
-    " for attributes that were not measured together."
+    " for attributes that were not measured together. All of them are about the noise. If the"
+    " records are a sample of a larger population, the error of sampling comes on top."
 )
 RULE = (
     "A cell is one level of an attribute, or one combination of levels of two attributes. A cell is"
