@@ -42,7 +42,7 @@ def main() -> None:
         module = importlib.import_module(f"benchmarks.judges.{name}.rows")
         found = module.rows(environment, options.quick)
         print(table(found), flush=True)
-        if options.record is not None:
+        if options.record is not None and found:
             options.record.mkdir(exist_ok=True)
             path = options.record / f"{name}.json"
             keep(path, found, tools=environment.versions())
