@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from beam_dp.checks import is_integer, is_number
 from beam_dp.domain import attributes
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.determined import determined_combinations
 from beam_dp.domain.discover import OpenAttribute, OpenDomain, open_attribute
+from beam_dp.domain.impossible import combination_to_json
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
@@ -117,6 +119,10 @@ def parse_domain(text: str | Mapping[str, Any], source: str = "<text>") -> Domai
         "impossible": [{"sex": ["Male"], "alive": [false, null]},
                        {"age": [[17, 25]], "hours": [[60, 99]]}]
 
+    An attribute that determines another one maps each of its levels; see ``docs/domain.md``::
+
+        "determines": {"city": {"state": {"Boston": "MA", "Austin": "TX"}}}
+
     A draft (``domain_draft``) is refused until its open points are filled in. Attributes with
     ``"discover"`` are refused; ``read_open_domain`` reads them.
 
@@ -162,7 +168,7 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
         entries: list[Any] = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
-            if key not in ("attributes", "impossible"):
+            if key not in ("attributes", "impossible", "determines"):
                 raise InputError(
                     "domain", source, f"the key {shown(key)} is unknown next to attributes"
                 )
@@ -177,11 +183,17 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
     if not entries:
         raise InputError("domain", source, "must declare at least one attribute")
     try:
+        has_mappings = is_long and "determines" in parsed
+        mapped = determined_combinations(entries, parsed["determines"]) if has_mappings else ()
+        written = parsed.get("impossible", ()) if is_long else ()
         if any(isinstance(entry, OpenAttribute) for entry in entries):
-            return OpenDomain(tuple(entries), parsed.get("impossible", ()))
+            if mapped:
+                written = (*written, *(combination_to_json(entries, each) for each in mapped))
+            return OpenDomain(tuple(entries), written)
         domain = Domain(tuple(entries))
-        has_impossible = is_long and "impossible" in parsed
-        return domain.with_impossible(parsed["impossible"]) if has_impossible else domain
+        if is_long and "impossible" in parsed:
+            domain = domain.with_impossible(written)
+        return Domain(domain.attributes, (*domain.impossible, *mapped)) if mapped else domain
     except InputError as error:
         raise _at(source, error) from None
 

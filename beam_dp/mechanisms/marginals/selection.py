@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.determined import determined_pairs
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
@@ -408,14 +409,14 @@ def _added_measurements(
 def _pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes in the marginals of the workload.
 
-    Leaves out pairs with a table larger than the limit for a tree, and pairs with an attribute of
-    one code, which contain no more information than the second attribute alone.
+    Leaves out pairs with a table larger than the limit for a tree, and pairs that contain no more
+    information than one of their attributes alone: the other has one code, or is determined by it.
     """
     domain = workload.domain
-    pairs = sorted(
-        pair for pair in pair_weights(workload) if min(domain.shape[axis] for axis in pair) > 1
-    )
-    return [each for each in pairs if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS]
+    pairs = {pair for pair in pair_weights(workload) if min(domain.shape[a] for a in pair) > 1}
+    pairs = {each for each in pairs if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS}
+    combinations = (each for each in domain.impossible if each.axes in pairs)
+    return sorted(pairs.difference(determined_pairs(domain.shape, combinations)))
 
 
 def pair_weights(workload: Workload) -> dict[Support, float]:
