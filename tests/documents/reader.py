@@ -21,13 +21,16 @@ from beam_dp.cli import main as cli
 from beam_dp.flags.command_line import check_beam_names, flags_of_program, parse_own
 from beam_dp.queries.lines import read_line
 
-# The attributes that the example of impossible combinations is about.
+# The attributes that the examples of impossible combinations and of mappings are about.
 CENSUS = [
     {"name": "sex", "type": "categorical", "values": ["Female", "Male"]},
     {"name": "relationship", "type": "categorical", "values": ["Husband", "Wife"]},
     {"name": "age", "type": "integer", "min": 0, "max": 99},
     {"name": "married", "type": "boolean", "nullable": True},
     {"name": "hours", "type": "integer", "min": 0, "max": 99},
+    {"name": "city", "type": "categorical", "values": ["Boston", "Salem", "Austin"]},
+    {"name": "state", "type": "categorical", "values": ["MA", "TX"]},
+    {"name": "works", "type": "boolean"},
 ]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 
@@ -165,7 +168,7 @@ def _read_json(text: str) -> None:
     """Reads a domain, a part of one, or a query a line, as the programs do."""
     if text.startswith('{"attributes"'):
         dp.read_open_domain(text)
-    elif text.startswith('"impossible"'):
+    elif text.startswith(('"impossible"', '"determines"')):
         dp.parse_domain(f'{{"attributes": {json.dumps(CENSUS)}, {text}}}')
     elif '{"open"' in text:
         with pytest.raises(dp.InputError, match="is open"):
