@@ -1,8 +1,9 @@
 """Random plans, and the laws of their noise as an accountant of another project reads them.
 
 A law is written down from the public numbers of a plan and from how far a unit moves what is
-measured. That distance is found by trying all records of a small domain, not by the formulas of
-``beam_dp.verification``, so a wrong sensitivity there would show as well.
+measured. For tables, intervals and linear answers that distance is found by trying all records of a
+small domain, so a wrong sensitivity in ``beam_dp.verification`` would show as well. For choices,
+sketches, online runs and discovery it is written again by hand, by the same reasoning.
 """
 
 from __future__ import annotations
@@ -261,12 +262,10 @@ def _sketch(make: Callable[[random.Random], Any]) -> Any:
         if plan.sketch is not None:
             # The two keys of a replaced unit may share a cell of every row, with other signs.
             change = [k * weight * moved] * plan.sketch.num_blocks
-            if plan.sketch.max_squared_norm is not None:
-                length = min(math.hypot(*change), moved * math.sqrt(plan.sketch.max_squared_norm))
-                change = [length]
-            laws.append(noise(plan.sketch.distribution, plan.sketch.scale, change, is_whole=False))
-            if plan.sketch.distribution == "discrete_laplace":
-                laws[-1] = noise("discrete_laplace", plan.sketch.scale, change)
+            law = plan.sketch.distribution
+            # The scale is in records; Gaussian noise is drawn on a finer grid.
+            is_whole = law == "discrete_laplace"
+            laws.append(noise(law, plan.sketch.scale, change, is_whole=is_whole))
         if plan.histogram is not None:
             scale = plan.histogram.scale
             laws.append(noise("discrete_laplace", scale, [k * weight] * moved))
