@@ -27,7 +27,7 @@ from sklearn.naive_bayes import CategoricalNB
 from syntheval import SynthEval
 
 Codes = NDArray[np.int64]
-Measured = tuple[float, float]  # a value, and half of its interval at 95 %
+Measured = tuple[float, ...]  # a value, and half of its interval at 95 % if there is one
 
 _SEED = 20261127
 # Columns that an attacker knows of; few records differ from all others in fewer coded columns.
@@ -167,7 +167,9 @@ def _mean(place: int, runs: Sequence[Measured]) -> float:
 
 
 def _interval(runs: Sequence[Any], measure: Callable[[Sequence[Any]], float]) -> Measured:
-    """Returns what is measured, and half of its bootstrap interval at 95 %: runs are redrawn."""
+    """Returns what is measured, and half of its bootstrap interval: several runs are redrawn."""
+    if len(runs) == 1:
+        return (measure(runs),)
     generator = np.random.default_rng(_SEED)
     drawn = generator.integers(len(runs), size=(_RESAMPLED, len(runs)))
     low, high = np.quantile([measure([runs[i] for i in each]) for each in drawn], [0.025, 0.975])
