@@ -1,0 +1,45 @@
+"""The judges of ``benchmarks/judges``, as far as they can be tested without their environments."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.judges.environment import FOLDER, Environment
+from benchmarks.page_regions import REGIONS
+
+JUDGES = sorted(path.parent.name for path in FOLDER.glob("*/rows.py"))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_requirements_are_pinned(name):
+    lines = (FOLDER / name / "requirements.txt").read_text("utf-8").splitlines()
+    packages = [line.split("#")[0].strip() for line in lines]
+    assert [each for each in packages if each and "==" not in each] == []
+    assert all(each.replace("==", " ") in Environment(name).versions() for each in packages if each)
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_programs_can_be_read(name):
+    assert callable(importlib.import_module(f"benchmarks.judges.{name}.rows").rows)
+    ast.parse((FOLDER / name / "asked.py").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_what_was_recorded_is_shown(name):
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    assert f"judges/{name}.json" in REGIONS
+    assert f"<!-- recorded: judges/{name}.json -->" in page
+
+
+def test_names_the_judges_if_one_is_unknown():
+    command = [sys.executable, "benchmarks/judges/judge.py", "nits"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "'nits' is not a judge; valid: " in run.stderr and "nist" in run.stderr
