@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import math
 import platform
@@ -80,14 +81,10 @@ class Displayed(_Base):
 
     def summary(self) -> str:
         """Returns what the card states, as `beam-dp describe` prints it."""
-        from beam_dp.reports.notebook import summary_of
-
-        return summary_of(self)
+        return str(_notebook().summary_of(self))
 
     def _repr_html_(self) -> str:
-        from beam_dp.reports.notebook import release_html
-
-        return release_html(self)
+        return str(_notebook().release_html(self))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,6 +139,11 @@ class Release(Displayed):
     def public_keys(self) -> Mapping[str, str]:
         """Returns the public random values, by name, that were drawn before reading any record."""
         return {}
+
+
+def _notebook() -> Any:
+    """Returns the module that shows releases; by name, because it imports all kinds of them."""
+    return importlib.import_module("beam_dp.reports.notebook")
 
 
 @functools.cache
