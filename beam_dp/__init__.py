@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from beam_dp.domain.universe import Domain as Domain
     from beam_dp.errors import InputError as InputError
+    from beam_dp.imputation import impute as impute
     from beam_dp.in_memory import release as release
     from beam_dp.mechanisms.choosing import choose_top as choose_top, top_choice as top_choice
     from beam_dp.mechanisms.discovery.plan import (

@@ -40,7 +40,7 @@ LAYERS = (
     ("theorems",),
     ("planning",),
     ("testing",),
-    ("in_memory",),
+    ("imputation", "in_memory"),
     ("transforms.errors", "transforms.shares_done"),
     ("transforms.reading",),
     ("transforms.counting",),

@@ -17,7 +17,7 @@ from beam_dp.encoding.layouts import may_be_address
 
 # Arguments that name columns in which at least some values must be readable; otherwise every record
 # would be dropped, or nothing would be counted.
-NEED_LEVELS = ("domain", "key", "weight")
+NEED_LEVELS = ("domain", "key", "weight", "rows")
 NEED_TIMES = ("event_time", "arrival")
 
 

@@ -26,6 +26,12 @@ MARGINAL = Flag(
     "a,b",
     repeats=True,
 )
+WHERE = Flag(
+    "where",
+    "synthetic records: only records that satisfy this condition, such as \"sex == 'F' and"
+    ' age < 40"',
+    "CONDITION",
+)
 FLAGS = (
     DIRECTORY,
     JSON,
@@ -57,12 +63,7 @@ FLAGS = (
         repeats=True,
     ),
     Flag("count", "the number of records (the default question)", is_switch=True),
-    Flag(
-        "where",
-        "synthetic records: only records that satisfy this condition, such as \"sex == 'F' and"
-        ' age < 40"',
-        "CONDITION",
-    ),
+    WHERE,
     Flag(
         "group_by",
         "synthetic records: one answer for each combination of values of these columns",

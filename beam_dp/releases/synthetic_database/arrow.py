@@ -72,6 +72,21 @@ def column_values(attribute: Attribute, codes: Sequence[int]) -> list[Value]:
     return [_plain(value, is_text) for value in attribute.decode(codes)]
 
 
+def value_columns(
+    domain: Domain, codes: Sequence[NDArray[Any]], bin_values: Mapping[str, NDArray[Any]]
+) -> dict[str, list[Value]]:
+    """Returns records as lists of values by name; ``bin_values`` were drawn within bins."""
+    columns = {}
+    for attribute, column in zip(domain, codes, strict=True):
+        values = attribute.decode(column)
+        if isinstance(attribute, BinnedAttribute) and attribute.name in bin_values:
+            numbers = bin_values[attribute.name].tolist()
+            for place in np.flatnonzero(column < attribute.num_levels).tolist():
+                values[place] = attribute.released(numbers[place])
+        columns[attribute.name] = values
+    return columns
+
+
 def arrow_column(
     attribute: Attribute, codes: NDArray[Any], numbers: NDArray[Any] | None
 ) -> pa.Array:

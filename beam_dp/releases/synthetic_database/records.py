@@ -120,7 +120,27 @@ def check_records_format(domain: Domain, records_format: str) -> None:
         raise InputError("records_format", records_format, condition)
 
 
-def checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
+class Records(NamedTuple):
+    """Records from a file; ``SyntheticDatabase`` describes the fields."""
+
+    codes: Codes
+    counts: NDArray[np.int64]
+
+
+def checked_records(domain: Domain, codes: Sequence[Any], counts: Any, num_records: int) -> Records:
+    """Returns records in their own types; raises InputError if not as in ``SyntheticDatabase``."""
+    numbers = np.asarray(counts)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InputError("counts", numbers.shape, "must be a vector of integers")
+    numbers = numbers.astype(np.int64)
+    checked = _checked_codes(domain, codes, len(numbers))
+    if not (numbers >= 1).all() or int(numbers.sum()) != num_records:
+        condition = f"must be >= 1 each and sum to num_records, {num_records}"
+        raise InputError("counts", int(numbers.sum()), condition)
+    return Records(checked, numbers)
+
+
+def _checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> Codes:
     """Returns columns of codes in the smallest unsigned types; raises InputError if invalid."""
     if len(codes) != domain.num_attributes:
         condition = f"must be one column per attribute, {domain.num_attributes}"
@@ -181,13 +201,6 @@ def avro_names(names: tuple[str, ...]) -> tuple[str, ...]:
             taken.add(name)
         mapped.append(name)
     return tuple(mapped)
-
-
-class Records(NamedTuple):
-    """Records from a file; ``SyntheticDatabase`` describes the fields."""
-
-    codes: Codes
-    counts: NDArray[np.int64]
 
 
 def number_levels(attribute: Attribute, numbers: NDArray[Any]) -> NDArray[np.int64]:

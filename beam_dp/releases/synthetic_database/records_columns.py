@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,25 +36,34 @@ _NUMBER_BYTES = 64  # an upper bound for a number, a date or a time
 
 def columns_bytes(shard: RecordShard) -> bytes:
     """Returns a file of records; a shard has the same bytes with the same pyarrow version."""
+    tables = (
+        arrow_table(shard.domain, [column[block.records] for column in shard.codes], block.values)
+        for block in shard.rows()
+    )
+    about = {"beam_dp.draw_id": shard.draw_id, **shard.statements}
+    return tables_bytes(tables, arrow_schema(shard.domain), shard.records_format, about)
+
+
+def tables_bytes(
+    tables: Iterable[pa.Table], schema: pa.Schema, records_format: str, about: Mapping[str, str]
+) -> bytes:
+    """Returns a CSV or Parquet file of tables; ``about`` is the metadata of a Parquet file."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
-    about = {"beam_dp.draw_id": shard.draw_id, **shard.statements}
     file = io.BytesIO()
-    schema = arrow_schema(shard.domain)
-    if shard.records_format == "csv":
+    if records_format == "csv":
         writer = pa.csv.CSVWriter(file, schema)
     else:
         # Parquet's dictionary encoding already stores equal values of a column only once.
         writer = pa.parquet.ParquetWriter(
             file, schema, compression="zstd", write_statistics=False, store_schema=False
         )
-        writer.add_key_value_metadata(about)
+        writer.add_key_value_metadata(dict(about))
     with writer:
-        for block in shard.rows():
-            codes = [column[block.records] for column in shard.codes]
-            writer.write_table(arrow_table(shard.domain, codes, block.values))
+        for table in tables:
+            writer.write_table(table)
     return file.getvalue()
 
 

@@ -162,10 +162,10 @@ def row_blocks(
             continue
         which = np.repeat(np.arange(len(counts)), counts)
         # A block has two equal words with probability 2^-30: a slower sort is not worthwhile.
-        which = which[np.argsort(_words(f"order of rows {draw_id} {node}", num_rows, "<u8"))]
+        which = which[np.argsort(random_words(f"order of rows {draw_id} {node}", num_rows, "<u8"))]
         values = {}
         for name, (attribute, codes) in drawn.items():
-            words = _words(f"values within bins {draw_id} {node} {name}", num_rows, "<u8")
+            words = random_words(f"values within bins {draw_id} {node} {name}", num_rows, "<u8")
             values[name] = values_within(attribute, codes[distinct[which]], words)
         yield RowBlock(distinct, which, values)
 
@@ -181,7 +181,7 @@ def values_within(
 
 def _halves(part: Part, draw_id: str) -> list[Part]:
     """Tosses a coin for each row of a part."""
-    bits = partial(_words, f"order of rows {draw_id} {part.node}")
+    bits = partial(random_words, f"order of rows {draw_id} {part.node}")
     heads = _num_heads(part.counts, bits)
     return [
         Part(child, part.distinct[held > 0], held[held > 0])
@@ -204,7 +204,7 @@ def _num_heads(
     return heads
 
 
-def _words(name: str, number: int, kind: str) -> NDArray[Any]:
+def random_words(name: str, number: int, kind: str) -> NDArray[Any]:
     """Returns ``number`` words of pseudorandom bits, expanded from a name."""
     size = np.dtype(kind).itemsize
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(number * size), kind)

@@ -1,0 +1,282 @@
+"""New records from a release, by `sample`, `impute` and the command: laws and refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from measured_database import DOMAIN, database
+from release_examples import DRAW, release_of
+from scipy.stats import chi2
+
+import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.domain.files import read_domain
+from beam_dp.queries.where import read_condition
+from beam_dp.releases.kinds import write_release
+from beam_dp.releases.synthetic_database.records_columns import number_levels
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+
+NUM_ROWS = 20_000
+CONDITION = "age < 40 and sex == 'F' and town in ('a', 'other')"
+NEVER = read_domain(
+    json.dumps(
+        {
+            "attributes": [
+                {"name": "age", "type": "integer", "min": 0, "max": 2},
+                {"name": "sex", "type": "categorical", "values": ["F", "M"]},
+                {"name": "pregnant", "type": "boolean"},
+            ],
+            "impossible": [{"sex": ["M"], "pregnant": [True]}, {"age": [0], "pregnant": [True]}],
+        }
+    )
+)
+
+
+def weights_of(release):
+    """The weight of every cell of a small domain, from the potentials alone."""
+    domain = release.domain
+    total = np.zeros(domain.shape)
+    for names, table in release.potentials:
+        axes = domain.axes(names)
+        total += table.reshape([n if i in axes else 1 for i, n in enumerate(domain.shape)])
+    weights = np.exp(total)
+    for each in domain.impossible:
+        barred = each.mask(domain.shape)
+        weights *= ~barred.reshape([n if i in each.axes else 1 for i, n in enumerate(domain.shape)])
+    return weights / weights.sum()
+
+
+def codes_of(domain, table):
+    """The codes of released values, found without the package's encoder."""
+    columns = []
+    for attribute in domain:
+        values = table[attribute.name].to_pylist()
+        if attribute.kind == "numeric":
+            is_null = np.array([value is None for value in values])
+            levels = number_levels(attribute, np.array([attribute.edges[0] if v is None else v
+                                                        for v in values]))  # fmt: skip
+            columns.append(np.where(is_null, attribute.size - 1, levels))
+        else:
+            known = attribute.decode(range(attribute.size))
+            columns.append(np.array([known.index(value) for value in values]))
+    return columns
+
+
+def check_law(domain, table, wanted):
+    """Compares records with the expected shares of all cells; a false alarm has chance 1e-6."""
+    seen = np.zeros(domain.shape)
+    np.add.at(seen, tuple(codes_of(domain, table)), 1)
+    expected = wanted / wanted.sum() * len(table)
+    held = expected > 5
+    assert seen[expected == 0].sum() == 0
+    assert held.any()
+    distance = ((seen - expected)[held] ** 2 / expected[held]).sum()
+    assert distance < chi2.isf(1e-6, held.sum())
+
+
+def conditioned(release, condition):
+    wanted = weights_of(release)
+    for axis, mask in read_condition(release.domain, condition).items():
+        shape = [-1 if other == axis else 1 for other in range(wanted.ndim)]
+        wanted = wanted * mask.reshape(shape)
+    return wanted
+
+
+@pytest.mark.parametrize("within_bins", ["uniform", "midpoint"])
+@pytest.mark.parametrize("condition", [None, "age < 20", CONDITION, "`in/out` and age == null"])
+def test_records_have_the_conditional_law_of_the_hypothesis(condition, within_bins):
+    fields = {"potentials": database().potentials, "within_bins": within_bins, "seed": 3}
+    release = release_of(DOMAIN, **fields)
+    table = release.sample(NUM_ROWS, where=condition)
+    assert table.schema == release.to_arrow().schema
+    wanted = weights_of(release) if condition is None else conditioned(release, condition)
+    check_law(DOMAIN, table, wanted)
+    ages = {age for age in table["age"].to_pylist() if age is not None}
+    assert (ages <= {10.0, 30.0, 70.0}) == (within_bins == "midpoint" or not ages)
+
+
+def test_impossible_combinations_are_never_drawn():
+    release = release_of(NEVER)
+    check_law(NEVER, release.sample(NUM_ROWS), weights_of(release))
+    check_law(NEVER, release.sample(NUM_ROWS, where="pregnant"), conditioned(release, "pregnant"))
+    with pytest.raises(dp.InputError, match="gives it the weight 0") as caught:
+        release.sample(5, where="pregnant and sex == 'M'")
+    assert "\n" not in str(caught.value)
+
+
+def of_candidates():
+    """A release whose records are its only hypothesis."""
+    return release_of(DOMAIN, potentials=[], record_tables=[(), ("age", "sex")], num_records=15)
+
+
+def test_release_without_hypothesis_draws_its_own_records():
+    release = of_candidates()
+    shares = np.zeros(DOMAIN.shape)
+    shares[tuple(release.codes)] = release.counts
+    check_law(DOMAIN, release.sample(NUM_ROWS), shares)
+    (mask,) = read_condition(DOMAIN, "sex == 'F'").values()
+    check_law(
+        DOMAIN, release.sample(NUM_ROWS, where="sex == 'F'"), shares * mask.reshape(1, -1, 1, 1)
+    )
+    lacking = np.argwhere(shares.sum(axis=(1, 2)) == 0)
+    assert len(lacking)  # some age and town are in no record
+    age, town = lacking[0]
+    ages = ["age < 20", "20 <= age < 40", "age >= 40", "age == null"]
+    condition = f"{ages[age]} and town == {DOMAIN['town'].decode([town])[0]!r}"
+    with pytest.raises(dp.InputError, match="gives it the weight 0"):
+        release.sample(5, where=condition)
+
+
+def test_seed_decides_the_records():
+    release = database()
+    one = release.sample(50, where="age < 40")
+    assert one.equals(release.sample(50, where="age < 40"))
+    assert one.slice(0, 20).equals(release.sample(20, where="age < 40"))
+    assert not one.equals(release.sample(50, where="age < 40", seed=1))
+    # Equal seeds must not make the records of different conditions alike.
+    other = release.sample(50, where="40 <= age")
+    assert one["town"].to_pylist() != other["town"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "words"),
+    [
+        (0, {}, "rows: 0"),
+        (True, {}, "rows"),
+        (2.5, {}, "rows"),
+        (5, {"seed": -1}, "seed: -1"),
+        (5, {"where": "size < 3"}, "'size' is not an attribute"),
+        (5, {"where": "age < 30"}, "must be an edge"),
+    ],
+)
+def test_invalid_arguments_are_refused_in_one_line(rows, fields, words):
+    with pytest.raises(dp.InputError, match=re.escape(words)) as caught:
+        database().sample(rows, **fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_columns_and_values_have_the_law_given_the_known_ones():
+    release = database()
+    towns = pa.array(["a", None, "b", "other"] * (NUM_ROWS // 4))
+    ids = pa.array(range(NUM_ROWS))
+    given = pa.table({"id": ids, "town": towns, "sex": ["F"] * NUM_ROWS})
+    found = dp.impute(given, release)
+    assert found.column_names == ["id", "town", "sex", "age", "in/out"]
+    assert found["id"].equals(given["id"]) and found["sex"].equals(given["sex"])
+    wanted = conditioned(release, "sex == 'F'")
+    for place, town in enumerate(["a", None, "b", "other"]):
+        part = found.take(pa.array(range(place, NUM_ROWS, 4)))
+        if town is None:
+            check_law(DOMAIN, part, wanted)
+            continue
+        assert part["town"].to_pylist() == [town] * len(part)
+        code = DOMAIN["town"].decode(range(4)).index(town)
+        law = np.zeros_like(wanted)
+        law[..., code] = wanted[..., code]
+        check_law(DOMAIN, part, law)
+    assert found.equals(dp.impute(given, release))
+    assert not found.equals(dp.impute(given, release, seed=1))
+
+
+def test_null_that_is_a_level_is_known_and_known_values_are_kept():
+    given = pa.table({"age": [None, 33.5, 100.0], "sex": ["M", "F", None]})
+    found = dp.impute(given, database())
+    assert found["age"].equals(given["age"])
+    assert found["sex"].to_pylist()[:2] == ["M", "F"] and found["sex"].null_count == 0
+    whole = found.select(DOMAIN.names)
+    assert dp.impute(whole, database()).equals(whole)
+
+
+def test_pandas_frames_are_completed():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sex": pandas.Categorical(["F", None]), "name": ["x", "y"]})
+    found = dp.impute(frame, database()).to_pandas()
+    assert list(found.columns) == ["sex", "name", "age", "in/out", "town"]
+    assert found["sex"].isin(["F", "M"]).all() and list(found["name"]) == ["x", "y"]
+
+
+def test_row_completed_from_records_agrees_with_a_record():
+    release = of_candidates()
+    codes = {name: column[:1] for name, column in zip(DOMAIN.names, release.codes, strict=True)}
+    town = DOMAIN["town"].decode(codes["town"])[0]
+    sex = DOMAIN["sex"].decode(codes["sex"])[0]
+    found = dp.impute(pa.table({"town": [town] * 200, "sex": [sex] * 200}), release)
+    held = {*zip(*(each.tolist() for each in release.codes), strict=True)}
+    assert {*zip(*(each.tolist() for each in codes_of(DOMAIN, found)), strict=True)} <= held
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": ["x"]}, "must have a column of the release, such as age"),
+        ({"sex": pa.array([], "string")}, "must have at least one row"),
+        ({"sex": ["F", "secret"]}, "'row 1' is not valid: must be in the domain"),
+        ({"sex": pa.array([[1]])}, "must be a column of"),
+        ({"age": pa.array(["1e0", "x"])}, "'row 1'"),
+    ],
+)
+def test_rows_outside_the_domain_are_refused_without_their_values(given, words):
+    with pytest.raises(dp.InputError, match=re.escape(words)) as caught:
+        dp.impute(pa.table(given), database())
+    assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_impossible_rows_are_refused():
+    given = pa.table({"sex": ["F", "M"], "pregnant": [True, True]})
+    with pytest.raises(dp.InputError, match="'row 1' is not valid: must be possible"):
+        dp.impute(given, release_of(NEVER))
+    assert dp.impute(given.slice(0, 1), release_of(NEVER))["age"].to_pylist()[0] in (1, 2)
+
+
+def test_only_databases_and_tables_are_imputed():
+    with pytest.raises(dp.InputError, match="release"):
+        dp.impute(pa.table({"sex": ["F"]}), "out/visits")
+    with pytest.raises(dp.InputError, match="rows"):
+        dp.impute([1, 2], database())
+
+
+def told(capsys, *arguments):
+    """The exit code, and what is printed on standard output and on standard error."""
+    code = main(["sample", *map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_command_writes_csv_and_parquet(tmp_path, capsys):
+    place = tmp_path / "release"
+    write_release(database(), place)
+    asked = ("--rows", "7", "--where", "age < 40", "--seed", "3")
+    code, out, _ = told(capsys, place, *asked)
+    wanted = database().sample(7, where="age < 40", seed=3)
+    read = pyarrow.csv.read_csv(
+        pa.BufferReader(out.encode()),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=wanted.schema),
+    )
+    assert code == 0 and read.equals(wanted)
+    output = tmp_path / "rows.parquet"
+    code, out, _ = told(capsys, place, *asked, "--output", output)
+    assert code == 0 and "as public as the release" in out
+    assert pyarrow.parquet.read_table(output).equals(wanted)
+    code, _, err = told(capsys, place, *asked, "--output", output)
+    assert code == 2 and "must not exist" in err
+    for wrong, words in (
+        (("--rows", "7", "--output", "rows.avro"), "must end in .csv or .parquet"),
+        (("--rows", "7", "--where", "age < 41"), "--where: 41 is not valid"),
+        (("--rows", "0"), "--rows: 0 is not valid"),
+        ((), "--rows is required"),
+    ):
+        code, out, err = told(capsys, place, *wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1) and words in err
+
+
+def test_draw_id_is_part_of_the_randomness():
+    other = release_of(DOMAIN, draw_id=DRAW[::-1], potentials=database().potentials)
+    same = release_of(DOMAIN, potentials=database().potentials)
+    assert isinstance(same, SyntheticDatabase)
+    assert not same.sample(50).equals(other.sample(50))
