@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from beam_dp.verification.steps import Step
     from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1
+EXIT_NO_PROMISE = 3
 _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
 _WORDS = {
@@ -70,7 +71,7 @@ def _answer(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    """Prints the privacy loss that follows from the noise; returns 1 if the guarantee fails."""
+    """Prints the privacy loss that follows from the noise; returns 1 or 3 unless it is kept."""
     from rich.console import Console
 
     from beam_dp.releases.kinds import read_any, verify_release
@@ -80,7 +81,9 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:
         Console().print(told(found))
-    return 0 if found.holds else EXIT_DOES_NOT_HOLD
+    if found.promises or found.faults:
+        return 0 if found.holds else EXIT_DOES_NOT_HOLD
+    return EXIT_NO_PROMISE
 
 
 def told(found: Verification) -> RenderableType:
@@ -121,6 +124,11 @@ def verdict(found: Verification) -> str:
     """Returns one line that states whether the guarantee is kept."""
     from beam_dp.verification.steps import above, more_than
 
+    figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
+    if not found.promises:
+        if found.faults:
+            figures = "some figures of the card are wrong"
+        return f"no promise of ours: the tables were made elsewhere; {figures}"
     if found.epsilon == float("inf"):
         return "does not hold: at the promised delta, no epsilon is large enough"
     promised = f"{above(found.promise.epsilon)} was promised"
@@ -129,7 +137,6 @@ def verdict(found: Verification) -> str:
         return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"
     told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
     if found.holds:
-        figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
         return f"holds: {told}, where {promised}; {figures}"
     return f"does not hold: {told}, where {promised}, but some figures of the card are wrong"
 
@@ -395,7 +402,9 @@ COMMANDS = {
     "describe": Command((DIRECTORY, JSON), _describe),
     "answer": Command(questions.FLAGS, _answer),
     "verify": Command(
-        (DIRECTORY, JSON), _verify, "The exit code is 1 if the guarantee does not hold."
+        (DIRECTORY, JSON),
+        _verify,
+        "The exit code is 1 if the guarantee does not hold, and 3 if the release promises nothing.",
     ),
     "report": Command(_REPORT_FLAGS, _report),
     "diff": Command(_DIFF_FLAGS, _diff),

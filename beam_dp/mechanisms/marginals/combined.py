@@ -134,18 +134,10 @@ def _plan(first: SyntheticDatabase, second: SyntheticDatabase, draws: _Draws) ->
 
 def _joined(workload: Workload, releases: Sequence[SyntheticDatabase]) -> list[Support] | None:
     """Returns the sets that a tree joins, those of both releases first; None if it joins all."""
-    if plans.joins_fit(workload):
-        return None
-    domain = workload.domain
     own = [{names for names, _ in each.potentials} for each in releases]
     loose = [names for each in releases for names in each.record_tables if names]
     ordered = [*sorted(set.intersection(*own)), *sorted(set.union(*own)), *loose]
-    joined: list[Support] = [(axis,) for axis in range(domain.num_attributes)]
-    for axes in dict.fromkeys(map(domain.axes, ordered)):
-        fits = plans.tree_fits(domain, [*joined, axes], plans.MAX_SELECTED_CELLS)
-        if fits and axes not in joined:
-            joined.append(axes)
-    return joined
+    return plans.joined_sets(workload, ordered)
 
 
 def _check_one(name: str, release: object) -> None:

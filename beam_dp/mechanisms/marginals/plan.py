@@ -320,6 +320,18 @@ def joins_fit(workload: Workload) -> bool:
     return tree_fits(domain, sets, MAX_TREE_CELLS)
 
 
+def joined_sets(workload: Workload, ordered: Iterable[Names]) -> list[Support] | None:
+    """Returns the sets that a tree joins, the first that fit; None if it joins the workload."""
+    if joins_fit(workload):
+        return None
+    domain = workload.domain
+    joined: list[Support] = [(axis,) for axis in range(domain.num_attributes)]
+    for axes in dict.fromkeys(map(domain.axes, ordered)):
+        if axes not in joined and tree_fits(domain, [*joined, axes], MAX_SELECTED_CELLS):
+            joined.append(axes)
+    return joined
+
+
 def holds_all(workload: Workload) -> bool:
     """Returns whether an array, or else a small tree, can join all marginals of a workload."""
     domain = workload.domain

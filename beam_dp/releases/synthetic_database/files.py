@@ -18,7 +18,7 @@ from beam_dp.checks import check_choice, checked_integer, is_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, NoGuarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.discovered import earlier_releases
@@ -179,7 +179,8 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if not isinstance(queries, list):
         raise InputError("queries", type(queries).__name__, "must be a list")
     make = LinearQueries(domain) if queries else None
-    guarantee = Guarantee.from_json(parsed["guarantee"])
+    is_promised = "source" not in parsed["guarantee"]
+    guarantee = (Guarantee if is_promised else NoGuarantee).from_json(parsed["guarantee"])
     shared = {
         "record_tables": [tuple(names) for names in record_tables],
         "num_represented": represented,

@@ -25,6 +25,7 @@ from beam_dp.verification.steps import Step, total
 from beam_dp.verification.verdict import Figures, check_fields
 
 COMBINED = "combined"
+GIVEN = "given_tables"
 # The strategies that measure tables, all listed in the noise of the card.
 OF_TABLES = ("measure_all", "rounds", "selection")
 # Fields of the guarantee that all draws of a combined release must share.

@@ -22,7 +22,7 @@ from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_to_records
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.guarantee import Neighboring, NoGuarantee
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables, promises, verify_choices
@@ -39,7 +39,7 @@ from beam_dp.verification import verdict
 from beam_dp.verification.verdict import Figures, check_fields
 
 # The mechanisms of this package; their cards state a strategy.
-_OWN = ("mwem", "small_db", "laplace", "gaussian", promises.COMBINED)
+_OWN = ("mwem", "small_db", "laplace", "gaussian", promises.COMBINED, promises.GIVEN)
 # The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
@@ -65,7 +65,11 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         return _verify_combined(release)
     figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
-    if strategy not in STRATEGIES:
+    is_given = strategy == promises.GIVEN
+    if isinstance(release.guarantee, NoGuarantee) != is_given:
+        condition = f"must be {promises.GIVEN} if the promise is not ours, and only then"
+        raise InputError("strategy", strategy, condition)
+    if strategy not in STRATEGIES and not is_given:
         if release.mechanism in _OWN:
             condition = f"must be one of {', '.join(STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
@@ -76,7 +80,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    steps, beside = Promise.of(release).steps(figures)
+    steps, beside = ([], []) if is_given else Promise.of(release).steps(figures)
     if measured is not None and measured.distances is not None:
         public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)
@@ -86,6 +90,9 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         else:
             _error_figures(release, figures)
             record_figures(release, figures)
+    if is_given:
+        check_fields("parameters", release.plan, ("strategy",))
+        figures.equal("measurements.fixed", measured is not None and measured.are_fixed, True)
     if strategy in STRATEGIES:
         _card_figures(release, figures)
     return verdict.judged(
