@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from horizons import WORKLOAD, released_horizon
 from measured_database import DOMAIN, database
 from release_examples import DRAW, release_of
 from scipy.stats import chi2
+from window_plans import horizon_of, person
 
 import beam_dp as dp
 from beam_dp.cli.main import main
@@ -273,6 +275,19 @@ def test_command_writes_csv_and_parquet(tmp_path, capsys):
     ):
         code, out, err = told(capsys, place, *wrong)
         assert (code, out, err.count("\n")) == (2, "", 1) and words in err
+
+
+def test_window_of_databases_is_sampled_alone(tmp_path, capsys):
+    directory = str(tmp_path / "out")
+    unit = person(2, 3, 2)
+    plan = dp.plan_window_databases(dp.Laplace(), WORKLOAD, horizon_of(6), unit, 1.0, 0.0)
+    released_horizon(directory, plan, range(1))
+    window = dp.read_windows(directory).windows[0]
+    assert window.sample(5).num_rows == 5
+    code, out, _ = told(capsys, f"{directory}/windows/000000", "--rows", "5")
+    assert code == 0 and out.count("\n") == 6
+    code, _, err = told(capsys, directory, "--rows", "5")
+    assert code == 2 and "sample one of them, such as DIR/windows/000000" in err
 
 
 def test_draw_id_is_part_of_the_randomness():
