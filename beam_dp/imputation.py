@@ -48,7 +48,7 @@ def impute(rows: Any, release: SyntheticDatabase, *, seed: int = 0) -> pa.Table:
             fitted distribution gives a row's known values the weight 0. The message names the first
             such row, not its values.
 
-    Cost: for each row, one pass over the junction tree of its missing attributes.
+    Cost: for each combination of known values, one pass over the junction tree of the others.
 
     Example:
         >>> impute(customers[["age", "sex"]], release).to_pandas()  # doctest: +SKIP

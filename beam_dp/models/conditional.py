@@ -3,14 +3,14 @@
 The weight of a record is proportional to exp of the sum of small tables. Attributes are summed out
 one after the other, in the order of a junction tree, and then drawn in the reverse order: each one
 given the codes that are already known. So every draw has exactly the conditional distribution, with
-no rejected draws. Records with different given codes are computed together, along a first axis of
-all tables that depend on the given codes.
+no rejected draws. Several combinations of given codes are computed together, along the first axis
+of the tables that depend on them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,24 +21,16 @@ from beam_dp.models.elimination import Axes, axes_of, join_cliques, mask_of, tri
 Table = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-# The number of cells, over all records of a part, that are in memory for one attribute.
+# The number of cells of one attribute that are computed together.
 _PART_CELLS = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class _Factor:
-    """A table of logarithms: records (or a single entry for all) times the axes in its scope."""
+    """A table of logarithms, by combination of given codes, or one for all, and by code."""
 
     scope: Axes
     table: Table
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """The weights of an attribute, which is the last axis, given the attributes in a scope."""
-
-    axis: int
-    factor: _Factor
 
 
 def conditional_codes(
@@ -46,39 +38,66 @@ def conditional_codes(
     tables: Sequence[tuple[Axes, Table]],  # logarithms, finite or -inf, and their ascending axes
     given: Mapping[int, Codes],  # codes by axis, shape (num_rows,)
     num_rows: int,
-    uniforms: Callable[[int, int, int], Table],  # by axis, first row and number of rows
+    uniforms: Callable[[int, int, int], Table],  # by axis, place of the first draw and number
 ) -> tuple[list[Codes], NDArray[np.bool_]]:
     """Returns the codes of each attribute, and which rows have a possible record.
 
     Rows without a possible record have arbitrary codes in the attributes that are not given.
     """
-    free = [axis for axis in range(len(shape)) if axis not in given]
-    order = _order(shape, [axes for axes, _ in tables], free)
-    columns = [given.get(axis, np.zeros(num_rows, np.int64)).copy() for axis in range(len(shape))]
     possible = np.ones(num_rows, np.bool_)
-    most = max((cells for _, cells in order), default=1) if given else max((1, *shape))
-    length = max(1, _PART_CELLS // most)
-    steps: list[_Step] = []
-    for start in range(0, num_rows, length):
-        part = slice(start, min(start + length, num_rows))
-        if given or not start:
-            own = {axis: codes[part] for axis, codes in given.items()}
-            steps, mass = _summed_out(shape, tables, own, [axis for axis, _ in order])
-        possible[part] = mass > -np.inf
-        for step in reversed(steps):
-            drawn = uniforms(step.axis, start, part.stop - start)
-            known = [columns[axis][part] for axis in step.factor.scope[:-1]]
-            columns[step.axis][part] = _drawn(step.factor.table, known, drawn)
+    joined = []
+    for axes, table in tables:
+        if axes and all(axis in given for axis in axes):
+            possible &= table[tuple(given[axis] for axis in axes)] > -np.inf
+        else:
+            joined.append((axes, table))
+    groups = _equal_rows(shape, joined, given, num_rows)
+    first = np.zeros(groups.max() + 1, np.int64)
+    first[groups] = np.arange(num_rows)
+    by_group = np.argsort(groups, kind="stable")
+    ends = np.searchsorted(groups[by_group], np.arange(len(first) + 1))
+    order = _order(shape, joined, given)
+    most = max((cells for _, cells in order), default=1)
+    num_groups, length = max(1, _PART_CELLS // most), max(1, _PART_CELLS // max((1, *shape)))
+    columns = [given.get(axis, np.zeros(num_rows, np.int64)).copy() for axis in range(len(shape))]
+    for start in range(0, len(first), num_groups):
+        chosen = first[start : start + num_groups]
+        known = {axis: codes[chosen] for axis, codes in given.items()}
+        steps, mass = _summed_out(shape, joined, known, [axis for axis, _ in order])
+        is_possible = np.broadcast_to(mass > -np.inf, len(chosen))
+        stop = int(ends[start + len(chosen)])
+        for low in range(int(ends[start]), stop, length):
+            rows = by_group[low : min(low + length, stop)]
+            entries = groups[rows] - start
+            possible[rows] &= is_possible[entries]
+            for step in reversed(steps):
+                *others, axis = step.scope
+                codes = [columns[each][rows] for each in others]
+                drawn = uniforms(axis, low, len(rows))
+                columns[axis][rows] = _drawn(step.table, entries, codes, drawn)
     return columns, possible
 
 
+def _equal_rows(
+    shape: Sequence[int],
+    tables: Sequence[tuple[Axes, Table]],
+    given: Mapping[int, Codes],
+    num_rows: int,
+) -> Codes:
+    """Returns a number from 0 per row, equal for rows with equal codes in all tables."""
+    groups = np.zeros(num_rows, np.int64)
+    for axis in {axis for axes, _ in tables for axis in axes if axis in given}:
+        groups = np.unique(groups * shape[axis] + given[axis], return_inverse=True)[1]
+    return groups
+
+
 def _order(
-    shape: Sequence[int], sets: Sequence[Axes], free: Sequence[int]
+    shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], given: Iterable[int]
 ) -> list[tuple[int, int]]:
-    """Returns the free axes in the order of summing out, with the cells of each one's table."""
+    """Returns the other axes in the order of summing out, with the cells of each one's table."""
     # A perfect order of the junction tree: from its leaves, first what only one clique has.
-    wanted = mask_of(free)
-    masks = [mask_of(axes) & wanted for axes in sets]
+    wanted = mask_of(range(len(shape))) & ~mask_of(given)
+    masks = [mask_of(axes) & wanted for axes, _ in tables]
     cliques = triangulate(shape, masks).cliques
     order = []
     for mask, _, separator in reversed(join_cliques(shape, cliques)):
@@ -94,17 +113,19 @@ def _summed_out(
     tables: Sequence[tuple[Axes, Table]],
     given: Mapping[int, Codes],
     order: Sequence[int],
-) -> tuple[list[_Step], Table]:
-    """Returns a step per axis, in order, and the logarithm of each record's total weight."""
+) -> tuple[list[_Factor], Table]:
+    """Returns the weights of each axis, in order, and the log of each record's total weight.
+
+    The last axis of a table of weights is the axis itself; the others are summed out later.
+    """
     factors = [_given_factor(axes, table, given) for axes, table in tables]
     steps = []
     for axis in order:
         own = [each for each in factors if axis in each.scope]
         factors = [each for each in factors if axis not in each.scope]
         rest = sorted({other for each in own for other in each.scope} - {axis})
-        joint = _sum(own, (*rest, axis), shape)
-        steps.append(_Step(axis, joint))
-        factors.append(_Factor(tuple(rest), _log_sum(joint.table)))
+        steps.append(_sum(own, (*rest, axis), shape))
+        factors.append(_Factor(tuple(rest), _log_sum(steps[-1].table)))
     mass = np.zeros(1)
     for each in factors:
         mass = mass + each.table
@@ -122,7 +143,7 @@ def _given_factor(axes: Axes, table: Table, given: Mapping[int, Codes]) -> _Fact
 
 
 def _sum(factors: Sequence[_Factor], scope: Axes, shape: Sequence[int]) -> _Factor:
-    """Returns the sum of factors, with the axes of a scope; a scope of one axis may have none."""
+    """Returns the sum of factors, perhaps of none, with the axes of a scope."""
     total = np.zeros([1, *(shape[axis] for axis in scope)])
     for each in factors:
         # Brings the axes into the order of the scope, with length 1 for those that are missing.
@@ -142,10 +163,9 @@ def _log_sum(table: Table) -> Table:
     return summed
 
 
-def _drawn(table: Table, known: Sequence[Codes], uniforms: Table) -> Codes:
+def _drawn(table: Table, entries: Codes, known: Sequence[Codes], uniforms: Table) -> Codes:
     """Returns a code per record, with the weights of the record's entry of a table."""
-    rows = np.arange(len(uniforms)) if len(table) > 1 else np.zeros(len(uniforms), np.int64)
-    logs = table[(rows, *known)]
+    logs = table[(entries if len(table) > 1 else np.zeros_like(entries), *known)]
     logs -= np.maximum(logs.max(axis=-1, keepdims=True), np.finfo(float).min)
     ends = np.cumsum(np.exp(logs), axis=-1)
     # The first code whose end is beyond the point has a weight above 0.
