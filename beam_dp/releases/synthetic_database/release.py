@@ -432,14 +432,14 @@ class SyntheticDatabase(Release):
         return self.to_arrow().to_pandas()
 
     def sample(self, rows: int, *, where: str | None = None, seed: int = 0) -> pa.Table:
-        """Returns new records from the fitted distribution, if asked only with a condition.
+        """Returns new records from the fitted distribution, all or those with a condition.
 
         Privacy: post-processing of the release, which spends nothing; new records reveal no more
         than the release, also about rare conditions, and are as wrong as its answers.
 
-        Accuracy: independent draws with exactly the conditional distribution of the hypothesis, as
-        of its junction tree. A release without a hypothesis (``SmallDB``, or tables that need a
-        larger tree) draws its records that satisfy the condition, in proportion to their counts.
+        Accuracy: independent draws with exactly the conditional distribution of the hypothesis;
+        ``record_tables`` play no part. A release without a hypothesis (``SmallDB``, or fitted
+        candidates) draws its records that satisfy the condition, in proportion to their counts.
 
         Args:
             rows: the number of records, from 1 to 2^28.

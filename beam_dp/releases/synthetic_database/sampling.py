@@ -19,7 +19,6 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.installed import check_arrow
 from beam_dp.models.conditional import Codes, conditional_codes
 from beam_dp.models.elimination import num_clique_cells
-from beam_dp.models.potentials import MAX_CELLS
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.arrow import arrow_table
 from beam_dp.releases.synthetic_database.records import code_type
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MAX_ROWS = 2**28
+_MAX_CELLS = 2**26  # of the tables that are in memory together
 
 
 def sampled_table(release: SyntheticDatabase, rows: int, where: str | None, seed: int) -> pa.Table:
@@ -76,8 +76,8 @@ def drawn_codes(
     shape = [len(kept[axis]) if axis in kept else size for axis, size in enumerate(domain.shape)]
     free = [tuple(axis for axis in axes if axis not in given) for axes, _ in tables]
     num_cells = num_clique_cells([1 if i in given else n for i, n in enumerate(shape)], free)
-    if num_cells > MAX_CELLS:
-        condition = "must be at most 2^28, the cells of the junction tree of its measured tables"
+    if num_cells > _MAX_CELLS:
+        condition = "must be at most 2^26, the cells of the junction tree of its measured tables"
         raise InputError("release", magnitude(num_cells), f"{condition}, to be sampled")
 
     def uniforms(axis: int, start: int, number: int) -> NDArray[np.float64]:
