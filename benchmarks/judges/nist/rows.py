@@ -51,16 +51,16 @@ EDGES = {
 DETERMINES = (("PUMA", "DENSITY"), ("INDP", "INDP_CAT"))
 SHARES = (10, 20, 40)  # percent of the rows in a sample
 DRAWS = 3
-# Scores of reports that NIST published: set, system, epsilon, version of its tool, score.
+# Scores of reports that NIST published: set, system, version of its tool, score.
 PUBLISHED = (
-    ("10 demographic", "AIM", "1", "2.5", 976),
-    ("10 demographic", "MST", "1", "2.5", 958),
-    ("11 family", "MST", "1", "2.3.0", 804),
-    ("21 simple", "Genetic SD", "1", "2.2.1", 851),
-    ("21 simple", "MST", "1", "2.3.0", 774),
-    ("21 simple", "CART, with INDP for DENSITY", "no promise", "2.5", 923),
-    ("all 24", "MWEM+PGM", "1", "2.2.1", 847),
-    ("all 24", "Genetic SD", "1", "2.2.1", 682),
+    ("10 demographic", "AIM, epsilon 1", "2.5", 976),
+    ("10 demographic", "MST, epsilon 1", "2.5", 958),
+    ("11 family", "MST, epsilon 1", "2.3.0", 804),
+    ("21 simple", "Genetic SD, epsilon 1", "2.2.1", 851),
+    ("21 simple", "MST, epsilon 1", "2.3.0", 774),
+    ("21 simple", "CART without privacy, with INDP for DENSITY", "2.5", 923),
+    ("all 24", "MWEM+PGM, epsilon 1", "2.2.1", 847),
+    ("all 24", "Genetic SD, epsilon 1", "2.2.1", 682),
 )
 
 
@@ -189,8 +189,8 @@ def _figures(found: Sequence[dict[str, Any]]) -> dict[str, Figure]:
 def _published() -> list[Row]:
     return [
         Row(
-            f"{name}: {system}, epsilon {epsilon}; published, of version {version}",
+            f"{name}: {system}; published, of version {version}",
             {"k-marginal": Figure(score, "number")},
         )
-        for name, system, epsilon, version, score in PUBLISHED
+        for name, system, version, score in PUBLISHED
     ]
