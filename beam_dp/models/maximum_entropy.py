@@ -50,6 +50,9 @@ _FAR = 100.0
 _TIE = 0.01
 # One-way tables have few cells and many records per cell: fit the observations almost exactly.
 _ONE_WAY_PENALTY = 1e-3
+# Each code of an attribute has at least this many records at the start of a path, beside the most
+# frequent code with all of them.
+_LEAST_RECORDS = 1e-3
 # The shift of the observations, in standard deviations, for measuring the fit's degrees of freedom.
 _PROBE = 0.1
 # Each step solves its equations up to this share of the shift. With very many records, an error of
@@ -282,8 +285,23 @@ def independent_log_weights(
             start,
             problem.at(start),
         )
-        result[where] = fitted.place * scale
+        result[where] = _within_reach(alone, fitted.place, total) * scale
     return result
+
+
+def _within_reach(
+    alone: ResidualBasis, log_weights: NDArray[np.float64], total: float
+) -> NDArray[np.float64]:
+    """Returns the log-weights with at least ``_LEAST_RECORDS`` for each code.
+
+    With almost no noise, codes that seem to be empty get log-weights without a bound. Where another
+    table then finds a record with such a code, no step of the path could reach it.
+    """
+    logs = alone.synthesise(log_weights)
+    least = logs.max() + math.log(_LEAST_RECORDS / total)
+    if logs.min() >= least:
+        return log_weights
+    return alone.analyse(np.maximum(logs, least))
 
 
 class _Problem:

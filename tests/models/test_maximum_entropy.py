@@ -115,6 +115,17 @@ def test_fit_of_two_full_cells_without_noise_restores_them():
         np.testing.assert_allclose(released, counts.ravel(), atol=1)
 
 
+def test_fit_reaches_a_cell_whose_attribute_seems_to_be_empty():
+    """Noise of the other cells of a row hides its record; the pair still tells of it."""
+    basis, deviation = basis_of((4, 10)), 0.01
+    noisy = np.full((4, 10), 500.0)
+    noisy[3] = deviation * np.array([6.0] + [-0.9] * 9)
+    values = basis.analyse(noisy.ravel())
+    observed = NoisyCoefficients(values, np.full(len(values), deviation**2))
+    released = basis.weights(fit(basis, observed, 15_000).log_weights) * 15_000
+    assert released.reshape(4, 10)[3, 0] > 4 * deviation
+
+
 def check_step(
     basis: ResidualBasis,
     observed: NoisyCoefficients,
