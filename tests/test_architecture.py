@@ -20,6 +20,8 @@ MAX_LINES = 500
 BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
 RANDOM_MODULES = ("opendp", "secrets", "random", "uuid")
 RANDOM_ALLOWED = "beam_dp/noise/source.py"
+# Counts from the card of a committed release, never from records.
+METRICS_ALLOWED = "beam_dp/transforms/job_page.py"
 # What extras bring, imported where it is used; and what Beam itself is made of.
 UNDECLARED_ALLOWED = {
     "beam_dp/reports/notebook.py": ("matplotlib",),
@@ -78,8 +80,9 @@ def audit_tools_violations(files: dict[str, str]) -> list[str]:
 
 
 def metrics_violations(files: dict[str, str]) -> list[str]:
+    """A counter at or before the draw may depend on records."""
     found = []
-    for path, source in files.items():
+    for path, source in outside(files, METRICS_ALLOWED).items():
         for node in nodes(path, source):
             names = []
             if isinstance(node, ast.Name):
@@ -219,6 +222,7 @@ def test_every_rule_has_a_broken_example():
 INNOCENT = {
     "beam_dp/transforms/x.py": "import apache_beam as beam\nfrom beam_dp.mechanisms import mwem\n",
     "beam_dp/noise/source.py": "import opendp.prelude\nimport secrets\n",
+    "beam_dp/transforms/job_page.py": "from apache_beam.metrics import Metrics\n",
     # An import inside a function closes no cycle.
     "beam_dp/a.py": "import beam_dp.b\n",
     "beam_dp/storage/a.py": "from beam_dp.errors import InputError\nfrom .store import Store\n",

@@ -41,7 +41,7 @@ LAYERS = (
     ("planning",),
     ("testing",),
     ("imputation", "in_memory"),
-    ("transforms.errors", "transforms.shares_done"),
+    ("transforms.errors", "transforms.job_page", "transforms.shares_done"),
     ("transforms.reading",),
     ("transforms.counting",),
     ("transforms.drawing",),

@@ -22,6 +22,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import PayloadFile, is_url, store_for
 from beam_dp.transforms.drawing.one_worker import AnswerBatch, ReleaseShard
+from beam_dp.transforms.job_page import count_committed
 from beam_dp.transforms.reading.records import refuse_windows
 from beam_dp.transforms.shares_done import WRITTEN
 
@@ -120,6 +121,7 @@ class _Commit(beam.DoFn):
         if release is not None and len(files) == release.num_shards * (release.num_shards > 1):
             written = {name: PayloadFile(*file) if file else None for name, file in files}
             commit_release(release, self.directory, written or None)
+            count_committed(self.directory)
             yield self.directory
 
 
@@ -212,6 +214,7 @@ class _WriteRun(beam.DoFn):
                 draw_id=run_id, guarantee=self.plan.guarantee, rows=rows, stated=card
             )
             commit_release(release, self.directory)
+            count_committed(self.directory)
             yield self.directory
 
 

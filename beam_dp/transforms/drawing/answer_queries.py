@@ -40,13 +40,14 @@ from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows
 
 # Runners that use only one machine, so that all steps access the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
 
 
-class AnswerQueries(beam.PTransform):
+class AnswerQueries(ShowsPromise):
     """Answers linear queries about records, one at a time: ``mechanisms.PrivateMW``.
 
     Privacy: all answers of one job together satisfy ``plan.guarantee``, for records whose unit
@@ -96,6 +97,8 @@ class AnswerQueries(beam.PTransform):
     per cell for a query with explicit values; after a retried bundle it replays all updates.
     """
 
+    plan: PrivateMWPlan
+
     def __init__(
         self,
         plan: PrivateMWPlan,
@@ -115,7 +118,7 @@ class AnswerQueries(beam.PTransform):
         if start is not None:
             condition = "must be a release of this domain"
             plan.domain.check_same(start.domain, "start", start.domain.names, condition)
-        plan.paid_by(ledger_token)  # raises if the token paid for another plan
+        self.plan = plan.paid_by(ledger_token)
         if resume is not None:
             saved_runs.check_private_mw(resume, plan)
         self.records = records
@@ -291,7 +294,7 @@ class _AnswerStream(beam.DoFn):
         return iter([one_worker.AnswerBatch(run_id, number, run.settings.total, rows)])
 
 
-class AnswerWorkload(beam.PTransform):
+class AnswerWorkload(ShowsPromise):
     """Answers all queries of a linear workload, or only the queries with the largest answers.
 
     Privacy: the output satisfies ``plan.guarantee``, as described in ``draw_workload_answers`` and
@@ -311,6 +314,8 @@ class AnswerWorkload(beam.PTransform):
     Output: numbered ``AnswerBatch`` elements of a few MB, in the order of the lines. The largest
     answers are in the order in which they were chosen, followed by refused lines.
     """
+
+    plan: LinearAnswersPlan
 
     def __init__(
         self,
@@ -374,7 +379,7 @@ def _workload_answers(
 _INDEPENDENCE = 1
 
 
-class AnswerSparseQueries(beam.PTransform):
+class AnswerSparseQueries(ShowsPromise):
     """Answers sparse queries about the keys of records, one at a time: ``mechanisms.SparseMW``.
 
     Privacy: all answers of one job together satisfy ``plan.guarantee``, as in ``AnswerQueries``,
@@ -401,6 +406,8 @@ class AnswerSparseQueries(beam.PTransform):
 
     Cost: 16 bytes per distinct key in the memory of one worker; 5 microseconds per queried element.
     """
+
+    plan: SparseMWPlan
 
     def __init__(
         self,

@@ -39,14 +39,17 @@ from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
+from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 
 
-class ReleasePlanned(beam.PTransform):
+class ReleasePlanned(ShowsPromise):
     """``ReleaseSyntheticDatabase`` with an existing plan, because planning takes seconds."""
+
+    plan: MarginalsPlan
 
     def __init__(
         self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
@@ -174,8 +177,10 @@ def _log_progress(step: str, done: int, total: int) -> None:
     logging.getLogger("beam_dp.progress").info("%s", text)
 
 
-class ReleasePlannedIntervals(beam.PTransform):
+class ReleasePlannedIntervals(ShowsPromise):
     """``ReleaseIntervals`` with a plan from ``plan_attribute``, because planning takes seconds."""
+
+    plan: IntervalPlan
 
     def __init__(self, plan: IntervalPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
@@ -280,7 +285,7 @@ def _released_intervals(
     return release_intervals(plan, counts, noise, attribute, plan.payer())
 
 
-class ReleaseProjection(beam.PTransform):
+class ReleaseProjection(ShowsPromise):
     """Releases one artifact that answers any sparse query over a huge universe.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
@@ -308,6 +313,8 @@ class ReleaseProjection(beam.PTransform):
     Output: shards of one serialised release, for ``WriteRelease``. Empty input gives a release of
     the same shape as any other input.
     """
+
+    plan: SparsePlan
 
     def __init__(
         self, plan: SparsePlan, columns: summarise.KeyColumns, ledger_token: Token | None = None

@@ -16,10 +16,11 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
+from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows
 
 
-class ReleaseDomain(beam.PTransform):
+class ReleaseDomain(ShowsPromise):
     """Releases a domain, whose open attributes get the values and edges that noise lets pass.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
@@ -51,6 +52,8 @@ class ReleaseDomain(beam.PTransform):
 
     Output: shards of one serialised release, for ``WriteRelease``.
     """
+
+    plan: DomainPlan
 
     def __init__(self, plan: DomainPlan, ledger_token: Token | None = None) -> None:
         super().__init__()

@@ -16,10 +16,11 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
+from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows
 
 
-class ReleaseRecordsPerUnit(beam.PTransform):
+class ReleaseRecordsPerUnit(ShowsPromise):
     """Releases noisy numbers of units by their records, from which a limit follows.
 
     Privacy: see ``RecordsPlan``. The distributed part computes exact counts, which are as secret as
@@ -38,12 +39,13 @@ class ReleaseRecordsPerUnit(beam.PTransform):
     def __init__(self, plan: RecordsPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
         check_is("plan", plan, RecordsPlan)
-        self.plan = plan.paid_by(ledger_token)
+        self.choice = plan.paid_by(ledger_token)
+        self.plan = self.choice.counts
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Counts units, and draws the release."""
         refuse_windows(records)
-        plan = self.plan
+        plan = self.choice
         counting = CountUnits(plan.declared, plan.whole.privacy_unit, plan.most)
         shards = records | "Count units" >> counting
         release = functools.partial(_released_counts, plan)

@@ -22,6 +22,7 @@ from beam_dp.releases.windows import horizon_files
 from beam_dp.summaries.histogram import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.job_page import ShowsPromise, count_committed
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.transforms.reading.records import source_of
@@ -81,7 +82,7 @@ def begin_windows(
     return horizon_files.begin_horizon(directory, card, NoiseSource().draw_id())
 
 
-class ReleaseWindows(beam.PTransform):
+class ReleaseWindows(ShowsPromise):
     """Releases each window of a horizon once the window closes, in one folder per window.
 
     Privacy: the committed releases of any ``protected_windows`` windows, with their blocks, satisfy
@@ -116,6 +117,8 @@ class ReleaseWindows(beam.PTransform):
     Input: as for ``CountWindows``. Output: the level ("window" or "block") and number of each
     window and block, once its release is in its folder.
     """
+
+    plan: WindowsPlan
 
     def __init__(
         self,
@@ -296,4 +299,5 @@ class _Commit(beam.DoFn):
             commit_release(release_from_bytes(release), directory)
         else:
             complete_committed(directory)
+        count_committed(directory)
         return iter([(self.place.level, number)])

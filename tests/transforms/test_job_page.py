@@ -1,0 +1,89 @@
+"""The page of a job shows the promise of a release, and counts only what was committed."""
+
+from __future__ import annotations
+
+import json
+
+import apache_beam as beam
+import pytest
+from apache_beam.metrics import Metrics
+from apache_beam.metrics.monitoring_infos import extract_counter_value
+from apache_beam.transforms.display import DisplayData
+from fakes import pipeline
+from job_pages import DOMAIN, KINDS, NEIGHBOURS, PEOPLE, PROMISE, counters, expected, released, run
+
+import beam_dp as dp
+from beam_dp.privacy.ledger.ledger import Ledger
+
+LOCAL = ["--runner=FnApiRunner"]
+SHOWN = {
+    "epsilon": 1.0,
+    "delta": 1e-9,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "record",
+    "max_records_per_unit": 1,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_show_the_promise_of_the_release(kind, tmp_path):
+    p = pipeline()
+    released(kind, p | beam.Create(PEOPLE), tmp_path)
+    steps = p.to_runner_api().components.transforms.values()
+    (step,) = (step for step in steps if "beam_dp" in step.annotations)
+    promise = json.loads(step.annotations["beam_dp"])
+    mechanism = promise.pop("mechanism")
+    assert promise == SHOWN
+    payloads = b"".join(item.payload for item in step.display_data)
+    assert all(text.encode() in payloads for text in (mechanism, "privacy unit", "add_or_remove"))
+
+
+def test_display_data_names_the_ledger_entry_but_not_the_ledger(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 2.0, 1e-6, "record", "add_or_remove_one")
+    plan = dp.ReleaseIntervals(DOMAIN, "age", PROMISE).plan
+    token = ledger.spend("people", plan.promised, plan.loss, plan.mechanism)
+    release = dp.ReleaseIntervals(DOMAIN, "age", PROMISE, ledger_token=token)
+    shown = {item.key: item.value for item in DisplayData.create_from(release).items}
+    assert shown == {**SHOWN, "mechanism": plan.mechanism, "ledger_release": "people/1"}
+    assert "sqlite" not in json.dumps(release.annotations())
+
+
+@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.parametrize("kind", KINDS)
+def test_counters_of_neighbours_are_functions_of_the_release(kind, tmp_path):
+    for number, people in enumerate(NEIGHBOURS):
+        out = tmp_path / str(number)
+        assert counters(run(kind, people, out, LOCAL)) == expected(out)
+
+
+def test_element_counts_of_beam_differ_between_neighbours(tmp_path):
+    """So these stay private; and the counters above could have differed."""
+    found = []
+    for number, people in enumerate(NEIGHBOURS[:2]):
+        result = run("intervals", people, tmp_path / str(number), LOCAL)
+        infos = [info for stage in result._monitoring_infos_by_stage.values() for info in stage]
+        counts = [info for info in infos if info.urn == "beam:metric:element_count:v1"]
+        found.append(sum(map(extract_counter_value, counts)))
+    assert found[0] < found[1]
+
+
+def test_job_without_a_commit_counts_nothing(tmp_path, monkeypatch):
+    """The draw is lost: its counters would tell of a draw that is not released."""
+    monkeypatch.setattr("beam_dp.transforms.writing.commit_release", lambda *_: False)
+    assert counters(run("intervals", PEOPLE, tmp_path / "out", LOCAL)) == {}
+
+
+def test_counters_before_the_draw_would_be_found():
+    """The test of neighbours is not blind."""
+
+    def count(row: object) -> object:
+        Metrics.counter("beam_dp", "records").inc()
+        return row
+
+    found = []
+    for people in NEIGHBOURS[:2]:
+        p = pipeline()
+        _ = p | beam.Create(people) | beam.Map(count)
+        found.append(counters(p.run()))
+    assert found == [{"records": len(people)} for people in NEIGHBOURS[:2]]
