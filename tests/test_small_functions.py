@@ -50,7 +50,7 @@ from beam_dp.schemas.json_forms import sizes_columns
 from beam_dp.storage.store import store_for
 from beam_dp.transforms.reading.read import plain_pattern
 from beam_dp.transforms.reading.read_kafka import decode_json
-from beam_dp.transforms.reading.synthetic_rows import field_names
+from beam_dp.transforms.reading.released_rows import field_names
 from beam_dp.verification.steps import more_than
 from beam_dp.windows.horizon import span_text
 from pipelines.flags import typed

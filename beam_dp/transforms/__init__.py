@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
     from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
-    from beam_dp.transforms.reading.synthetic_rows import SyntheticRows as SyntheticRows
+    from beam_dp.transforms.reading.released_rows import (
+        AnswerRows as AnswerRows,
+        IntervalRows as IntervalRows,
+        MarginalRows as MarginalRows,
+        SyntheticRows as SyntheticRows,
+        WindowRows as WindowRows,
+    )
     from beam_dp.transforms.writing import (
         WriteAnswers as WriteAnswers,
         WriteRelease as WriteRelease,

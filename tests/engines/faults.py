@@ -127,7 +127,7 @@ def run_trial(
     job.start()
     try:
         reached = wait_for(moment, waiting.reached)
-        _kill(cluster, fault.victim, reached)
+        kill(cluster, fault.victim, reached)
         if not fault.worker_lives:
             waiting.let_go()
         job.join(timeout=HANG_SECONDS)
@@ -136,7 +136,7 @@ def run_trial(
     finally:
         waiting.let_go()
         # Without the job manager, task managers continue a job until a heartbeat is missing.
-        _repair(cluster)
+        repair(cluster)
         draws = waiting.draws()
         waiting.disarm()
     code = codes[0] if codes else None
@@ -167,7 +167,8 @@ def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:
     return ledger, [*flags, f"--ledger={url}", f"--dataset_id={DATASET}"]
 
 
-def _kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> None:
+def kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> None:
+    """Kills the part of a cluster that reached a moment, and starts another."""
     if victim == TASK_MANAGER:
         cluster.kill_task_manager(cluster.task_manager_of(str(reached["control"])))
         cluster.start_task_manager()
@@ -188,7 +189,8 @@ def _lives(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in "ZX"
 
 
-def _repair(cluster: FlinkCluster) -> None:
+def repair(cluster: FlinkCluster) -> None:
+    """Waits until the cluster is complete again."""
     cluster.remove_files_of_the_dead()
     cluster.wait_for_task_managers()
     cluster.forget_workers()

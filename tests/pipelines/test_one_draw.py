@@ -17,7 +17,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from barriers import remove_barrier
+from barriers import remove_barriers
 from jobs import breaks_later, everything_under, files_of_one_draw, job_flags, released_records
 from noise_sources import watch_draws
 from pytest import MonkeyPatch
@@ -106,20 +106,6 @@ def barrier(request, monkeypatch) -> bool:
     if not holds:
         remove_barriers(monkeypatch)
     return holds
-
-
-def remove_barriers(patch: MonkeyPatch) -> None:
-    """One fused step draws and writes."""
-    remove_barrier(patch)
-
-    def expand(self: Any, shards: Any) -> Any:
-        return (
-            shards
-            | beam.Map(lambda shard: (shard[0], [shard[1]]))  # this small release is one piece
-            | beam.ParDo(write_module._Commit(self.directory))
-        )
-
-    patch.setattr(write_module.WriteRelease, "expand", expand)
 
 
 def assert_one_draw(folder: Path, num_shards: int = 1) -> None:

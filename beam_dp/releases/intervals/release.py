@@ -164,13 +164,7 @@ class IntervalRelease(Release):
             >>> release.cells(25, 44)  # doctest: +SKIP
             (25, 44)
         """
-        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-            raise InputError("interval", [low, high], "must have low <= high")
-        assert isinstance(self.attribute, OrderedAttribute)
-        ordered = self.attribute.regular()
-        query = LinearQueries(Domain((ordered,))).interval(ordered.name, low, high)
-        start, stop = query.ranges[0][0] if query.ranges else (0, self.num_leaves)
-        return start, stop - 1
+        return interval_cells(self.attribute, low, high)
 
     def answer(
         self,
@@ -278,6 +272,17 @@ class IntervalRelease(Release):
         if not np.all((ends[0] <= ends[1]) & (ends[1] < self.num_leaves)):
             raise InputError("high", high, f"must be >= low and < {self.num_leaves}")
         return ends[0].astype(np.int64), ends[1].astype(np.int64)
+
+
+def interval_cells(attribute: Attribute, low: Any, high: Any) -> tuple[int, int]:
+    """Returns the first and the last cell of an interval: see ``IntervalRelease.cells``."""
+    if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        raise InputError("interval", [low, high], "must have low <= high")
+    assert isinstance(attribute, OrderedAttribute)
+    ordered = attribute.regular()
+    query = LinearQueries(Domain((ordered,))).interval(ordered.name, low, high)
+    start, stop = query.ranges[0][0] if query.ranges else (0, ordered.num_levels)
+    return start, stop - 1
 
 
 def check_ordered(attribute: Attribute) -> None:

@@ -343,7 +343,7 @@ class Question:
             column = name
             while column in BESIDE_ANSWERS or column in answers or column in columns:
                 column += "_"
-            columns[column] = _values_of(domain[name], [codes[place] for codes in groups])
+            columns[column] = values_of(domain[name], [codes[place] for codes in groups])
         return AnswerTable({**columns, **answers}, len(self.groups))
 
 
@@ -368,7 +368,7 @@ def group_text(value: str | float | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
+def values_of(attribute: Attribute, codes: Sequence[int]) -> list[Any]:
     """Returns the values for some codes in the type of released records; for bins, the labels."""
     if isinstance(attribute, ordered.BinnedAttribute):
         return [None if code == attribute.null_code else attribute.label(code) for code in codes]

@@ -316,6 +316,15 @@ def read_windows(directory: Directory) -> HorizonRelease:
     )
 
 
+def read_window(
+    directory: Directory, number: int
+) -> tuple[WindowTables | SyntheticDatabase, tuple[int, int]]:
+    """Returns the checked release of one window, and the window's start and end in seconds."""
+    horizon_id, card = read_horizon(directory)
+    release = _read_one(directory, horizon_id, card, "window", number)
+    return release, card.horizon.times(range(number, number + 1))
+
+
 class _Lazy(Mapping[int, Any]):
     """Releases by number; a release is read on first access."""
 
@@ -340,7 +349,7 @@ class _Lazy(Mapping[int, Any]):
 
 def _read_one(
     directory: Directory, horizon_id: str, card: HorizonCard, level: Level, number: int
-) -> Release:
+) -> WindowTables | SyntheticDatabase:
     place, windows = window_directory(directory, number), range(number, number + 1)
     if level == "block" and card.block is not None:
         place = block_directory(directory, card.block, number)
