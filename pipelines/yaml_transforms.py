@@ -6,24 +6,33 @@ transform also writes its release, so that all checks come before a budget is sp
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
 
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
-from beam_dp.transforms import ReadRecords as ReadFiles, SyntheticRows as RowsOfRelease
+from beam_dp.releases.kinds import holds_horizon, read_release
+from beam_dp.transforms import ReadRecords as ReadFiles
+from beam_dp.transforms.reading import released_rows
 from beam_dp.transforms.writing import refuse_taken_output
 
-from . import answer_queries, release_intervals, release_projection, release_synthetic_database
+from . import (
+    answer_queries,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+)
 from .program import Job, Program
 from .records_per_unit import ChoosingJob
 from .release_synthetic_database import LaterJob, OpenJob
@@ -44,6 +53,7 @@ _ELSEWHERE = {
     # These fields are private, but Beam writes all fields into the graph of the job.
     "expect_records": _ON_COMMAND_LINE,
 }
+_ATTRIBUTES = Flag("attributes", "attributes to count by", "NAMES")
 _LOG = logging.getLogger("beam_dp.yaml")
 
 
@@ -114,8 +124,7 @@ class _Release(beam.PTransform):
             for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
         rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
-        if isinstance(self._job, release_synthetic_database.Job):
-            rows.released_domain = self._job.plan.domain  # ``SyntheticRows`` reads this attribute
+        rows.made_by = self  # transforms of rows read this attribute
         return rows
 
     def _refuse(self, records: Any) -> None:
@@ -163,46 +172,6 @@ class ReleaseDomain(ReleaseSyntheticDatabase):
         raise InputError("domain", job.headline(), 'must have attributes with "discover"')
 
 
-class SyntheticRows(beam.PTransform):
-    """Emits the release of ``ReleaseSyntheticDatabase`` as rows, like ``beam_dp.SyntheticRows``.
-
-    Raises:
-        ConfigError: if there is a field, or if the input is from a different transform.
-    """
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__()
-        if config:
-            raise ConfigError(f"{next(iter(config))}: unknown field; SyntheticRows has none")
-
-    def expand(self, released: Any) -> beam.PCollection[Any]:
-        """Reads the committed release."""
-        domain = getattr(released, "released_domain", None)
-        if domain is None:
-            condition = "the input must be the output of ReleaseSyntheticDatabase"
-            raise ConfigError(f"{condition}; ReadSyntheticRows reads an existing release")
-        directories = released | "Path" >> beam.Map(lambda row: str(row.directory))
-        return directories | RowsOfRelease(domain=domain)
-
-
-class ReadSyntheticRows(beam.PTransform):
-    """Emits the records of an existing release as rows, like ``beam_dp.SyntheticRows``."""
-
-    _flags: ClassVar[Sequence[Flag]] = (
-        Flag("release", "directory with a release of synthetic records", "DIR", True),
-    )
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__()
-        with _in_words_of(self._flags):
-            self._rows = RowsOfRelease(texts_of(self._flags, config)["release"])
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads the records of the release."""
-        with _in_words_of(self._flags):
-            return pipeline | self._rows
-
-
 class ReleaseProjection(_Release):
     """Like ``beam-dp release-projection``, for records from any source."""
 
@@ -219,6 +188,115 @@ class AnswerQueries(_Release):
     """Like ``beam-dp answer-queries`` with known queries, for records from any source."""
 
     _program = answer_queries.PROGRAM
+
+
+class _Rows(beam.PTransform):
+    """Emits rows about the committed release of the transform before."""
+
+    _flags: ClassVar[Sequence[Flag]] = ()
+    _after: ClassVar[type[_Release]]
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        with _in_words_of(self._flags):
+            self._texts = texts_of(self._flags, config)
+
+    def expand(self, released: Any) -> beam.PCollection[Any]:
+        """Reads the committed release."""
+        maker = getattr(released, "made_by", None)
+        if type(maker) is not self._after:  # subclasses release something else
+            condition = f"the input must be the output of {self._after.__name__}"
+            raise ConfigError(f"{condition}; ReadRows reads an existing release")
+        with _in_words_of(self._flags):
+            directories = released | "Path" >> beam.Map(lambda row: str(row.directory))
+            return directories | self._rows(maker._job)
+
+    def _rows(self, job: Any) -> beam.PTransform:
+        """Returns the transform for the release of a job."""
+        raise NotImplementedError
+
+
+class SyntheticRows(_Rows):
+    """Emits the records of a release as rows, like ``beam_dp.SyntheticRows``."""
+
+    _after = ReleaseSyntheticDatabase
+
+    def _rows(self, job: Any) -> beam.PTransform:
+        return released_rows.SyntheticRows(domain=job.plan.domain)
+
+
+class MarginalRows(_Rows):
+    """Emits the counts of a marginal as rows, like ``beam_dp.MarginalRows``."""
+
+    _flags = (dataclasses.replace(_ATTRIBUTES, required=True),)
+    _after = ReleaseSyntheticDatabase
+
+    def _rows(self, job: Any) -> beam.PTransform:
+        names = _names(self._texts["attributes"])
+        return released_rows.MarginalRows(attributes=names, domain=job.plan.domain)
+
+
+class IntervalRows(_Rows):
+    """Emits the count of each integer or bin as a row, like ``beam_dp.IntervalRows``."""
+
+    _after = ReleaseIntervals
+
+    def _rows(self, job: Any) -> beam.PTransform:
+        counted = job.plan.attribute
+        return released_rows.IntervalRows(domain=Domain((counted,)), attribute=counted.name)
+
+
+class AnswerRows(_Rows):
+    """Emits answers as rows, like ``beam_dp.AnswerRows``."""
+
+    _after = AnswerQueries
+
+    def _rows(self, _: Any) -> beam.PTransform:
+        return released_rows.AnswerRows()
+
+
+class ReadRows(beam.PTransform):
+    """Emits an existing release as rows: answers, counts, windows, or synthetic records.
+
+    ``attributes`` are the attributes to count by in a synthetic database, or in each window.
+    """
+
+    _flags: ClassVar[Sequence[Flag]] = (
+        Flag("release", "directory with a release", "DIR", True),
+        _ATTRIBUTES,
+    )
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        with _in_words_of(self._flags):
+            texts = texts_of(self._flags, config)
+            text = texts.get("attributes")
+            self._rows = _rows_of(texts["release"], None if text is None else _names(text))
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
+        """Reads the release."""
+        with _in_words_of(self._flags):
+            return pipeline | self._rows
+
+
+def _rows_of(directory: str, names: Sequence[str] | None) -> beam.PTransform:
+    if holds_horizon(directory):
+        if names is None:
+            raise FlagError("attributes is required: those to count by in each window")
+        return released_rows.WindowRows(directory, attributes=names)
+    if names is not None:
+        return released_rows.MarginalRows(directory, attributes=names)
+    kinds = {"intervals": released_rows.IntervalRows, "answers": released_rows.AnswerRows}
+    rows: Callable[[str], beam.PTransform] = kinds.get(
+        read_release(directory).KIND, released_rows.SyntheticRows
+    )
+    return rows(directory)
+
+
+def _names(text: str) -> list[str]:
+    """Returns attributes, which YAML gives as one name or as a list."""
+    names: list[str] = json.loads(text) if text.startswith("[") else [text]
+    return names
 
 
 @contextmanager
@@ -250,6 +328,8 @@ def texts_of(
             texts[name] = _text(known[name], value)
         elif name in elsewhere and name in {flag.name for flag in flags}:
             raise InputError(name, value, elsewhere[name])
+        elif not known:
+            raise FlagError(f"{name}: unknown field; there are none")
         else:
             raise FlagError(
                 f"{name}: unknown field; must be one of {', '.join(known)};"
@@ -277,6 +357,10 @@ def _text(flag: Flag, value: object) -> str | None:
         return str(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
+    if flag.name == _ATTRIBUTES.name and isinstance(value, Sequence):
+        if value and all(isinstance(each, str) for each in value):
+            return json.dumps(value, ensure_ascii=False)
+        raise InputError(flag.name, value, "must be a list of names")
     if flag.name == "domain" and isinstance(value, Mapping):
         return _json(flag, value)
     if flag.name in _READ_AS_JSON[1:] and isinstance(value, Sequence):

@@ -12,8 +12,9 @@ from typing import Any
 from beam_dp.flags.command_line import import_program
 
 _NAMES = (
-    "AnswerQueries", "ReadRecords", "ReadSyntheticRows", "ReleaseDomain", "ReleaseIntervals",
-    "ReleaseProjection", "ReleaseSyntheticDatabase", "SyntheticRows",
+    "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadRecords", "ReadRows",
+    "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseSyntheticDatabase",
+    "SyntheticRows",
 )  # fmt: skip
 
 

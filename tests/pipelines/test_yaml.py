@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -43,7 +44,7 @@ def test_examples_include_every_transform_that_needs_no_release():
     shown = {
         name for path in EXAMPLES for name in re.findall(r"beam_dp\.yaml\.(\w+)", path.read_text())
     }
-    assert shown == set(NAMES) - {"ReadSyntheticRows"}
+    assert shown == set(NAMES) - {"ReadRows", "MarginalRows"}
     for name in NAMES:
         assert issubclass(getattr(beam_dp.yaml, name), beam.PTransform)
 
@@ -248,6 +249,12 @@ def test_accepts_inline_queries_and_reports_refused_queries(tmp_path, caplog, me
     assert (card["num_answers"], card["num_refused"]) == (1, 1)
 
 
+def rows_in(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The rows that a job wrote, in an order of their own."""
+    table = pa.concat_tables(pq.read_table(path) for path in folder.glob(f"{name}*"))
+    return table.sort_by([("age", "ascending"), ("sex", "ascending")]).to_pylist()
+
+
 @pytest.mark.slow
 def test_reads_rows_of_a_new_or_an_existing_release(tmp_path):
     output = str(tmp_path / "out")
@@ -261,26 +268,39 @@ def test_reads_rows_of_a_new_or_an_existing_release(tmp_path):
         step("WriteToParquet", path=str(tmp_path / "first")),
     )
     run(
-        step("ReadSyntheticRows", release=output), columns,
+        step("ReadRows", release=output), columns,
         step("WriteToParquet", path=str(tmp_path / "second")),
     )  # fmt: skip
-    first, second = (
-        pa.concat_tables(pq.read_table(path) for path in tmp_path.glob(f"{name}*"))
-        .sort_by([("age", "ascending"), ("sex", "ascending")])
-        .to_pylist()
-        for name in ("first", "second")
-    )
+    first, second = (rows_in(tmp_path, name) for name in ("first", "second"))
     assert first == second and len(first) == read_release(output).num_records
+
+
+@pytest.mark.slow
+def test_marginal_rows_of_a_new_or_an_existing_release_are_equal(tmp_path):
+    output, fields = str(tmp_path / "out"), {"attributes": ["sex", "age"]}
+    release = step("ReleaseSyntheticDatabase", output=output, **RELEASE)
+    path = {name: str(tmp_path / name) for name in ("first", "second")}
+    write = {name: step("WriteToParquet", path=each) for name, each in path.items()}
+    run(read(tmp_path), release, step("MarginalRows", **fields), write["first"])
+    run(step("ReadRows", release=output, **fields), write["second"])
+    first, second = (rows_in(tmp_path, name) for name in ("first", "second"))
+    assert first == second and len(first) == 4 * 2
+    assert {row["draw_id"] for row in first} == {read_release(output).draw_id}
 
 
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("SyntheticRows", {}, "must be the output of ReleaseSyntheticDatabase; ReadSyntheticRows"),
+        ("SyntheticRows", {}, "must be the output of ReleaseSyntheticDatabase; ReadRows reads"),
         ("SyntheticRows", {"release": "nowhere"}, "release: unknown field"),
-        ("ReadSyntheticRows", {"release": "nowhere"}, "must be a directory with a release"),
-        ("ReadSyntheticRows", {}, "release is required"),
-        ("ReadSyntheticRows", {"output": "out"}, "output: unknown field; must be one of release"),
+        ("MarginalRows", {"attributes": ["age"]}, "the output of ReleaseSyntheticDatabase; ReadR"),
+        ("MarginalRows", {}, "attributes is required"),
+        ("MarginalRows", {"attributes": [1]}, "must be a list of names"),
+        ("IntervalRows", {}, "must be the output of ReleaseIntervals; ReadRows"),
+        ("AnswerRows", {}, "must be the output of AnswerQueries; ReadRows"),
+        ("ReadRows", {"release": "nowhere"}, "must be a directory with a release"),
+        ("ReadRows", {}, "release is required"),
+        ("ReadRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],
 )
 def test_yaml_refuses_rows_without_a_release(name, config, message):

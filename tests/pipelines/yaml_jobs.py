@@ -15,8 +15,11 @@ from beam_dp.privacy.ledger.ledger import Ledger
 
 NAMES = (
     "AnswerQueries",
+    "AnswerRows",
+    "IntervalRows",
+    "MarginalRows",
     "ReadRecords",
-    "ReadSyntheticRows",
+    "ReadRows",
     "ReleaseDomain",
     "ReleaseIntervals",
     "ReleaseProjection",
