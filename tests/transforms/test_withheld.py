@@ -59,6 +59,7 @@ UNGUARDED = {
     "summarise.self._encode": "is a DoFn, whose methods are guarded",
     "released_rows._read_rows": "sees a committed release",
     "released_rows._windows": "sees the name of a folder",
+    "released_rows.self.arguments": "are names and declared attributes",
     "released_rows.self.rows": "sees committed releases",
     "writing._Divide.process": "sees a release",
     "writing._WriteFile.process": "sees rows that are public",
