@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import pathlib
 import subprocess
@@ -18,11 +19,14 @@ def interpreter(name: str, requirements: pathlib.Path) -> str:
     place = ENVIRONMENTS / name
     python, stamp = place / "bin" / "python", place / ".stamp"
     wanted = requirements.read_text(encoding="utf-8")
-    if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        install = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*install, "--requirement", requirements], check=True)
-        stamp.write_text(wanted, encoding="utf-8")
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with (ENVIRONMENTS / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two processes would clear what the other installs
+        if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+            subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
+            pip = [python, "-m", "pip", "--disable-pip-version-check", "--require-virtualenv"]
+            subprocess.run([*pip, "install", "--quiet", "-r", requirements], check=True)
+            stamp.write_text(wanted, encoding="utf-8")
     return str(python)
 
 

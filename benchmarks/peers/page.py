@@ -31,7 +31,7 @@ normalised marginals, over all 2-way and over all 3-way marginals, whichever a s
 `±` is the standard error of the mean. CPU seconds and peak memory are of the whole process, with
 imports and reading, on one thread of a machine that was busy with other work. A run is ended when
 it has used the CPU seconds of its row's limit; its other seeds are then not run. A seed
-fixes what a system lets be seeded, which of beam_dp and dpmm is not the noise.
+fixes what a system lets be seeded: not the noise of beam_dp and dpmm.
 """
 _DIFFERENCES = """\
 ## What differs, and which version was run
