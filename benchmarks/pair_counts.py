@@ -75,6 +75,15 @@ def duckdb_pairs(pattern: str, sizes: Mapping[str, int], of_cells: bool) -> Pair
     return _from_sets(duckdb.sql(query).fetchall(), sizes)
 
 
+def chdb_pairs(pattern: str, sizes: Mapping[str, int], of_cells: bool) -> Pairs:
+    """Returns counts of all pairs of columns from one query of ClickHouse, in this process."""
+    import chdb
+
+    query = _query(f"file('{pattern}', Parquet)", sizes, of_cells)
+    rows = chdb.query(f"{query} settings group_by_use_nulls = 1", "ArrowTable").to_pylist()
+    return _from_sets((row.values() for row in rows), sizes)
+
+
 def spark_pairs(pattern: str, sizes: Mapping[str, int], of_cells: bool) -> Pairs:
     """Returns counts of all pairs of columns from one query of Spark, in one Java process."""
     from pyspark.sql import SparkSession
@@ -161,7 +170,12 @@ def own_pairs(way: str, pattern: str, sizes: Mapping[str, int]) -> tuple[Pairs, 
 
 def engines() -> dict[str, Callable[..., Pairs]]:
     """Returns what can be imported here, by names with versions; ours are not among them."""
-    known = {"duckdb": duckdb_pairs, "polars": polars_pairs, "pyspark": spark_pairs}
+    known = {
+        "chdb": chdb_pairs,
+        "duckdb": duckdb_pairs,
+        "polars": polars_pairs,
+        "pyspark": spark_pairs,
+    }
     found: dict[str, Callable[..., Pairs]] = {}
     for name in filter(importlib.util.find_spec, known):
         version = f"{name} {importlib.metadata.version(name)}"

@@ -13,8 +13,8 @@ no such lines: all their stages are one.
 Errors are total variation distances of pairs from the exact ones, averaged: of the released
 records, and of the noise alone, which is in the unbiased tables of the release's measurements.
 
-Rows of counts: all pairs exactly, by this project's pass, by a bare reader, and by DuckDB, Polars
-and Spark where the interpreter of ``--peers`` has them. What is sent is the sum of what the bundles
+Rows of counts: all pairs exactly, by this project's pass, by a bare reader, and by chDB, DuckDB,
+Polars and Spark where the interpreter of ``--peers`` has them. What is sent is the sum of what the bundles
 of the pass emit. Flink runs where `make flink` has put its job server.
 
 With ``--record`` each row is kept as soon as it is measured, in the place of the row about the same
@@ -298,7 +298,7 @@ def main() -> None:
     parser.add_argument("--records", default="", help="numbers of records, of any table")
     parser.add_argument("--processes", default="1,2,Flink", help="1, 2, or Flink with four slots")
     parser.add_argument(
-        "--peers", default=sys.executable, help="Python with DuckDB, Polars or pyspark"
+        "--peers", default=sys.executable, help="Python with chDB, DuckDB, Polars or pyspark"
     )
     parser.add_argument("--repeats", type=int, default=1, help="medians of so many runs")
     parser.add_argument("--limit", type=float, default=3600, help="elapsed seconds of one run")
