@@ -14,8 +14,8 @@ Errors are total variation distances of pairs from the exact ones, averaged: of 
 records, and of the noise alone, which is in the unbiased tables of the release's measurements.
 
 Rows of counts: all pairs exactly, by this project's pass, by a bare reader, and by chDB, DuckDB,
-Polars and Spark where the interpreter of ``--peers`` has them. What is sent is the sum of what the bundles
-of the pass emit. Flink runs where `make flink` has put its job server.
+Polars and Spark where the interpreter of ``--peers`` has them. What is sent is the sum of what the
+bundles of the pass emit. Flink runs where `make flink` has put its job server.
 
 With ``--record`` each row is kept as soon as it is measured, in the place of the row about the same
 thing, so that the benchmark can be run in parts.
