@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from apache_beam.options import pipeline_options
 
 from beam_dp.domain.discover import OpenDomain
@@ -197,6 +198,23 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
         raise InputError("start_from", path, f"{column}{error.condition}") from None
     except ReadError as error:
         raise InputError("start_from", path, str(error)) from None
+
+
+def read_rows(path: str, file_format: str | None, domain: Domain) -> pa.Table:
+    """Returns all columns of files, in this process; columns of the domain must be readable."""
+    reader = ReadRecords(path, file_format=file_format)
+    names, known = next(iter(reader.schemas.values())), {each.name: each for each in domain}
+    for name in names:
+        reader.check_column("input", name, known.get(name))
+    try:
+        tables = [pa.Table.from_batches([each]) for each in reader.batches(names, domain, names)]
+        if tables:
+            return pa.concat_tables(tables, promote_options="permissive")
+    except ReadError as error:
+        raise InputError("input", path, str(error)) from None
+    except pa.ArrowException:
+        raise InputError("input", path, "must have the same types of columns in all") from None
+    raise InputError("input", path, "must have at least one row")
 
 
 def read_truth(release: AnyRelease, path: str) -> Truth:

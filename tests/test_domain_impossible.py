@@ -131,6 +131,13 @@ def test_rejects_objects_that_are_not_combinations(impossible):
         Domain(DOMAIN.attributes, (impossible,))
 
 
+def test_combinations_are_added_to_those_declared_before():
+    first = DOMAIN.with_impossible([MALE_WIFE])
+    both = first.with_impossible([{"age": [[0, 16]], "married": [True]}])
+    assert both.impossible[:1] == first.impossible and len(both.impossible) == 2
+    assert both.with_impossible([MALE_WIFE]) == both and Domain(both.attributes) == DOMAIN
+
+
 def test_marginal_keeps_combinations_of_its_attributes():
     domain = DOMAIN.with_impossible([MALE_WIFE, {"age": [[0, 16]], "married": [True]}])
     kept = domain.restrict(("married", "relationship", "sex"))

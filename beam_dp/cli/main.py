@@ -22,6 +22,7 @@ _MODULES = {
     "describe": ("releases", "show what a release contains and how accurate it is"),
     "answer": ("releases", "answer questions from a release, with error bars"),
     "sample": ("sample", "draw new records from a release, also with a condition"),
+    "impute": ("sample", "draw what given rows lack from a release"),
     "report": ("releases", "write an HTML page about a release"),
     "verify": ("releases", "recompute the privacy loss of a release from its card"),
     "diff": ("releases", "compare the counts of two releases"),

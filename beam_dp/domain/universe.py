@@ -63,10 +63,10 @@ class Domain:
             check_combinations(self.attributes, self.impossible)
 
     def with_impossible(self, combinations: Sequence[Mapping[str, Sequence[Any]]]) -> Domain:
-        """Returns the domain with only these combinations declared impossible.
+        """Returns the domain with these combinations declared impossible, too.
 
-        Records that match a combination are outside the domain, and a release gives impossible
-        cells no weight.
+        What was declared impossible before stays so. Records that match a combination are outside
+        the domain, and a release gives impossible cells no weight.
 
         Args:
             combinations: lists of levels, keyed by the names of at least two attributes. A level is
@@ -85,7 +85,9 @@ class Domain:
             >>> domain.impossible
             (Impossible(axes=(0, 1), ranges=(((0, 16),), ((1, 2),))),)
         """
-        return Domain(self.attributes, read_combinations(self.attributes, combinations))
+        added = read_combinations(self.attributes, combinations)
+        new = [each for each in added if each not in self.impossible]
+        return Domain(self.attributes, (*self.impossible, *new))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -236,11 +236,12 @@ ADULT7 = (
 )
 INTERVALS = '{"prefix": {"attribute": "age", "high": 45}}\n'
 AGES = {"name": "age", "type": "integer", "min": 0, "max": 99}
+CUSTOMERS = "customer,age,sex\n17,33,Male\n18,51,\n"
 
 # By page, and by the first words of a block, what is there before it; "" is before the page.
 BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
     "README.md": {"": (visits,)},
-    "docs/answers.md": {"": (release,)},
+    "docs/answers.md": {"": (release, file("customers.csv", CUSTOMERS))},
     "docs/domain.md": {
         "": (visits,),
         "beam-dp check-domain": (made_up,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -243,9 +244,9 @@ def test_only_databases_and_tables_are_imputed():
         dp.impute([1, 2], database())
 
 
-def told(capsys, *arguments):
+def told(capsys, *arguments, command="sample"):
     """The exit code, and what is printed on standard output and on standard error."""
-    code = main(["sample", *map(str, arguments)])
+    code = main([command, *map(str, arguments)])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 
@@ -274,6 +275,70 @@ def test_command_writes_csv_and_parquet(tmp_path, capsys):
         ((), "--rows is required"),
     ):
         code, out, err = told(capsys, place, *wrong)
+        assert (code, out, err.count("\n")) == (2, "", 1) and words in err
+
+
+@pytest.mark.parametrize("extension", ["csv", "parquet", "avro"])
+def test_command_completes_rows_of_files(extension, tmp_path, capsys):
+    place, rows, output = (tmp_path / name for name in ("release", f"r.{extension}", "o.parquet"))
+    write_release(database(), place)
+    given = pa.table({"name": ["x", "y"], "sex": ["F", None], "age": [30.0, 50.0]})
+    if extension == "csv":
+        pyarrow.csv.write_csv(given, rows)
+    elif extension == "parquet":
+        pyarrow.parquet.write_table(given, rows)
+    else:
+        types = {"name": "string", "sex": ["null", "string"], "age": "double"}
+        fields = [{"name": name, "type": kind} for name, kind in types.items()]
+        with rows.open("wb") as file:
+            fastavro.writer(
+                file, {"type": "record", "name": "R", "fields": fields}, given.to_pylist()
+            )
+    asked = place, "--input", rows, "--seed", "3"
+    code, out, _ = told(capsys, *asked, "--output", output, command="impute")
+    assert code == 0 and "2 records, as secret as the given rows" in out
+    assert output.stat().st_mode & 0o777 == 0o600
+    found, wanted = pyarrow.parquet.read_table(output), dp.impute(given, database(), seed=3)
+    assert found.column_names == wanted.column_names
+    assert found["age"].cast("double").equals(given["age"])
+    assert found.drop(["age"]).to_pylist() == wanted.drop(["age"]).to_pylist()
+    code, _, err = told(capsys, *asked, "--output", output, command="impute")
+    assert code == 2 and "must not exist" in err
+    code, out, _ = told(capsys, *asked, command="impute")
+    assert code == 0 and len(out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("name\nx\n", "--input: ['name'] is not valid: must have a column of the release"),
+        ("sex\nF\nsecret\n", "--input, sex: 'row 1' is not valid: must be in the domain"),
+        ("sex\n", "--input: "),
+        ("", "those found are empty"),
+        (None, "must match a file"),
+    ],
+)
+def test_command_refuses_rows_in_one_line(rows, words, tmp_path, capsys):
+    place, given = tmp_path / "release", tmp_path / "rows.csv"
+    write_release(database(), place)
+    if rows is not None:
+        given.write_text(rows)
+    output = tmp_path / "out.csv"
+    code, out, err = told(capsys, place, "--input", given, "--output", output, command="impute")
+    assert (code, out, err.count("\n")) == (2, "", 1) and words in err and "secret" not in err
+    assert not output.exists()
+
+
+def test_command_refuses_files_that_do_not_fit_together(tmp_path, capsys):
+    place = tmp_path / "release"
+    write_release(database(), place)
+    for name, value in (("a", 1), ("b", ["list"])):
+        pyarrow.parquet.write_table(
+            pa.table({"sex": ["F"], "x": [value]}), tmp_path / f"{name}.parquet"
+        )
+    for pattern, words in (("*", "same types of columns"), ("b", "CSV has no form")):
+        given = tmp_path / f"{pattern}.parquet"
+        code, out, err = told(capsys, place, "--input", given, command="impute")
         assert (code, out, err.count("\n")) == (2, "", 1) and words in err
 
 
