@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -64,15 +65,18 @@ def page_of(release, **beside) -> str:
 def random_release(domain: Domain, num_records: int = 50) -> SyntheticDatabase:
     """A release of random records whose hypothesis is uniform over all cells."""
     rng = np.random.default_rng(0)
-    codes, counts = distinct_records(
-        domain, [rng.integers(0, size, num_records) for size in domain.shape]
-    )
+    return release_of(domain, [rng.integers(0, size, num_records) for size in domain.shape])
+
+
+def release_of(domain: Domain, records: Sequence[np.ndarray]) -> SyntheticDatabase:
+    """A release of these records, given by the codes of each attribute."""
+    codes, counts = distinct_records(domain, records)
     return SyntheticDatabase(
         domain=domain,
         workload=marginals(domain, ways=1),
         guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
         mechanism="gaussian",
-        num_records=num_records,
+        num_records=len(records[0]),
         num_records_is_public=False,
         codes=codes,
         counts=counts,
