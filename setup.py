@@ -56,7 +56,9 @@ setup(
     # A top-level package named `pipelines` would clash with others' once installed.
     packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
     package_dir={"beam_dp.pipelines": "pipelines"},
-    package_data={"beam_dp": ["py.typed", "flags/*_flags.json", "reports/style.css"]},
+    package_data={
+        "beam_dp": ["py.typed", "flags/*_flags.json", "reports/style.css", "yaml/providers.yaml"]
+    },
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     install_requires=[

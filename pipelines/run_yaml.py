@@ -26,6 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_dp.errors import public_fault
 from beam_dp.flags.flag import Flag, FlagError, refused
 from beam_dp.transforms.writing import outputs_of
+from beam_dp.yaml import PROVIDERS
 
 from . import flags
 from .progress import Progress, nothing
@@ -88,8 +89,12 @@ def _read(
     given: dict[str, str], beam_flags: Sequence[str]
 ) -> tuple[PipelineOptions, Callable[[beam.Pipeline], None]]:
     """Returns the options of a pipeline, and a function that adds the transforms to a pipeline."""
+    from apache_beam.yaml import yaml_provider
     from apache_beam.yaml.main import build_pipeline_components_from_argv
 
+    # The transforms of this package need no providers in the file, which would come first.
+    own = yaml_provider.merge_providers(yaml_provider.load_providers(PROVIDERS))
+    yaml_provider.standard_providers().update(own)
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
     options, build, _ = build_pipeline_components_from_argv(argv)
     return options, build

@@ -53,6 +53,11 @@ _ELSEWHERE = {
     # These fields are private, but Beam writes all fields into the graph of the job.
     "expect_records": _ON_COMMAND_LINE,
 }
+# A field that Beam defines for all transforms.
+_ERROR_HANDLING = (
+    "must not be given: records that do not fit are left out, because an output of them would"
+    " publish them without noise"
+)
 _ATTRIBUTES = Flag("attributes", "attributes to count by", "NAMES")
 _LOG = logging.getLogger("beam_dp.yaml")
 
@@ -326,6 +331,8 @@ def texts_of(
     for name, value in config.items():
         if name in known:
             texts[name] = _text(known[name], value)
+        elif name == "error_handling":
+            raise InputError(name, value, _ERROR_HANDLING)
         elif name in elsewhere and name in {flag.name for flag in flags}:
             raise InputError(name, value, elsewhere[name])
         elif not known:

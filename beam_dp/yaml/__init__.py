@@ -1,4 +1,4 @@
-"""Transforms for Beam YAML, as ``type: python`` providers: see docs/yaml.md.
+"""Transforms for Beam YAML: see docs/yaml.md. ``PROVIDERS`` is the path of a file to include.
 
 ``ReadRecords``, ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals`` and
 ``AnswerQueries`` correspond to the programs of the same names, and have the flags as fields.
@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
 from beam_dp.flags.command_line import import_program
 
+PROVIDERS = str(pathlib.Path(__file__).with_name("providers.yaml"))
 _NAMES = (
     "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadRecords", "ReadRows",
     "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseSyntheticDatabase",

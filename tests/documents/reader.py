@@ -187,6 +187,5 @@ def _with_fields(fields: dict[str, Any]) -> list[str]:
     reading, _ = job["pipeline"]["transforms"]
     config = {"num_records": "noisy", "output": "out/fields", **_PROMISE, **fields}
     job["pipeline"]["transforms"] = [reading, {"type": "AnswerQueries", "config": config}]
-    job["providers"][0]["transforms"]["AnswerQueries"] = "beam_dp.yaml.AnswerQueries"
     pathlib.Path("fields.yaml").write_text(yaml.safe_dump(job))
     return ["run-yaml", "--yaml_pipeline_file", "fields.yaml"]

@@ -13,21 +13,18 @@ import yaml
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
 from jobs import people, write_table
 from pytest import CaptureFixture
-from yaml_jobs import NAMES, RELEASE, step
+from yaml_jobs import RELEASE, step
 
 import beam_dp as dp
 from pipelines import run_yaml
 
 
 def file_of(folder: Path, *transforms: dict[str, Any], **others: str) -> str:
-    providers = {
-        "type": "python",
-        "config": {"packages": []},
-        "transforms": {**{name: f"beam_dp.yaml.{name}" for name in NAMES}, **others},
-    }
-    spec = {"type": "chain", "transforms": list(transforms)}
+    spec: dict[str, Any] = {"pipeline": {"type": "chain", "transforms": list(transforms)}}
+    if others:
+        spec["providers"] = [{"type": "python", "config": {"packages": []}, "transforms": others}]
     path = folder / "pipeline.yaml"
-    path.write_text(yaml.safe_dump({"pipeline": spec, "providers": [providers]}))
+    path.write_text(yaml.safe_dump(spec))
     return str(path)
 
 

@@ -10,9 +10,10 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from apache_beam.yaml import main as yaml_main
 from jobs import DOMAIN, job_flags
-from yaml_jobs import NAMES, PROMISE, RELEASE, read, run, step
+from yaml_jobs import PROMISE, RELEASE, build, read, run, step
 
 import beam_dp.yaml
 from beam_dp.errors import InputError
@@ -40,13 +41,13 @@ def test_every_example_runs(example, tmp_path, monkeypatch):
     assert [*output.rglob("card.json")]
 
 
-def test_examples_include_every_transform_that_needs_no_release():
-    shown = {
-        name for path in EXAMPLES for name in re.findall(r"beam_dp\.yaml\.(\w+)", path.read_text())
-    }
-    assert shown == set(NAMES) - {"ReadRows", "MarginalRows"}
-    for name in NAMES:
-        assert issubclass(getattr(beam_dp.yaml, name), beam.PTransform)
+def test_providers_are_all_transforms_and_examples_show_what_needs_no_release():
+    (provider,) = yaml.safe_load(Path(beam_dp.yaml.PROVIDERS).read_text())
+    given = {name: getattr(beam_dp.yaml, name) for name in dir(beam_dp.yaml)}
+    names = {name for name, each in given.items() if hasattr(each, "expand")}
+    assert provider["transforms"] == {name: f"beam_dp.yaml.{name}" for name in names}
+    shown = {name for path in EXAMPLES for name in re.findall(r" type: (\w+)", path.read_text())}
+    assert names - shown == {"ReadRows", "MarginalRows"}
 
 
 @pytest.mark.slow
@@ -197,6 +198,15 @@ def test_yaml_refuses_meaningless_fields_in_one_line(tmp_path, fields, line):
 def test_yaml_refuses_saved_runs(name):
     with pytest.raises(ValueError, match=f"^{name}: 'x' is not valid: must be given to beam-dp"):
         beam_dp.yaml.AnswerQueries(**{name: "x"})
+
+
+def test_yaml_refuses_an_output_of_bad_records(tmp_path):
+    fields = {**RELEASE, "output": str(tmp_path / "out"), "error_handling": {"output": "bad"}}
+    release = {**step("ReleaseSyntheticDatabase", **fields), "name": "release", "input": "read"}
+    bad = {"type": "LogForTesting", "input": "release.bad"}
+    transforms = [{**read(tmp_path), "name": "read"}, release, bad]
+    with pytest.raises(ValueError, match=r"error_handling: .* must not be given: records"):
+        build(beam.Pipeline(), {"type": "composite", "transforms": transforms})
 
 
 def test_reads_glob_in_the_current_folder(tmp_path, monkeypatch):

@@ -12,20 +12,8 @@ from apache_beam.yaml.yaml_transform import expand_pipeline
 from jobs import DOMAIN, people, write_table
 
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.yaml import PROVIDERS
 
-NAMES = (
-    "AnswerQueries",
-    "AnswerRows",
-    "IntervalRows",
-    "MarginalRows",
-    "ReadRecords",
-    "ReadRows",
-    "ReleaseDomain",
-    "ReleaseIntervals",
-    "ReleaseProjection",
-    "ReleaseSyntheticDatabase",
-    "SyntheticRows",
-)
 PROMISE: dict[str, Any] = {
     "epsilon": 1,
     "delta": 0,
@@ -53,12 +41,8 @@ PAID_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def build(pipeline: beam.Pipeline, spec: dict[str, Any]) -> None:
     """Adds a chain or a composite to a pipeline, written and read as YAML."""
-    providers = {
-        "type": "python",
-        "config": {"packages": []},
-        "transforms": {name: f"beam_dp.yaml.{name}" for name in NAMES},
-    }
-    expand_pipeline(pipeline, yaml.safe_dump({"pipeline": spec, "providers": [providers]}))
+    providers = [{"include": PROVIDERS}]
+    expand_pipeline(pipeline, yaml.safe_dump({"pipeline": spec, "providers": providers}))
 
 
 def run(*transforms: dict[str, Any]) -> None:
