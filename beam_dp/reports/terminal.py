@@ -122,7 +122,11 @@ def printed_lines(shown: RenderableType) -> list[str]:
     from rich.console import Console
 
     file = io.StringIO()
-    Console(file=file, width=100, force_terminal=False, color_system=None).print(shown)
+    # In Jupyter, rich would show HTML in place of writing to the file.
+    console = Console(
+        file=file, width=100, force_terminal=False, force_jupyter=False, color_system=None
+    )
+    console.print(shown)
     return file.getvalue().splitlines()
 
 

@@ -28,6 +28,13 @@ def test_release_shows_what_its_card_states():
     assert words(release._repr_html_()) == " ".join(release.summary().split())
 
 
+def test_summary_is_text_in_jupyter_too(monkeypatch):
+    release = release_of()
+    wanted = release.summary()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert release.summary() == wanted != ""
+
+
 def test_plan_shows_its_promise_and_parameters():
     plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=1), GUARANTEE, 50)
     shown = words(plan._repr_html_())
