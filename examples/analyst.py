@@ -88,6 +88,13 @@ def as_pandas(release: dp.SyntheticDatabase) -> None:
     print(release.query("smoker").group_by("sex").count().to_pandas())
 
 
+def draw(release: dp.SyntheticDatabase) -> pa.Table:
+    """New records with a condition."""
+    women = release.sample(500, where="sex == 'Female' and age < 45")
+    print(women.slice(0, 3).to_pylist())
+    return women
+
+
 def refuse(release: dp.SyntheticDatabase) -> None:
     """Prints the errors of questions that cannot be answered."""
     for condition in ("sex == 'female'", "age < 40", "agee < 45"):
@@ -171,6 +178,14 @@ def main() -> None:
     story.step("Pandas", "Every program that reads Arrow tables reads answers and records.")
     story.python(as_pandas, release)
     assert release.to_arrow().column_names == [each["name"] for each in DOMAIN["attributes"]]
+
+    story.step(
+        "More records of a group",
+        "A rare group has few rows. `sample` draws as many new ones as you like. They are as wrong"
+        " as the answers about the group, and cost no privacy.",
+    )
+    women = story.python(draw, release)
+    assert set(women["sex"].to_pylist()) == {"Female"} and women.num_rows == 500
 
     story.step(
         "Mistakes",

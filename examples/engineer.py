@@ -12,6 +12,7 @@ import json
 import pathlib
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from story import Story
 from visits import DOMAIN, MAX_VISITS, visits
@@ -22,19 +23,29 @@ GUARANTEE = (
     f" --max_records_per_unit {MAX_VISITS}"
 )
 # Made-up rows, as people may fill in the form.
-MADE_UP = """age,sex,education,smoker,charge
-34,Female,BA,true,80
-17,male,PhD,false,12.5
-101,Male,HS,false,299
+MADE_UP = """age,sex,education,smoker,charge,degree
+34,Female,BA,true,80,true
+17,male,PhD,false,12.5,true
+101,Male,HS,false,299,false
+"""
+# A column of the file that follows from another.
+DEGREE = {"name": "degree", "type": "boolean"}
+DEGREES = {"HS": False, "BA": True, "MA": True, "other": True}
+# Made-up customers, about whom not everything is known.
+PARTLY = """customer,age,sex
+17,34,Female
+18,51,
 """
 
 
 def fill_in(path: pathlib.Path) -> None:
     """Completes a draft from the form, never from the rows."""
     draft = json.loads(path.read_text())
-    known = {attribute["name"]: attribute for attribute in DOMAIN["attributes"]}
+    known = {attribute["name"]: attribute for attribute in (*DOMAIN["attributes"], DEGREE)}
     names = [attribute["name"] for attribute in draft["attributes"] if attribute["name"] in known]
-    path.write_text(json.dumps({"attributes": [known[name] for name in names]}))
+    attributes = [known[name] for name in names]
+    determines = {"education": {"degree": DEGREES}}
+    path.write_text(json.dumps({"attributes": attributes, "determines": determines}))
 
 
 def admit_more(path: pathlib.Path) -> None:
@@ -64,13 +75,14 @@ def declare(story: Story) -> None:
         " an identifier becomes an open point; programs accept the file once no point is open.",
     )
     drafted = story.run("beam-dp init visits.parquet --output visits.json")
-    assert "6 attributes, 1 open point" in drafted
+    assert "7 attributes, 1 open point" in drafted
     job = "beam-dp plan --domain visits.json --workload marginals:2 --num_records 16000"
     refused = story.run(f"{job} --epsilon 1 {GUARANTEE}", code=2)
     assert "is open" in refused
     story.say(
         "The form that visitors get is public, so list its values, at no cost. Remove person_id,"
-        " the privacy unit: it is protected, not released."
+        " the privacy unit: it is protected, not released. A degree follows from the education:"
+        " with `determines`, no released row contradicts itself."
     )
     story.python(fill_in, domain)
 
@@ -149,6 +161,7 @@ def main() -> None:
     """Runs the tutorial."""
     story = Story.from_command_line("engineer", __doc__)
     table = visits()
+    table = table.append_column("degree", pc.not_equal(table["education"], "HS"))
     pq.write_table(table, story.folder / "visits.parquet")
     columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
     story.say(f"visits.parquet has {table.num_rows:,} visits, with the columns {columns}.")
@@ -164,10 +177,19 @@ def main() -> None:
         " read them. `beam-dp answer` adds error bars.",
     )
     rows = story.python(read_rows, story.folder / "out" / "visits")
-    assert rows.column_names == [attribute["name"] for attribute in DOMAIN["attributes"]]
+    assert rows.column_names == [each["name"] for each in (*DOMAIN["attributes"], DEGREE)]
+    has_degree = pc.not_equal(rows["education"].cast(pa.string()), "HS")
+    assert pc.all(pc.equal(rows["degree"], has_degree)).as_py()
     # The noise of the number of rows exceeds this in less than one run of a million.
     assert abs(rows.num_rows - table.num_rows) < 1000
     story.run("beam-dp answer out/visits --group_by education --mean charge")
+    story.say(
+        "`impute` completes rows of your own, such as these made-up ones, with what the release"
+        " tells about such people. The result contains your rows, so it is as secret as they are."
+    )
+    (story.folder / "partly.csv").write_text(PARTLY)
+    completed = story.run("beam-dp impute out/visits --input partly.csv").splitlines()
+    assert completed[0].count(",") == rows.num_columns and len(completed) == 3
     story.end("Next: examples/officer.py checks a release.")
 
 
