@@ -42,7 +42,7 @@ from beam_dp.mechanisms.windows.plan import (
     plan_window_tables,
 )
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import holds_horizon
@@ -190,7 +190,10 @@ class WindowsJob(Job):
             # before anything is paid.
             pipeline = make_pipeline(self.beam_flags, self.output)
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
-        token = self._pay_once(horizon_id, progress)
+        token, is_paid_now = self.pay_once(horizon_id)
+        if token is not None:
+            verb = "spent" if is_paid_now else "continues"
+            progress.say(f"{verb}: {token.release_id} in the ledger")
         if token is not None and token.state == "released" and pipeline is not None:
             condition = (
                 f"is missing released windows, and {token.release_id} paid for only one draw of"
@@ -221,17 +224,13 @@ class WindowsJob(Job):
             names = shlex.quote(",".join(self.plan.workload.marginals[0]))
             print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
 
-    def _pay_once(self, horizon_id: str, progress: Progress) -> Any:
-        """Returns the token of the ledger's entry for the horizon, which the first job pays."""
+    def pay_once(self, horizon_id: str) -> tuple[Entry | None, bool]:
+        """Returns the ledger's entry for the horizon, and whether it was paid for now."""
         if self.ledger is None:
-            return None
+            return None, False
         plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
         stated = plan.mechanism, entry, "horizon_id", self.origin
-        token, is_paid_now = self.ledger.spend_once(
-            self.dataset_id, plan.guarantee, plan.loss, *stated
-        )
-        progress.say(f"{'spent' if is_paid_now else 'continues'}: {token.release_id} in the ledger")
-        return token
+        return self.ledger.spend_once(self.dataset_id, plan.guarantee, plan.loss, *stated)
 
     def _fault(self) -> str | None:
         """Returns a message about missing releases or files after a job, otherwise None."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,16 @@ import apache_beam as beam
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.flags import windows as window_flags
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
 from beam_dp.releases.kinds import holds_horizon, read_release
+from beam_dp.releases.windows.horizon_files import begin_horizon
 from beam_dp.transforms import ReadRecords as ReadFiles
-from beam_dp.transforms.reading import released_rows
+from beam_dp.transforms.drawing.release_windows import horizon_card, repeatable_source
+from beam_dp.transforms.reading import read_kafka, released_rows
 from beam_dp.transforms.writing import refuse_taken_output
 
 from . import (
@@ -32,6 +36,7 @@ from . import (
     release_intervals,
     release_projection,
     release_synthetic_database,
+    release_windows,
 )
 from .program import Job, Program
 from .records_per_unit import ChoosingJob
@@ -50,6 +55,10 @@ _ELSEWHERE = {
     "json": _ON_COMMAND_LINE,
     "state": "must be given to beam-dp answer-queries",
     "resume": "must be given to beam-dp answer-queries",
+    "poll": "must be given to beam-dp release-windows, which looks for new files",
+    "settle": "must be given to ReadKafka",
+    "replay": "must not be given: ReadRecords reads the files that exist",
+    "checkpointing_interval": "must be given to the runner",
     # These fields are private, but Beam writes all fields into the graph of the job.
     "expect_records": _ON_COMMAND_LINE,
 }
@@ -99,6 +108,7 @@ class _Release(beam.PTransform):
     """
 
     _program: ClassVar[Program[Any]]
+    _fixed: ClassVar[Mapping[str, str]] = {}  # flags that have no field
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
@@ -109,7 +119,8 @@ class _Release(beam.PTransform):
             if "ledger" in texts and holds_secrets(texts["ledger"]):
                 condition = "must not contain a password: Beam shows fields to all who see the job"
                 raise InputError("ledger", "a URL with a password", condition)
-            self._job = self._of_this_run(self._program.read_job({**texts, "input": ""}))
+            texts |= {"input": "", **self._fixed}
+            self._job = self._of_this_run(self._program.read_job(texts))
 
     def _of_this_run(self, job: Job) -> Job:
         """Returns the job of this pipeline; a program may run several, one after the other."""
@@ -138,8 +149,11 @@ class _Release(beam.PTransform):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
             condition = "must be one collection: join several with Flatten"
             raise InputError("records", given, condition)
-        refuse_taken_output(records.pipeline, self._job.output)
+        self._refuse_taken(records.pipeline)
         refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
+
+    def _refuse_taken(self, pipeline: beam.Pipeline) -> None:
+        refuse_taken_output(pipeline, self._job.output)
 
 
 class ReleaseSyntheticDatabase(_Release):
@@ -195,11 +209,77 @@ class AnswerQueries(_Release):
     _program = answer_queries.PROGRAM
 
 
+class ReadKafka(beam.PTransform):
+    """Reads the JSON objects that arrive in a topic during a horizon, like ``beam_dp.ReadKafka``.
+
+    Output: mappings with the column ``arrival``, for ``ReleaseWindows``.
+    """
+
+    _flags: ClassVar[Sequence[Flag]] = (
+        Flag("servers", "hosts and ports of brokers, separated by commas", "HOST:PORT", True),
+        Flag("topic", "the topic, whose broker stamps arrivals", "NAME", True),
+        Flag("settle", "how far clocks may differ, such as 10s", "LENGTH", True),
+        *window_flags.HORIZON,
+    )
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        with _in_words_of(self._flags):
+            texts = texts_of(self._flags, config)
+            horizon = window_flags.read_horizon(texts)
+            given = texts["servers"], texts["topic"], horizon
+            self._read = read_kafka.ReadKafka(*given, settle=texts["settle"])
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
+        """Reads each partition."""
+        with _in_words_of(self._flags):
+            return pipeline | self._read
+
+
+class ReleaseWindows(_Release):
+    """Like ``beam-dp release-windows``, for the records of ``ReadKafka`` or ``ReadRecords``.
+
+    Other sources are refused: if a job continues, it must get the same records and arrivals again.
+
+    Output: a row for each window and block, once it is released: ``level`` and ``number``.
+    """
+
+    _program = release_windows.PROGRAM
+    # The source ends by itself, and its own fields say how it is read.
+    _fixed: ClassVar[Mapping[str, str]] = {"replay": "true", "poll": "30s", "settle": "2m"}
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
+        """Begins or continues the horizon, builds, then pays once for the horizon."""
+        with _in_words_of(self._flags):
+            self._refuse(records)
+            job = self._job
+            assert isinstance(job, release_windows.WindowsJob)
+            source = repeatable_source(records)
+            if source is None:
+                condition = "must be ReadKafka or ReadRecords, whose records can be read again"
+                raise InputError("records", "another source", condition)
+            times = dict(zip(("event_time", "arrival"), job.times, strict=True))
+            horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
+            if job.ledger is not None and not holds_horizon(job.output):
+                job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
+            horizon_id = begin_horizon(job.output, horizon, job.horizon_id)
+            job = dataclasses.replace(job, horizon=horizon, horizon_id=horizon_id)
+            released = job.add(records)
+            job.pay_once(horizon_id)
+        rows = released | "Row" >> beam.Map(lambda each: beam.Row(level=each[0], number=each[1]))
+        rows.made_by = self
+        return rows
+
+    def _refuse_taken(self, pipeline: beam.Pipeline) -> None:
+        """Refuses nothing: a folder that holds this horizon is continued."""
+
+
 class _Rows(beam.PTransform):
     """Emits rows about the committed release of the transform before."""
 
     _flags: ClassVar[Sequence[Flag]] = ()
     _after: ClassVar[type[_Release]]
+    _told: ClassVar[Sequence[str]] = ("directory",)  # what is read of a released row
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
@@ -213,8 +293,8 @@ class _Rows(beam.PTransform):
             condition = f"the input must be the output of {self._after.__name__}"
             raise ConfigError(f"{condition}; ReadRows reads an existing release")
         with _in_words_of(self._flags):
-            directories = released | "Path" >> beam.Map(lambda row: str(row.directory))
-            return directories | self._rows(maker._job)
+            told = operator.attrgetter(*self._told)
+            return released | "Released" >> beam.Map(told) | self._rows(maker._job)
 
     def _rows(self, job: Any) -> beam.PTransform:
         """Returns the transform for the release of a job."""
@@ -258,6 +338,18 @@ class AnswerRows(_Rows):
 
     def _rows(self, _: Any) -> beam.PTransform:
         return released_rows.AnswerRows()
+
+
+class WindowRows(_Rows):
+    """Emits the counts of a marginal in each window as rows, like ``beam_dp.WindowRows``."""
+
+    _flags = (dataclasses.replace(_ATTRIBUTES, required=True),)
+    _after = ReleaseWindows
+    _told = ("level", "number")
+
+    def _rows(self, job: Any) -> beam.PTransform:
+        names = _names(self._texts["attributes"])
+        return released_rows.WindowRows(job.output, attributes=names)
 
 
 class ReadRows(beam.PTransform):

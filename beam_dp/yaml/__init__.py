@@ -1,6 +1,6 @@
 """Transforms for Beam YAML: see docs/yaml.md. ``PROVIDERS`` is the path of a file to include.
 
-``ReadRecords``, ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals`` and
+``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals``, ``ReleaseWindows`` and
 ``AnswerQueries`` correspond to the programs of the same names, and have the flags as fields.
 ``ReleaseDomain`` is the first of the two runs of a domain with attributes to discover.
 """
@@ -14,9 +14,9 @@ from beam_dp.flags.command_line import import_program
 
 PROVIDERS = str(pathlib.Path(__file__).with_name("providers.yaml"))
 _NAMES = (
-    "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadRecords", "ReadRows",
-    "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseSyntheticDatabase",
-    "SyntheticRows",
+    "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadKafka", "ReadRecords",
+    "ReadRows", "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection",
+    "ReleaseSyntheticDatabase", "ReleaseWindows", "SyntheticRows", "WindowRows",
 )  # fmt: skip
 
 

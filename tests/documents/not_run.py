@@ -50,6 +50,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "docs/streams.md": {
         "beam-dp release-windows": "a stream on Prism: make test-engines",
         "visits = dp.ReadKafka": "Kafka: make test-engines",
+        "- type: ReadKafka": "Kafka: make test-engines",
         "--runner FlinkRunner": "flags of Flink: make test-engines",
         "out/week-48/": "a list of files",
     },

@@ -189,6 +189,15 @@ class ReleaseWindows(ShowsPromise):
             readers[0].keep(seen, may_be_removed=not is_strict)
 
 
+def repeatable_source(records: beam.PCollection[Any]) -> dict[str, Any] | None:
+    """Returns what describes the files or the topic that records come from; None for others."""
+    made_of = list(_made_of(records))
+    described = [each.source for each in made_of if hasattr(each, "source")]
+    if not described and not any(isinstance(source_of(each), ReadRecords) for each in made_of):
+        return None
+    return {name: value for each in described for name, value in each.items()}
+
+
 def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
     """Yields a collection, and all collections from which the collection was computed."""
     left, met = [records], set()
