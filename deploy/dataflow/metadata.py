@@ -20,10 +20,14 @@ PROGRAMS = (
     "release_intervals",
     "release_projection",
     "release_synthetic_database",
+    "run_yaml",  # also for windows of a topic; release_windows needs a folder that workers share
 )
 # What only a machine of one's own has: a folder that outlives the job, or a terminal.
 _OF_ONE_MACHINE = ("start_from", "state", "resume", "expect_records")
-_TYPES = {"input": "GCS_READ_FILE", "domain": "GCS_READ_FILE", "output": "GCS_WRITE_FOLDER"}
+_TYPES = {
+    **dict.fromkeys(("domain", "input", "yaml_pipeline_file"), "GCS_READ_FILE"),
+    "output": "GCS_WRITE_FOLDER",
+}
 _REGEXES = {
     # Parameters are shown with the job: no password, and a file would go with the launcher.
     "ledger": [r"^postgresql://[^:@/?]+@[^@?]+$"],
