@@ -65,6 +65,14 @@ def test_attack_says_where_it_shows_nothing():
     assert "No such number proves privacy" in text
 
 
+@pytest.mark.usefixtures("no_models")
+def test_attack_on_few_of_many_records_shows_nothing(monkeypatch):
+    monkeypatch.setattr("beam_dp.releases.synthetic_database.learned._LOOKED_UP", 50)
+    text, _ = told(people(1), people(1))
+    assert "a copy of 5 % of all exact records" in text
+    assert "About a, b, c, a copy tells hardly more" in text and "which a copy does" not in text
+
+
 @pytest.mark.slow
 def test_forests_find_what_released_records_keep():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: beam_dp[report] does")
