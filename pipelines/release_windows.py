@@ -96,6 +96,12 @@ CHECKPOINTING_INTERVAL = Flag(
     "MS",
     form="integer",
 )
+SAVEPOINT_PATH = Flag(
+    "savepoint_path",
+    "Flink: a savepoint of this horizon's job, from which it goes on instead of reading everything"
+    " again; as secret as the records",
+    "PATH",
+)
 _SECONDS_TO_END = 20
 _UNUSED = (shared.NUM_RECORDS, shared.CALIBRATION, shared.INPUT)
 FLAGS = (
@@ -111,6 +117,7 @@ FLAGS = (
     PRIVATE_FOLDER,
     REPLAY,
     CHECKPOINTING_INTERVAL,
+    SAVEPOINT_PATH,
 )
 
 
@@ -312,15 +319,18 @@ def _source(given: dict[str, str]) -> dict[str, str | None]:
 def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
     """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
     if "replay" in given:
-        if "checkpointing_interval" in given:
-            condition = "cannot be combined with --replay, which is not a stream"
-            raise refused("checkpointing_interval", given["checkpointing_interval"], condition)
+        for name in (CHECKPOINTING_INTERVAL.name, SAVEPOINT_PATH.name):
+            if name in given:
+                condition = "cannot be combined with --replay, which is not a stream"
+                raise refused(name, given[name], condition)
         return []
     # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.
     left = horizon.closes(horizon.num_windows - 1) - int(time.time())
     left += seconds_of_duration("settle", given["settle"], least=0)
     idle = max(left, 0) + 2 * seconds_of_duration("poll", given["poll"], least=1) + _SECONDS_TO_END
     streaming = ["--streaming", f"--shutdown_sources_after_idle_ms={1000 * idle}"]
+    if "savepoint_path" in given:
+        streaming.append(f"--savepoint_path={given['savepoint_path']}")
     if "checkpointing_interval" not in given:
         return streaming
     interval = integer("checkpointing_interval", given["checkpointing_interval"])

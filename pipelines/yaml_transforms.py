@@ -59,6 +59,7 @@ _ELSEWHERE = {
     "settle": "must be given to ReadKafka",
     "replay": "must not be given: ReadRecords reads the files that exist",
     "checkpointing_interval": "must be given to the runner",
+    "savepoint_path": "must be given to the runner",
     # These fields are private, but Beam writes all fields into the graph of the job.
     "expect_records": _ON_COMMAND_LINE,
 }
