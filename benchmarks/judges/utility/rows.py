@@ -37,21 +37,27 @@ PEERS = ("PrivSyn", "MST", "AIM, 300 iterations", "AIM, models of 1 MB")
 def rows(environment: Environment, quick: bool) -> Iterator[Row]:
     """Yields a row for each table and system, again with each seed: all of it takes hours."""
     runs: dict[str, list[dict[str, float]]] = {}
+    tables = {name: _table(name) for name in ((QUICK,) if quick else TABLES)}
     for seed in range(1 if quick else SEEDS):
-        for table in (QUICK,) if quick else TABLES:
-            domain, columns = accuracy_tables.load(table)
-            sizes = {name: int(size) for name, size in zip(domain.names, domain.shape, strict=True)}
-            train, held_out = _parts(np.stack(columns, axis=1), seed)
-            told = {"sizes": sizes, "target": TABLES[table]}
-            for name, release in _systems(quick):
+        for name, release in _systems(quick):
+            for table, (sizes, codes) in tables.items():
                 what = f"{table}: {name}"
                 if seed and what not in runs:
                     continue  # it failed, or took too long
+                train, held_out = _parts(codes, seed)
+                told = {"sizes": sizes, "target": TABLES[table]}
                 made = release(train, sizes, seed)
                 if made is not None:
                     found = _judged(environment, told, train, held_out, made)
                     runs.setdefault(what, []).append(found)
                     yield _row(what, runs[what])
+
+
+def _table(name: str) -> tuple[dict[str, int], Codes]:
+    """Returns the sizes of a table's columns, and the codes of its records."""
+    domain, columns = accuracy_tables.load(name)
+    sizes = {each: int(size) for each, size in zip(domain.names, domain.shape, strict=True)}
+    return sizes, np.stack(columns, axis=1)
 
 
 def _row(what: str, runs: list[dict[str, float]]) -> Row:
