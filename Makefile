@@ -10,7 +10,7 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
-  bench judges audit fuzz flink kafka prism docs test-docs dist test-pythons \
+  bench judges audit fuzz flink kafka prism java docs test-docs dist test-pythons \
   test-oldest test-wheel test-engines test-faults test-images clean
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
 	@echo "make prism         build Prism, Beam's runner for one machine, with Go"
+	@echo "make java          build the example of a pipeline in Java, with Maven"
 	@echo "make dist          build and check the wheels and the source distribution of the last commit, in dist/"
 	@echo "make test-pythons  test these in an empty environment of each installed version of Python"
 	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
@@ -238,11 +239,21 @@ prism: $(VENV)/.stamp-demo
 	  { echo "error: prism: Go cannot build $(PRISM_MODULE)@v$$version"; exit 2; }
 	@ls $(PRISM_BIN)/prism
 
+# A pipeline in Java with transforms of this package.
+JAVA_EXAMPLE := build/java/classes/CountAges.class
+java: $(JAVA_EXAMPLE)
+$(JAVA_EXAMPLE): examples/java/pom.xml examples/java/src/main/java/CountAges.java
+	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
+	@$(MAVEN) --file $< compile org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+	  -DoutputDirectory=$(CURDIR)/build/java/jars
+	@touch $@
+
 # Without Java or Maven the tests on Flink and Kafka are skipped and say so; without Go those on Prism.
 test-engines: $(VENV)/.stamp-test
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
 	@ls $(PRISM_BIN)/prism 2> /dev/null || $(MAKE) prism || echo "no Prism: it is skipped"
 	@$(MAKE) kafka || echo "no broker: Kafka is skipped"
+	@$(MAKE) java || echo "no example in Java: it is skipped"
 	$(call run_marked,engines,tests/engines tests/transforms/test_count_windows.py)
 
 # FAULT_TRIALS=3 runs fewer.

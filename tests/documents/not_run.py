@@ -54,6 +54,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "--runner FlinkRunner": "flags of Flink: make test-engines",
         "out/week-48/": "a list of files",
     },
+    "docs/yaml.md": {"make java ": "Java and Prism: make test-engines"},
 }
 
 
