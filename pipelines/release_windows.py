@@ -201,12 +201,6 @@ class WindowsJob(Job):
         if token is not None:
             verb = "spent" if is_paid_now else "continues"
             progress.say(f"{verb}: {token.release_id} in the ledger")
-        if token is not None and token.state == "released" and pipeline is not None:
-            condition = (
-                f"is missing released windows, and {token.release_id} paid for only one draw of"
-                " each: restore them from a copy"
-            )
-            raise refused("output", self.output, condition)
         if before:
             progress.say(f"continues: {before:,} of {self._num_releases:,} releases exist")
         if pipeline is not None:
@@ -232,12 +226,24 @@ class WindowsJob(Job):
             print(f"  beam-dp answer {directory} --windows 0:1 --marginal {names}")
 
     def pay_once(self, horizon_id: str) -> tuple[Entry | None, bool]:
-        """Returns the ledger's entry for the horizon, and whether it was paid for now."""
+        """Returns the ledger's entry for the horizon, and whether it was paid for now.
+
+        Refuses to draw windows again that were all released.
+        """
         if self.ledger is None:
             return None, False
-        plan, entry = self.plan, self.horizon.ledger_parameters(horizon_id)
-        stated = plan.mechanism, entry, "horizon_id", self.origin
-        return self.ledger.spend_once(self.dataset_id, plan.guarantee, plan.loss, *stated)
+        plan, parameters = self.plan, self.horizon.ledger_parameters(horizon_id)
+        stated = plan.mechanism, parameters, "horizon_id", self.origin
+        entry, is_paid_now = self.ledger.spend_once(
+            self.dataset_id, plan.guarantee, plan.loss, *stated
+        )
+        if entry.state == "released" and self._num_released() < self._num_releases:
+            condition = (
+                f"is missing released windows, and {entry.release_id} paid for only one draw of"
+                " each: restore them from a copy"
+            )
+            raise refused("output", self.output, condition)
+        return entry, is_paid_now
 
     def _fault(self) -> str | None:
         """Returns a message about missing releases or files after a job, otherwise None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,11 @@ def test_horizon_continues_without_another_draw_or_payment(tmp_path):
         table = pa.concat_tables(map(pq.read_table, tmp_path.glob(f"{name}-*")))
         draws.append(sorted(zip(*table.to_pydict().values(), strict=True)))
     assert draws[0] == draws[1] and len(draws[0]) == 3 * 4
-    assert len(ledger.entries("people")) == 1
+    (entry,) = ledger.entries("people")
+    ledger.mark_released(entry)
+    shutil.rmtree(out / "windows" / "000001")
+    with pytest.raises(ValueError, match="is missing released windows, and people/1 paid for"):
+        run(reading, release)
     flags = {name: str(each) for name, each in FIELDS.items() if name != "domain"}
     flags |= {"domain": '{"age": 4}', "input": "unused", "output": "unused", "replay": "true"}
     argv = [f"--{name}" if each == "true" else f"--{name}={each}" for name, each in flags.items()]
@@ -81,6 +86,7 @@ def test_source_that_cannot_be_read_again_is_refused(tmp_path):
         ("ReleaseWindows", {"replay": True}, "replay: True is not valid: must not be given"),
         ("ReleaseWindows", {"settle": "1s"}, "settle: .* must be given to ReadKafka"),
         ("ReleaseWindows", {"window": "1y"}, "window: '1y' is not valid"),
+        ("ReleaseWindows", {"error_handling": {}}, "error_handling: {} is not valid: must not be"),
         ("ReadKafka", {"topics": "x"}, "topics: unknown field; .* the nearest is 'topic'"),
         ("ReadKafka", {"grace": "x"}, "grace: 'x' is not valid"),
         ("ReadKafka", {"settle": "0s"}, "settle: 0 is not valid"),
