@@ -1,16 +1,19 @@
 """What the page of a job shows of a release: its promise, and its size once it is committed.
 
-No other module defines counters, because a counter at or before the draw could depend on records.
+It also shows where records were read and where a release was committed (Beam's lineage). No other
+module defines metrics, because a counter at or before the draw could depend on records.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import Lineage
 from apache_beam.transforms.display import DisplayDataItem
 
 from beam_dp.mechanisms.contract import Plan
@@ -54,6 +57,8 @@ class ShowsPromise(beam.PTransform):
 def count_committed(directory: str) -> None:
     """Counts the committed release of a directory: files, bytes, and records or answers.
 
+    Beam's lineage gets the directory as a sink.
+
     The counts are read from the committed card alone, so they depend on records only through the
     release. Call this after the commit, for any attempt: another draw may have won.
     """
@@ -68,3 +73,18 @@ def count_committed(directory: str) -> None:
         numbers["answers"] = card.fields["num_answers"]
     for name, number in numbers.items():
         Metrics.counter(COUNTERS, f"{name}_committed").inc(number)
+    Lineage.sinks().add(*_lineage_name(directory), last_segment_sep="/")
+
+
+def report_source(pattern: str) -> None:
+    """Gives Beam's lineage a pattern of files, as it was typed; their names are left out."""
+    Lineage.sources().add(*_lineage_name(pattern), last_segment_sep="/")
+
+
+def _lineage_name(path: str) -> tuple[str, ...]:
+    """Returns a path in the form that Beam's own sources and sinks use."""
+    scheme, is_url, place = path.partition("://")
+    if not is_url:
+        return "filesystem", "localhost", os.path.abspath(path)
+    bucket, _, name = place.partition("/")
+    return "gcs" if scheme == "gs" else scheme, bucket, name

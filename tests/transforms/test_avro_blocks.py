@@ -225,7 +225,7 @@ def refusals(path: str) -> list[str]:
     with pytest.raises(InputError) as at_construction:
         ReadRecords(path)
     with pytest.raises(ReadError) as at_run:
-        list(_SplitFile("avro").process((path, 1)))
+        list(_SplitFile("", "avro").process((path, 1)))
     said = [str(at_construction.value), str(at_run.value)]
     assert all("\n" not in each and path in each for each in said)
     return said

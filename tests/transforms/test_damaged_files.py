@@ -43,7 +43,7 @@ HALF = CSV.index(b"\n", len(CSV) // 2) + 1
 def num_records(path: pathlib.Path, columns: Sequence[str] = ("id",)) -> int:
     """How many records a file has, read as a worker reads it."""
     name = path.suffixes[0][1:]
-    ranges = _SplitFile(name).process((str(path), path.stat().st_size))
+    ranges = _SplitFile("", name).process((str(path), path.stat().st_size))
     step = _ReadRange(name)
     step.reading = Reading(Wanted(list(columns)))
     return sum(batch.num_rows for each in ranges for batch in step.process(each))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.metrics import Metrics
+from apache_beam.metrics.metric import Lineage
 from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.transforms.display import DisplayData
 from fakes import pipeline
@@ -14,6 +16,7 @@ from job_pages import DOMAIN, KINDS, NEIGHBOURS, PEOPLE, PROMISE, counters, expe
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.transforms import job_page
 
 LOCAL = ["--runner=FnApiRunner"]
 SHOWN = {
@@ -68,10 +71,37 @@ def test_element_counts_of_beam_differ_between_neighbours(tmp_path):
     assert found[0] < found[1]
 
 
+def lineage(result: Any) -> tuple[set[str], set[str]]:
+    """The sources and the sinks that a job reports."""
+    sources, sinks = (
+        Lineage.query(result.metrics(), label) for label in (Lineage.SOURCE, Lineage.SINK)
+    )
+    return sources, sinks
+
+
+def test_lineage_names_the_pattern_that_was_given_and_the_committed_directory(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("age\n1\n2\n")
+    p = pipeline()
+    records = p | dp.ReadRecords(str(tmp_path / "*.csv"))
+    released("intervals", records, tmp_path / "out")
+    place = f"filesystem:localhost.{tmp_path}"
+    assert lineage(p.run()) == ({f"{place}/*.csv"}, {f"{place}/out"})
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("gs://b.c/visits/*.avro", "gcs b.c visits/*.avro"), ("s3://b/out", "s3 b out")],
+)
+def test_lineage_names_files_in_buckets_as_beam_does(path, name):
+    assert job_page._lineage_name(path) == tuple(name.split())
+
+
 def test_job_without_a_commit_counts_nothing(tmp_path, monkeypatch):
     """The draw is lost: its counters would tell of a draw that is not released."""
     monkeypatch.setattr("beam_dp.transforms.writing.commit_release", lambda *_: False)
-    assert counters(run("intervals", PEOPLE, tmp_path / "out", LOCAL)) == {}
+    result = run("intervals", PEOPLE, tmp_path / "out", LOCAL)
+    assert counters(result) == {} and lineage(result) == (set(), set())
 
 
 def test_counters_before_the_draw_would_be_found():

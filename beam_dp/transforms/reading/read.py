@@ -24,6 +24,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.storage.store import bucket_of
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
+from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import RecordSource, takers_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
@@ -184,7 +185,7 @@ class ReadRecords(RecordSource):
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection[pa.RecordBatch]:
         """Lists files, splits files into ranges, and reads the ranges."""
-        split = beam.ParDo(_SplitFile(self.file_format))
+        split = beam.ParDo(_SplitFile(self.pattern, self.file_format))
         read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
         records = (
             self._listed(pipeline)
@@ -382,14 +383,16 @@ class _SplitFile(beam.DoFn):
     again for every file. The declared columns of a file are public.
     """
 
-    def __init__(self, file_format: str) -> None:
+    def __init__(self, pattern: str, file_format: str) -> None:
         self.reading: Any = Reading()
+        self.pattern = pattern
         self.file_format = file_format
 
     def process(self, file: tuple[str, int]) -> Iterator[tuple[str, int, int]]:
         path, num_bytes = file
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
+            report_source(self.pattern)
             types = dict(file_format.columns(path) or ())
             for column, argument, attribute in self.reading.uses:
                 kind = types.get(column)
