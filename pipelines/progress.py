@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.runners.worker import sdk_worker
+from rich import progress as rich_progress
+from rich.console import Console
 
 from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
 from beam_dp.privacy.guarantee import PrivacyWarning
@@ -125,6 +127,7 @@ class Progress:
         self._start = time.monotonic()
         self._step: Step | None = None
         self._heard: dict[str, bool] = {}  # our warnings, each with whether it was printed
+        self._show: Callable[[str], None] = self.say  # what is done with the line of a tick
 
     @contextmanager
     def hearing_warnings(self) -> Iterator[None]:
@@ -185,12 +188,15 @@ class Progress:
         WRITTEN.clear()
         done = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(done, alive), daemon=True)
-        ticker.start()
         try:
-            yield
+            with self._living():
+                ticker.start()
+                try:
+                    yield
+                finally:
+                    done.set()
+                    ticker.join()
         finally:
-            done.set()
-            ticker.join()
             worker_prints.restore()
             logger.removeHandler(handler)
             logger.setLevel(before[0])
@@ -208,7 +214,33 @@ class Progress:
             if not share and step is not None:
                 share = step.at(time.monotonic(), time.process_time())
             share = share or READ.text()
-            self.say(f"{alive()}: {share}" if share and alive is is_working else alive())
+            self._show(f"{alive()}: {share}" if share and alive is is_working else alive())
+
+    @contextmanager
+    def _living(self) -> Iterator[None]:
+        """Keeps the line of the last tick at the bottom of a terminal, next to a running clock.
+
+        Nothing but the clock moves between ticks. A bar that followed the work would show how long
+        each part of it takes, which may depend on records: more than the time of the whole.
+        """
+        console = Console(stderr=True)
+        # Jupyter gives its commands a terminal, but cannot write over a line.
+        if not sys.stderr.isatty() or console.is_dumb_terminal or "JPY_PARENT_PID" in os.environ:
+            yield
+            return
+        columns = (
+            rich_progress.TimeElapsedColumn(),
+            rich_progress.TextColumn("{task.description}", markup=False),
+        )
+        with rich_progress.Progress(
+            *columns, console=console, refresh_per_second=1, transient=True, redirect_stdout=False
+        ) as live:
+            task = live.add_task(is_working(), total=None)
+            self._show = lambda told: live.update(task, description=told)
+            try:
+                yield
+            finally:
+                self._show = self.say
 
 
 def nothing(_: logging.LogRecord) -> bool:

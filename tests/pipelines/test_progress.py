@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import threading
@@ -12,7 +13,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.worker import sdk_worker
 from jobs import job_flags
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
@@ -58,6 +59,49 @@ def test_quiet_job_prints_the_share_of_what_is_read_and_written(capfd, monkeypat
         wait_for("a tick of the fit", lambda: " s] working: fit for " in capfd.readouterr().err)
     with Progress().listening(silence_beam=True):
         wait_for("a tick of another job", lambda: " s] working\n" in capfd.readouterr().err)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_line_of_a_tick_stays_at_the_bottom_of_a_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    with Progress().listening(silence_beam=True):
+        READ.found(3)
+        READ.done()
+        wait_for("a tick", lambda: "working: 33 % of the files are read" in terminal.getvalue())
+        logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
+    assert " s] fit: 3 of 30\n" in terminal.getvalue()
+    assert " s] working" not in terminal.getvalue()
+
+
+def test_only_the_clock_of_a_terminal_moves_between_ticks(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setattr("pipelines.progress.SECONDS_BEFORE_TICK", HANG_SECONDS)
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", HANG_SECONDS)
+    with Progress().listening(silence_beam=True):
+        READ.found(3)
+        READ.done()
+        wait_for("the clock", lambda: "0:00:02" in terminal.getvalue())
+    assert "working" in terminal.getvalue() and "%" not in terminal.getvalue()
+
+
+@pytest.mark.parametrize("name", ["TERM", "JPY_PARENT_PID"])
+def test_terminal_that_cannot_write_over_a_line_gets_lines(name, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, "dumb")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    with Progress().listening(silence_beam=True):
+        wait_for("a tick", lambda: " s] working\n" in terminal.getvalue())
+    assert "\x1b" not in terminal.getvalue()
 
 
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
