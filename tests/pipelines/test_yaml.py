@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from apache_beam.yaml import main as yaml_main
 from jobs import DOMAIN, job_flags
 from yaml_jobs import PROMISE, RELEASE, build, read, run, step
 
@@ -20,7 +19,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release, verify_release
-from pipelines import release_synthetic_database
+from pipelines import release_synthetic_database, run_yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
@@ -31,13 +30,8 @@ EXAMPLES = sorted((ROOT / "examples" / "yaml").glob("*.yaml"))
 def test_every_example_runs(example, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     output = tmp_path / "out"
-    yaml_main.run(
-        [
-            f"--yaml_pipeline_file={example}",
-            f"--jinja_variables={json.dumps({'output': str(output)})}",
-            "--runner=FnApiRunner",
-        ]
-    )
+    variables = json.dumps({"output": str(output)})
+    assert run_yaml.main([f"--yaml_pipeline_file={example}", f"--jinja_variables={variables}"]) == 0
     assert [*output.rglob("card.json")]
 
 
