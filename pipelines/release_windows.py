@@ -147,8 +147,12 @@ class WindowsJob(Job):
         if not self.is_replay and is_local and runner != PRISM_RUNNER:
             condition = "can't run a stream; use PrismRunner or FlinkRunner, or give --replay"
             raise refused("runner", runner, condition)
+        return records | "Release" >> self.release()
+
+    def release(self) -> ReleaseWindows:
+        """Returns the transform that releases the windows."""
         place = self.output, self.horizon_id, *self.times, self.private_folder
-        return records | "Release" >> ReleaseWindows(self.plan, *place)
+        return ReleaseWindows(self.plan, *place)
 
     def card(self) -> dict[str, Any]:
         """Returns the guarantee and settings for ``horizon.json``."""

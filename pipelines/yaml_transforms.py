@@ -250,7 +250,7 @@ class ReleaseWindows(_Release):
     _fixed: ClassVar[Mapping[str, str]] = {"replay": "true", "poll": "30s", "settle": "2m"}
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Begins or continues the horizon, builds, then pays once for the horizon."""
+        """Builds, begins or continues the horizon, then pays once for the horizon."""
         with _in_words_of(self._flags):
             self._refuse(records)
             job = self._job
@@ -261,12 +261,20 @@ class ReleaseWindows(_Release):
                 raise InputError("records", "another source", condition)
             times = dict(zip(("event_time", "arrival"), job.times, strict=True))
             horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
-            if job.ledger is not None and not holds_horizon(job.output):
-                job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
-            horizon_id = begin_horizon(job.output, horizon, job.horizon_id)
-            job = dataclasses.replace(job, horizon=horizon, horizon_id=horizon_id)
+            is_begun = holds_horizon(job.output)
+            if is_begun:
+                horizon_id = begin_horizon(job.output, horizon, job.horizon_id)
+                job = dataclasses.replace(job, horizon_id=horizon_id)
+            job = dataclasses.replace(job, horizon=horizon)
             released = job.add(records)
-            job.pay_once(horizon_id)
+            if not is_begun:  # only now, because a horizon that has begun keeps its fields
+                if job.ledger is not None:
+                    job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
+                if begin_horizon(job.output, horizon, job.horizon_id) != job.horizon_id:
+                    condition = "must not be begun by two pipelines at a time: start again"
+                    raise InputError("output", job.output, condition)
+                job.release().check_begun(records)
+            job.pay_once(job.horizon_id)
         rows = released | "Row" >> beam.Map(lambda each: beam.Row(level=each[0], number=each[1]))
         rows.made_by = self
         return rows

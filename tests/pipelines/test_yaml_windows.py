@@ -80,6 +80,28 @@ def test_source_that_cannot_be_read_again_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):
+    source = {"input": write_table(tmp_path, pa.table({"person": [1], "age": [2], "t": [START]}))}
+    right = {**FIELDS, "output": str(tmp_path / "out")}
+    for wrong in ({"event_time": "seen"}, {"private_folder": "gs://bucket/folder"}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: "):
+            records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**source)
+            _ = records | beam_dp.yaml.ReleaseWindows(**{**right, **wrong})
+    assert [each.name for each in tmp_path.iterdir()] == [Path(source["input"]).name]
+    records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**source)
+    _ = records | beam_dp.yaml.ReleaseWindows(**right)
+    assert (tmp_path / "out" / "horizon.json").exists()
+    assert (tmp_path / "out.private" / "files.sqlite").exists()
+
+
+def test_horizon_that_another_pipeline_has_just_begun_is_refused(tmp_path, monkeypatch):
+    other = "0" * 32
+    monkeypatch.setattr(yaml_transforms, "begin_horizon", lambda *_: other)
+    with pytest.raises(ValueError, match=r"^output: .* two pipelines at a time"):
+        records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read(tmp_path)["config"])
+        _ = records | beam_dp.yaml.ReleaseWindows(**FIELDS, output=str(tmp_path / "out"))
+
+
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [

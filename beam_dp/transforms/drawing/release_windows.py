@@ -148,7 +148,7 @@ class ReleaseWindows(ShowsPromise):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[str, int]]:
         """Counts windows, then draws each window and each block of windows."""
         _refuse_open_bundles(records.pipeline.options)
-        self._check_begun(records)
+        self.check_begun(records)
         windows = records | "Count" >> self.count
         plan, draw = self.plan, partial(_DrawEach, self.plan, self.horizon_id)
         place = _Place(self.directory, None)
@@ -165,8 +165,11 @@ class ReleaseWindows(ShowsPromise):
             drawn.append(blocks | "Draw blocks" >> draw(plan.draw_block, place))
         return drawn | beam.Flatten()
 
-    def _check_begun(self, records: beam.PCollection[Any]) -> None:
-        """Refuses records, columns or a plan other than those with which the horizon was begun."""
+    def check_begun(self, records: beam.PCollection[Any]) -> None:
+        """Refuses records, columns or a plan other than those with which the horizon was begun.
+
+        Lists the files of the records, if the horizon was begun.
+        """
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))
