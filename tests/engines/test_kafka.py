@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -14,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from engines import kafka_broker
 from patience import HANG_SECONDS
 
+import beam_dp.yaml
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
@@ -29,6 +32,9 @@ NUM_CELLS = 8
 DOMAIN = Domain((IntegerAttribute("a", 0, NUM_CELLS - 1),))
 PARTITIONS = 2
 TOPIC = "visits"
+TIMES = {"event_time": "t", "arrival": "arrival"}
+SETTLE = "10s"  # on a loaded machine the broker may be polled late
+Release = Callable[[beam.Pipeline], Any]
 
 
 @pytest.fixture(scope="module")
@@ -105,28 +111,43 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
     return counts
 
 
-def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink):
+def released_in_python(broker: str, horizon: Horizon, plan: Any, out: str) -> Release:
+    visits = ReadKafka(broker, TOPIC, horizon, settle=SETTLE)
+    assert visits.source == {"topic": TOPIC, "num_partitions": PARTITIONS}
+    horizon_id = begin_windows(plan, out, visits.source, **TIMES, replayable=True)
+    return lambda pipeline: (
+        pipeline | visits | ReleaseWindows(plan, out, horizon_id, *TIMES.values())
+    )
+
+
+def released_in_yaml(broker: str, horizon: Horizon, plan: Any, out: str) -> Release:
+    start = datetime.datetime.fromtimestamp(horizon.start, datetime.UTC).isoformat()
+    times = {"start": start, "window": "1s", "num_windows": horizon.num_windows, "grace": "2s"}
+    visits = beam_dp.yaml.ReadKafka(servers=broker, topic=TOPIC, settle=SETTLE, **times)
+    fields = {"domain": {"a": NUM_CELLS}, "workload": "marginals:1", **TIMES, **times}
+    promise = {"epsilon": 2000, "delta": 0, "neighboring": "add_or_remove_one"}
+    unit = {"privacy_unit": "record", "max_records_per_unit": 1}
+    release = beam_dp.yaml.ReleaseWindows(**fields, **promise, **unit, output=out)
+    return lambda pipeline: pipeline | visits | release
+
+
+@pytest.mark.parametrize("released", [released_in_python, released_in_yaml])
+def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink, released):
     horizon = Horizon(int(time.time()) + 2, 1, 10, 2)
     plan = plan_window_tables(
         marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
     )
-    # On a loaded machine the broker may be polled late.
-    visits = ReadKafka(broker, TOPIC, horizon, settle="10s")
-    assert visits.source == {"topic": TOPIC, "num_partitions": PARTITIONS}
-    out = tmp_path / "out"
-    times = {"event_time": "t", "arrival": "arrival"}
-    horizon_id = begin_windows(plan, out, visits.source, **times, replayable=True)
+    release = released(broker, horizon, plan, str(tmp_path / "out"))
     producer = Producer(broker, horizon)
     producer.start()
     flags = [*flink, "--streaming", "--checkpointing_interval=1000"]
     flags += ["--finish_bundle_before_checkpointing", "--shutdown_sources_after_idle_ms=50000"]
-    options = PipelineOptions(flags)
-    with beam.Pipeline(options=options) as pipeline:
-        _ = pipeline | visits | ReleaseWindows(plan, out, horizon_id, *times.values())
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        _ = release(pipeline)
     producer.join()
-    release = read_windows(tmp_path / "out")
-    assert release.released == tuple(range(10))
-    found = [release.answer(plan.workload, slice(n, n + 1))[0].values for n in range(10)]
+    windows = read_windows(tmp_path / "out")
+    assert windows.released == tuple(range(10))
+    found = [windows.answer(plan.workload, slice(n, n + 1))[0].values for n in range(10)]
     expected = kept_by(broker, horizon)
     np.testing.assert_array_equal(np.rint(found), expected)
     # A machine that pauses for seconds may miss a window; two counted ones are enough.
