@@ -28,6 +28,7 @@ SHOWN = (
     "docs/*.svg",
     "benchmarks/results/*.md",
     "examples/*.py",
+    "examples/java/src/main/java/*.java",
     "examples/notebooks/*.ipynb",
     "examples/yaml/*.yaml",
 )
