@@ -71,3 +71,16 @@ def test_drain_waits_for_the_end_of_the_horizon(tmp_path, cluster, waiting):
     trial = Trial(tmp_path, 20)
     stopped_with_savepoint(cluster, tmp_path / "savepoints", trial, drain=True)
     trial.check()
+
+
+def test_flink_refuses_a_savepoint_of_another_horizon(tmp_path, cluster, waiting):
+    """Otherwise a horizon of the same times would release counts of the other's records."""
+    waiting.disarm()
+    (tmp_path / "other").mkdir()
+    stopped = Trial(tmp_path, 10, limited=True)
+    savepoint = stopped_with_savepoint(cluster, tmp_path / "savepoints", stopped, drain=False)
+    other = Trial(tmp_path / "other", 10, limited=True)
+    assert other.run([*cluster.flags(), CHECKPOINTS, f"--savepoint_path={savepoint}"]) == 1
+    exceptions = cluster.rest(f"/jobs/{jobs(cluster)[0]['jid']}/exceptions")
+    assert "Failed to rollback to checkpoint/savepoint" in exceptions["root-exception"]
+    assert other.num_released == 0
