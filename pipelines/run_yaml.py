@@ -31,7 +31,7 @@ from beam_dp.yaml import PROVIDERS
 from . import flags
 from .progress import Progress, nothing
 from .runners import pipeline_of
-from .running import run_main, run_pipeline
+from .running import is_launched, run_main, run_pipeline, stage_pipeline
 
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
@@ -67,6 +67,8 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -
     progress.tell_warnings()
     outputs = outputs_of(pipeline)
     progress.say(f"{given['yaml_pipeline_file']}; runner {type(pipeline.runner).__name__}")
+    if is_launched(pipeline):
+        return stage_pipeline(pipeline, progress)
     if not run_pipeline(pipeline, progress, outputs):
         return flags.EXIT_JOB_FAILED
     for output in outputs:

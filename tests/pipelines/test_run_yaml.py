@@ -10,6 +10,7 @@ import apache_beam as beam
 import pandas as pd
 import pytest
 import yaml
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
 from jobs import people, write_table
 from pytest import CaptureFixture
@@ -73,6 +74,20 @@ def test_variables_that_are_not_an_object_give_a_one_line_error(text, tmp_path, 
     told = f"error: --jinja_variables: '{text}' is not valid: must be a JSON object"
     argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
     assert line(capfd, *argv) == told
+
+
+def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capfd):
+    """A launcher of Dataflow's templates starts the job once the program has ended."""
+
+    class Staged:
+        def wait_until_finish(self) -> None:
+            raise OSError("Failed to get the Dataflow job id.")
+
+    monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda *given: Staged())
+    argv = [f"--yaml_pipeline_file={file_of(tmp_path, *job(tmp_path))}"]
+    assert run_yaml.main([*argv, "--template_location=gs://staging/job_object"]) == 0
+    assert "staged" in capfd.readouterr().err
+    assert run_yaml.main(argv) == 1
 
 
 @pytest.mark.slow
