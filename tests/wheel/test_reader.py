@@ -19,7 +19,7 @@ def test_wheel_contains_every_source_file_and_the_kernel(wheels):
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "beam_dp").rglob("*")
-        if path.suffix in (".py", ".json", ".css") or path.name == "py.typed"
+        if path.suffix in (".py", ".json", ".css", ".yaml") or path.name == "py.typed"
     }
     programs = {f"beam_dp/pipelines/{path.name}" for path in (ROOT / "pipelines").glob("*.py")}
     kernel = {name for name in names if name.startswith("beam_dp/hashing/_kernel.")}
