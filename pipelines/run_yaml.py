@@ -94,7 +94,7 @@ def _read(
     from apache_beam.yaml import yaml_provider
     from apache_beam.yaml.main import build_pipeline_components_from_argv
 
-    # The transforms of this package need no providers in the file, which would come first.
+    # A file need not name this package as a provider. Providers that it names come first.
     own = yaml_provider.merge_providers(yaml_provider.load_providers(PROVIDERS))
     yaml_provider.standard_providers().update(own)
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]

@@ -6,6 +6,7 @@ transform also writes its release, so that all checks come before a budget is sp
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import json
 import logging
@@ -29,7 +30,7 @@ from beam_dp.releases.windows.horizon_files import begin_horizon
 from beam_dp.transforms import ReadRecords as ReadFiles
 from beam_dp.transforms.drawing.release_windows import horizon_card, repeatable_source
 from beam_dp.transforms.reading import read_kafka, released_rows
-from beam_dp.transforms.writing import refuse_taken_output
+from beam_dp.transforms.writing import refuse_taken_output, take_output
 
 from . import (
     answer_queries,
@@ -150,11 +151,8 @@ class _Release(beam.PTransform):
             given = list(records) if isinstance(records, Mapping) else type(records).__name__
             condition = "must be one collection: join several with Flatten"
             raise InputError("records", given, condition)
-        self._refuse_taken(records.pipeline)
+        refuse_taken_output(records.pipeline, self._job.output)
         refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
-
-    def _refuse_taken(self, pipeline: beam.Pipeline) -> None:
-        refuse_taken_output(pipeline, self._job.output)
 
 
 class ReleaseSyntheticDatabase(_Release):
@@ -257,7 +255,7 @@ class ReleaseWindows(_Release):
             assert isinstance(job, release_windows.WindowsJob)
             source = repeatable_source(records)
             if source is None:
-                condition = "must be ReadKafka or ReadRecords, whose records can be read again"
+                condition = "must all come from ReadKafka or ReadRecords, which can read them again"
                 raise InputError("records", "another source", condition)
             times = dict(zip(("event_time", "arrival"), job.times, strict=True))
             horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
@@ -275,15 +273,13 @@ class ReleaseWindows(_Release):
                     raise InputError("output", job.output, condition)
                 job.release().check_begun(records)
             job.pay_once(job.horizon_id)
+            take_output(records.pipeline, job.output)
         rows = released | "Row" >> beam.Map(lambda each: beam.Row(level=each[0], number=each[1]))
         rows.made_by = self
         return rows
 
-    def _refuse_taken(self, pipeline: beam.Pipeline) -> None:
-        """Refuses nothing: a folder that holds this horizon is continued."""
 
-
-class _Rows(beam.PTransform):
+class _Rows(beam.PTransform, abc.ABC):
     """Emits rows about the committed release of the transform before."""
 
     _flags: ClassVar[Sequence[Flag]] = ()
@@ -305,9 +301,9 @@ class _Rows(beam.PTransform):
             told = operator.attrgetter(*self._told)
             return released | "Released" >> beam.Map(told) | self._rows(maker._job)
 
+    @abc.abstractmethod
     def _rows(self, job: Any) -> beam.PTransform:
         """Returns the transform for the release of a job."""
-        raise NotImplementedError
 
 
 class SyntheticRows(_Rows):

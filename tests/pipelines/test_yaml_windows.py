@@ -73,11 +73,25 @@ def test_horizon_continues_without_another_draw_or_payment(tmp_path):
     assert [card[name] for name in PROMISED] == [promised[name] for name in PROMISED]
 
 
-def test_source_that_cannot_be_read_again_is_refused(tmp_path):
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_source_that_cannot_be_read_again_is_refused(tmp_path, is_joined):
     fields = {**FIELDS, "output": str(tmp_path / "out")}
-    with pytest.raises(ValueError, match="must be ReadKafka or ReadRecords"):
-        _ = beam.Pipeline() | beam.Create([{"age": 1}]) | beam_dp.yaml.ReleaseWindows(**fields)
+    pipeline = beam.Pipeline()
+    records = pipeline | beam.Create([{"age": 1}])
+    if is_joined:
+        files = pipeline | beam_dp.yaml.ReadRecords(**read(tmp_path)["config"])
+        records = (files, records) | beam.Flatten()
+    with pytest.raises(ValueError, match="must all come from ReadKafka or ReadRecords"):
+        _ = records | beam_dp.yaml.ReleaseWindows(**fields)
     assert not (tmp_path / "out").exists()
+
+
+def test_two_transforms_do_not_write_the_same_horizon(tmp_path):
+    records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read(tmp_path)["config"])
+    fields = {**FIELDS, "output": str(tmp_path / "out")}
+    _ = records | beam_dp.yaml.ReleaseWindows(**fields)
+    with pytest.raises(ValueError, match="this pipeline writes there already"):
+        _ = records | "again" >> beam_dp.yaml.ReleaseWindows(**fields)
 
 
 def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):

@@ -25,6 +25,7 @@ from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.job_page import ShowsPromise, count_committed
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+from beam_dp.transforms.reading.read_kafka import ReadKafka
 from beam_dp.transforms.reading.records import source_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
@@ -195,12 +196,17 @@ class ReleaseWindows(ShowsPromise):
 
 
 def repeatable_source(records: beam.PCollection[Any]) -> dict[str, Any] | None:
-    """Returns what describes the files or the topic that records come from; None for others."""
-    made_of = list(_made_of(records))
-    described = [each.source for each in made_of if hasattr(each, "source")]
-    if not described and not any(isinstance(source_of(each), ReadRecords) for each in made_of):
-        return None
-    return {name: value for each in described for name, value in each.items()}
+    """Returns what describes the files or the topic of all records; None if some have others."""
+    described: dict[str, Any] = {}
+    for each in _made_of(records):
+        described |= getattr(each, "source", {})
+        step = each.producer
+        if step is not None and any(isinstance(one, beam.pvalue.PBegin) for one in step.inputs):
+            while step is not None and not isinstance(step.transform, ReadRecords | ReadKafka):
+                step = step.parent
+            if step is None:
+                return None
+    return described
 
 
 def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
