@@ -126,6 +126,23 @@ def test_fit_reaches_a_cell_whose_attribute_seems_to_be_empty():
     assert released.reshape(4, 10)[3, 0] > 4 * deviation
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [(1,), (-1,), (1, -1), (1, 1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_error_of_a_nearly_empty_table_is_at_most_that_of_rare_noise(noise, seed):
+    """At epsilon 10 whole-number noise is rare, and then a hundred standard deviations."""
+    random, basis = np.random.default_rng(seed), basis_of((30, 10))
+    counts, noisy = np.zeros(300), np.zeros(300)
+    full = random.choice(300, 12, replace=False)
+    counts[full] = random.multinomial(20_000, random.dirichlet(np.full(12, 0.5)))
+    noisy[random.choice(300, len(noise), replace=False)] = noise
+    values = basis.analyse(counts + noisy)
+    variance = 2 * math.exp(-10) / (1 - math.exp(-10)) ** 2
+    observed = NoisyCoefficients(values, np.full(len(values), variance))
+    released = basis.weights(fit(basis, observed, 20_000).log_weights) * 20_000
+    assert np.linalg.norm(released - counts) <= np.linalg.norm(noisy)
+
+
 def check_step(
     basis: ResidualBasis,
     observed: NoisyCoefficients,
