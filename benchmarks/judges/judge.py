@@ -11,6 +11,7 @@ speak against this project are kept like all others.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import importlib
 import pathlib
 import sys
@@ -37,17 +38,27 @@ def main() -> None:
     for name in options.judges:
         if name not in JUDGES:
             parser.error(f"{name!r} is not a judge; valid: {', '.join(JUDGES)}")
-    for name in options.judges or JUDGES:
-        environment = Environment(name)
-        module = importlib.import_module(f"benchmarks.judges.{name}.rows")
-        found = {}
-        for row in module.rows(environment, options.quick):
-            found[row.what] = row  # of more runs than the one before
-            if options.record is not None:
-                options.record.mkdir(exist_ok=True)
-                path = options.record / f"{name}.json"
-                keep(path, list(found.values()), tools=environment.versions())
-        print(table(list(found.values())), flush=True)
+    names = options.judges or JUDGES
+    environments = [Environment(name) for name in names]
+    with concurrent.futures.ThreadPoolExecutor(1) as installer:
+        # The next ones are installed while a judge is at work.
+        installed = [installer.submit(each.install) for each in environments]
+        for name, environment, is_installed in zip(names, environments, installed, strict=True):
+            is_installed.result()
+            ask(name, environment, options)
+
+
+def ask(name: str, environment: Environment, options: argparse.Namespace) -> None:
+    """Asks one judge, keeps what it says, and prints it."""
+    module = importlib.import_module(f"benchmarks.judges.{name}.rows")
+    found = {}
+    for row in module.rows(environment, options.quick):
+        found[row.what] = row  # of more runs than the one before
+        if options.record is not None:
+            options.record.mkdir(exist_ok=True)
+            path = options.record / f"{name}.json"
+            keep(path, list(found.values()), tools=environment.versions())
+    print(table(list(found.values())), flush=True)
 
 
 if __name__ == "__main__":
