@@ -232,28 +232,42 @@ def largest_share(
     run: Callable[[MarginalsPlan, Marginals, Any], object],
     bases: Sequence[np.ndarray],
     scripts: Sequence[Callable[[], Scripted]],
+    enough: float = math.inf,
 ) -> float:
-    """The most that any neighbours spend, over all of them."""
+    """The most that any neighbours spend, over all of them, or the first share above ``enough``."""
 
     def draws_of(script: Callable[[], Scripted], counts: np.ndarray) -> list[Draw]:
         source = script()
         run(plan, summary(plan, counts), source)
         return source.draws
 
-    each = (functools.partial(draws_of, script) for script in scripts)
-    return max(worst_share(guarantee, bases, draws) for draws in each)
+    worst = 0.0
+    for script in scripts:
+        draws = functools.partial(draws_of, script)
+        worst = max(worst, worst_share(guarantee, bases, draws, enough))
+        if worst > enough:
+            break
+    return worst
 
 
 def worst_share(
-    guarantee: Guarantee, bases: Sequence[Any], draws_of: Callable[[np.ndarray], list[Draw]]
+    guarantee: Guarantee,
+    bases: Sequence[Any],
+    draws_of: Callable[[np.ndarray], list[Draw]],
+    enough: float = math.inf,
 ) -> float:
-    """The most that any neighbours spend, from what is handed to the noise for given counts."""
+    """The most that any neighbours spend, from what is handed to the noise for given counts.
+
+    The first share above ``enough`` ends the search.
+    """
     worst = 0.0
     for base in bases:
         held = units(len(base), guarantee.max_records_per_unit)
-        draws = {unit: draws_of(with_unit(base, unit)) for unit in held}
+        draws = functools.cache(lambda unit, base=base: draws_of(with_unit(base, unit)))
         for one, other in neighbours(held, guarantee.neighboring):
-            worst = max(worst, share_spent(guarantee, draws[one], draws[other]))
+            worst = max(worst, share_spent(guarantee, draws(one), draws(other)))
+            if worst > enough:
+                return worst
     return worst
 
 

@@ -39,7 +39,7 @@ PEERS = ("PrivSyn", "MST", "AIM, 300 iterations", "AIM, models of 1 MB")
 
 
 def rows(environment: Environment, quick: bool) -> Iterator[Row]:
-    """Yields a row for each table and system, again with each seed; peers last, which take hours."""
+    """Yields a row for each table and system, again with each seed; peers take hours."""
     tables = {name: _table(name) for name in ((QUICK,) if quick else TABLES)}
     runs: dict[str, list[dict[str, float]]] = {}
     failed: set[str] = set()
