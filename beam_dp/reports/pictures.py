@@ -324,7 +324,7 @@ def _whisker(cell: Cell, ends: tuple[float, float], middle: float, *, is_horizon
 
 def _line(kind: str, x: float, y: float, to_x: float, to_y: float) -> str:
     ends = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
-    return f'<line class="{kind}" {ends}/>'
+    return f'<line class="{kind}" {ends} vector-effect="non-scaling-stroke"/>'
 
 
 def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> str:
