@@ -43,13 +43,14 @@ class Environment:
         self.folder = FOLDER / judge
         self._requirements = self.folder / "requirements.txt"
 
-    def install(self) -> str:
-        """Returns the interpreter, made if need be."""
+    @property
+    def python(self) -> str:
+        """The interpreter, made if need be."""
         return interpreter(self.folder.name, self._requirements)
 
     def ask(self, folder: pathlib.Path, *arguments: str) -> Any:
         """Runs the judge's ``asked.py`` on a folder; returns what it leaves there as JSON."""
-        command = [self.install(), str(self.folder / PROGRAM), str(folder), *arguments]
+        command = [self.python, str(self.folder / PROGRAM), str(folder), *arguments]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             sys.exit(f"error: {self.folder.name}: its program failed:\n{run.stderr[-2000:]}")

@@ -5,7 +5,8 @@
 
 A judge is a folder beside this file: ``requirements.txt`` names what is installed for it,
 ``rows.py`` says what is measured, and ``asked.py`` runs where the judge is installed. Figures that
-speak against this project are kept like all others.
+speak against this project are kept like all others. Several judges are asked at the same time, one
+a processor; one that fails stops no other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import importlib
+import os
 import pathlib
+import subprocess
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -39,26 +42,30 @@ def main() -> None:
         if name not in JUDGES:
             parser.error(f"{name!r} is not a judge; valid: {', '.join(JUDGES)}")
     names = options.judges or JUDGES
-    environments = [Environment(name) for name in names]
-    with concurrent.futures.ThreadPoolExecutor(1) as installer:
-        # The next ones are installed while a judge is at work.
-        installed = [installer.submit(each.install) for each in environments]
-        for name, environment, is_installed in zip(names, environments, installed, strict=True):
-            is_installed.result()
-            ask(name, environment, options)
+    if len(names) == 1:
+        ask(names[0], options)
+        return
+    flags = ["--quick"] * options.quick
+    flags += [] if options.record is None else ["--record", str(options.record)]
+
+    def run(name: str) -> int:
+        return subprocess.run([sys.executable, __file__, name, *flags], check=False).returncode
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        sys.exit(any(list(pool.map(run, names))))
 
 
-def ask(name: str, environment: Environment, options: argparse.Namespace) -> None:
+def ask(name: str, options: argparse.Namespace) -> None:
     """Asks one judge, keeps what it says, and prints it."""
+    environment, found = Environment(name), {}
     module = importlib.import_module(f"benchmarks.judges.{name}.rows")
-    found = {}
     for row in module.rows(environment, options.quick):
         found[row.what] = row  # of more runs than the one before
         if options.record is not None:
             options.record.mkdir(exist_ok=True)
             path = options.record / f"{name}.json"
             keep(path, list(found.values()), tools=environment.versions())
-    print(table(list(found.values())), flush=True)
+    print(f"{name}\n\n{table(list(found.values()))}", flush=True)
 
 
 if __name__ == "__main__":
