@@ -25,7 +25,8 @@ def interpreter(name: str, requirements: pathlib.Path) -> str:
         if not (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
             subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
             pip = [python, "-m", "pip", "--disable-pip-version-check", "--require-virtualenv"]
-            subprocess.run([*pip, "install", "--quiet", "-r", requirements], check=True)
+            install = [*pip, "install", "--quiet", "--no-compile", "-r", requirements]
+            subprocess.run(install, check=True)
             stamp.write_text(wanted, encoding="utf-8")
     return str(python)
 
