@@ -83,8 +83,9 @@ class Subject:
 
 def rows(environment: Environment, quick: bool) -> list[Row]:
     """Returns a row for each mechanism."""
-    if NEEDS not in os.environ:
-        return [Row(f"not run: {NEEDS} is not set", {"promises broken": Figure(0, "number")}, 0)]
+    if not pathlib.Path(os.environ.get(NEEDS, ""), "dp_auditorium", "testers").is_dir():
+        why = f"not run: {NEEDS} must name a folder python/dp_auditorium"
+        return [Row(why, {"promises broken": Figure(0, "number")}, 0)]
     subjects = {name: each for name, each in SUBJECTS.items() if each.is_quick or not quick}
     runs = _QUICK_RUNS if quick else _RUNS
     asked = [(name, epsilon, runs) for name in subjects for epsilon in (_EPSILON, _CONTROL)]
