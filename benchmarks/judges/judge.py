@@ -46,7 +46,8 @@ def main() -> None:
         ask(names[0], options)
         return
     flags = ["--quick"] * options.quick
-    flags += [] if options.record is None else ["--record", str(options.record)]
+    if options.record is not None:
+        flags += ["--record", str(options.record)]
 
     def run(name: str) -> int:
         return subprocess.run([sys.executable, __file__, name, *flags], check=False).returncode

@@ -1,7 +1,7 @@
-"""What Google's DP-Auditorium finds in many releases of two neighbours, of which it knows no more.
+"""Tests mechanisms as black boxes with Google's DP-Auditorium: it sees releases and nothing else.
 
-Each mechanism promises epsilon 1. As the control, its outputs with four times the epsilon are held
-against the same promise: testers that do not refuse these prove nothing.
+Each mechanism promises epsilon 1, and is run on two neighbours. As the control, the same test gets
+releases with four times the epsilon. If it does not refuse them, its row proves nothing.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def rows(environment: Environment, quick: bool) -> Iterator[Row]:
     tasks = [task for some in systems for task in itertools.product(seeds, some, tables)]
 
     def found(task: tuple[int, tuple[str, Release], str]) -> dict[str, float] | None:
-        """Returns the figures of one release; none if it failed or took too long, or did before."""
+        """Returns the figures of one release; None once a system has failed or took too long."""
         seed, (name, release), table = task
         sizes, codes = tables[table]
         train, held_out = _parts(codes, seed)
@@ -90,7 +90,7 @@ def _row(what: str, runs: list[dict[str, float]]) -> Row:
 
 
 def _own(quick: bool) -> Iterator[tuple[str, Release]]:
-    """Yields this project, and what is no system, as makers of records of records."""
+    """Yields the baselines and this project; each makes records from true records."""
     yield "the records themselves", lambda codes, sizes, seed: codes
     yield "a copy of 10 % of them", lambda codes, sizes, seed: codes[: len(codes) // 10]
     yield "columns shuffled apart", lambda codes, sizes, seed: _shuffled(codes, seed)
