@@ -29,6 +29,7 @@ Example: a histogram over a declared universe, and a histogram that leaves out e
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections import Counter
@@ -330,7 +331,7 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
     """
     coins = np.exp((np.asarray(scores, np.float64) - max(scores)) / scale)
     # Gauss-Legendre quadrature with this number of nodes is exact for the integrand's degree.
-    nodes, weights = np.polynomial.legendre.leggauss(len(coins) // 2 + 1)
+    nodes, weights = _quadrature(len(coins) // 2 + 1)
     at = (nodes + 1) / 2
     law = [
         float(coin)
@@ -339,6 +340,9 @@ def permute_and_flip(scores: Sequence[float], scale: float) -> dict[int, float]:
         for index, coin in enumerate(coins)
     ]
     return dict(enumerate(law))
+
+
+_quadrature = functools.cache(np.polynomial.legendre.leggauss)
 
 
 def product_law(laws: Sequence[Law]) -> dict[tuple[Hashable, ...], float]:

@@ -266,8 +266,8 @@ def test_cancel_ignores_runners_that_cannot_cancel(monkeypatch):
     result = Result()
     cancel(result, PipelineOptions([]))
     assert result.state == "CANCELLED"
-    cancel(Result(NotImplementedError()), PipelineOptions([]))
     monkeypatch.setattr("pipelines.running.SECONDS_TO_CANCEL", 0.1)
+    cancel(Result(NotImplementedError()), PipelineOptions([]))
     monkeypatch.setattr(Result, "cancel", lambda _: None)
     cancel(Result(), PipelineOptions([]))
 

@@ -9,8 +9,9 @@ records of a data set, and its drawing step draws many releases from that count.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import combinations_with_replacement, islice
 from typing import Any
@@ -237,19 +238,18 @@ def small_db_black_box(sampler: str, guarantee: Guarantee) -> Finding:
     sides = [with_unit(np.array(BASE), unit) for unit in PAIRS[guarantee.neighboring.value]]
     runs = [released(plan, sampler, counts, NoiseSource()) for counts in sides]
     laws = [stated_law(TABLES[sampler], counts) for counts in sides]
-    return black_box(runs, laws, guarantee, 9000)
+    taken = [lambda number, side=side: list(islice(side, number)) for side in runs]
+    return black_box(taken, laws, guarantee, 9000)
 
 
 def black_box(
-    sides: list[Iterator[Any]], laws: list[audit.Law], guarantee: Guarantee, runs: int
+    sides: list[Callable[[int], Any]], laws: list[audit.Law], guarantee: Guarantee, runs: int
 ) -> Finding:
     first, second = laws
-    taken = [lambda number, side=side: list(islice(side, number)) for side in sides]
     known = (first, second)
-    return told_apart(taken, guarantee, runs=runs, laws=known, score=ratio_of(known))
+    return told_apart(sides, guarantee, runs=runs, laws=known, score=ratio_of(known))
 
 
-NUM_DRAWS = 4_500  # on either side: the audit's runs and those of its pilot
 FOUND: list[bytes] = []  # of this process, in which FnApiRunner runs everything
 
 
@@ -271,13 +271,13 @@ def pipeline_black_box(guarantee: Guarantee) -> Finding:
     for unit in PAIRS[guarantee.neighboring.value]:
         counts = with_unit(np.array(BASE), unit)
         codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
-        sides.append(iter(draws_of(domain, workload, guarantee, codes)))
+        sides.append(functools.partial(draws_of, domain, workload, guarantee, codes))
         laws.append(stated_law(table, counts))
-    return black_box(sides, laws, guarantee, NUM_DRAWS * 4 // 5)
+    return black_box(sides, laws, guarantee, 3600)
 
 
 def draws_of(
-    domain: Any, workload: LinearWorkload, guarantee: Guarantee, codes: list[int]
+    domain: Any, workload: LinearWorkload, guarantee: Guarantee, codes: list[int], number: int
 ) -> list[tuple[int, ...]]:
     FOUND.clear()
     transform = ReleaseSyntheticDatabase(
@@ -287,7 +287,7 @@ def draws_of(
 
     def many(self: Any, element: Any, left_out: Any, shards: Any) -> Iterator[Any]:
         held = list(shards)
-        for _ in range(NUM_DRAWS):
+        for _ in range(number):
             yield from original(self, element, left_out, held)
 
     with (

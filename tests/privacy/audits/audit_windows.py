@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 from audit_cases import halve_scales
 from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, replaced, told_apart
 from tiny import domain_of, share_spent
@@ -89,7 +90,11 @@ def black_box(case: Case) -> Finding:
         return round(float(logs[0] - logs[1]), 3)
 
     sides = [repeated(functools.partial(ratio, counts)) for counts in (held, 0 * held)]
-    return told_apart(sides, plan.guarantee, runs=RUNS, score=float)
+    with pytest.MonkeyPatch.context() as patch:
+        # What is stated in public is the same in all runs, and a third of their time.
+        stated = plan._stated()
+        patch.setattr(WindowTablesPlan, "_stated", lambda self: stated)
+        return told_apart(sides, plan.guarantee, runs=RUNS, score=float)
 
 
 def tables_of(

@@ -283,15 +283,17 @@ def black_box(case: Case) -> Finding:
         if case.single is not None:
             # What is learnt is post-processing, and after the only measurement nothing follows.
             patch.setattr(rounds_module, "refit", lambda *given: given[3])
-        foreseen = None
-        if case.adaptive or plan.public["strategy"] == "selection":
+
+        def foresee() -> dict[str, Any]:
             reference = [sampler(side, Seeded(side))(case.runs) for side in range(2)]
-            laws = tuple(map(frequencies, reference))
-            foreseen = foreseen_event(reference, case.guarantee.delta)
+            event = foreseen_event(reference, case.guarantee.delta)
+            return {"laws": tuple(map(frequencies, reference)), "foreseen": event}
+
+        if case.adaptive or plan.public["strategy"] == "selection":
+            options = {"foresee": foresee}
         else:
-            laws = ratio_laws(plan, mechanism, case)
+            options = {"laws": ratio_laws(plan, mechanism, case)}
         sides = [sampler(side, NoiseSource()) for side in range(2)]
-        options = {"laws": laws, "foreseen": foreseen}
         return told_apart(sides, case.guarantee, runs=case.runs, score=float, **options)
 
 

@@ -13,6 +13,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
+import auditing
 import pytest
 from auditing import Audit, Finding
 from tiny import UnequalDrawsError
@@ -75,22 +76,18 @@ def test_audit_of_unchanged_code_passes_and_is_not_blind(name, check, record_pro
 
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS)
 def test_audit_detects_its_mutant(name, mutant, record_property, monkeypatch):
+    """One that blinds adds noise, and refutes nothing: only the number of observations fails."""
     audit = BY_ID[name]
     record_property("audit", row(audit, mutant, None))
-    audit.mutants[mutant].apply(monkeypatch)
-    assert fails(audit.checks[audit.mutants[mutant].caught_by])
-
-
-BLIND = [(name, mutant) for name, mutant in MUTANTS if BY_ID[name].mutants[mutant].blinds]
-
-
-@pytest.mark.parametrize(("name", "mutant"), BLIND)
-def test_audit_with_too_few_observations_is_reported_as_blind(name, mutant, monkeypatch):
-    """More noise refutes nothing: only the minimum number of observations fails."""
-    audit = BY_ID[name]
-    audit.mutants[mutant].apply(monkeypatch)
-    finding = audit.checks[audit.mutants[mutant].caught_by]()
-    assert finding.is_blind and not finding.is_refuted
+    bug = audit.mutants[mutant]
+    bug.apply(monkeypatch)
+    check = audit.checks[bug.caught_by]
+    if bug.blinds:
+        finding = check()
+        assert finding.is_blind and not finding.is_refuted and not finding.passes
+    else:
+        monkeypatch.setattr(auditing, "LOOKS", (8, 3))
+        assert fails(check)
 
 
 def test_crash_of_a_check_is_not_reported_as_a_finding():
