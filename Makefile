@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# What is imported is compiled then, and the rest never: compiling all takes as long as installing.
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := $(BIN)/python $(INSTALL)
 WORKERS ?= 2
 # Hundreds of processes import the package and its tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
@@ -100,8 +102,7 @@ OLDEST_VENV := .venv-oldest
 OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
 $(OLDEST_VENV)/.stamp: $(INSTALLED)
 	$(PYTHON) -m venv $(OLDEST_VENV)
-	$(OLDEST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet \
-	  --editable '.[test]' $(OLDEST)
+	$(OLDEST_VENV)/bin/python $(INSTALL) --editable '.[test]' $(OLDEST)
 	@touch $@
 
 test-oldest: $(OLDEST_VENV)/.stamp
@@ -189,7 +190,7 @@ flink: $(VENV)/.stamp-demo
 SITE_VENV := .venv-site
 $(SITE_VENV)/.stamp: tools/site/requirements.txt
 	$(PYTHON) -m venv $(SITE_VENV)
-	$(SITE_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	$(SITE_VENV)/bin/python $(INSTALL) --requirement $<
 	@touch $@
 
 # The theme's news is no warning of the build.
@@ -204,7 +205,7 @@ test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-notebooks $(VENV)/.stamp-test
 DIST_VENV := .venv-dist
 $(DIST_VENV)/.stamp: tools/distributions/requirements.txt
 	$(PYTHON) -m venv $(DIST_VENV)
-	$(DIST_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	$(DIST_VENV)/bin/python $(INSTALL) --requirement $<
 	@touch $@
 
 dist: $(DIST_VENV)/.stamp
@@ -265,7 +266,7 @@ test-faults: $(VENV)/.stamp-test
 IMAGES_VENV := .venv-images
 $(IMAGES_VENV)/.stamp: tests/images/requirements.txt
 	$(PYTHON) -m venv $(IMAGES_VENV)
-	$(IMAGES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	$(IMAGES_VENV)/bin/python $(INSTALL) --requirement $<
 	@touch $@
 
 # It says what is missing, and that it is skipped then.

@@ -34,9 +34,9 @@ class Home:
     folder: pathlib.Path
 
     def install(self, *arguments: str | pathlib.Path) -> None:
-        """Runs ``pip install``."""
+        """Runs ``pip install``; what is imported is compiled then, the rest never."""
         pip = [self.folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
-        asked = ["--disable-pip-version-check", "install", *arguments]
+        asked = ["--disable-pip-version-check", "install", "--no-compile", *arguments]
         subprocess.run(
             [*pip, *asked], check=True, cwd=self.folder / "elsewhere", env=self._environment()
         )
