@@ -21,6 +21,7 @@ from claim_rows.published import (
     sparse_vector_theorem,
 )
 from intervals import all_intervals
+from noise_sources import Batched
 from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import REPLACE, domain_of, plan_of, promise, workload_of
@@ -131,10 +132,11 @@ def sparse_vector(noise: SparseVectorNoise) -> Violated:
     bound = sparse_vector_theorem(noise, asked, BETA).bound(10**6).max_error
     is_high = np.zeros(asked, bool)
     is_high[np.random.default_rng().choice(asked, above, replace=False)] = True
+    source = Batched()
 
     def violated(factor: float) -> bool:
         kind = Sparse if noise.answer_scale is None else NumericSparse
-        run = kind(0, noise, NoiseSource())
+        run = kind(0, noise, source)
         distance = math.floor(factor * bound) + 1
         for high in is_high:
             question = distance if high else -distance

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from audit_end_to_end import skip_limit
@@ -28,8 +27,7 @@ from auditing import (
     replaced,
     told_apart,
 )
-from noise_sources import Seeded
-from numpy.typing import NDArray
+from noise_sources import Batched, Seeded
 from private_mw_laws import cells, law_of, probed, tiny_plan, whole_records
 from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
@@ -40,7 +38,6 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
@@ -103,20 +100,6 @@ def price(case: SparseCase) -> Finding:
             epsilon = zcdp_epsilon(above * (each**2 + answer**2) / 2, guarantee.delta)
     share = epsilon / guarantee.epsilon
     return Finding(0.9 < share <= 1 + 1e-9)
-
-
-class Batched(NoiseSource):
-    """The production noise, many values at a time: single ones take 100 times as long."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._drawn: dict[float, list[int]] = {}
-
-    def laplace(self, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-        drawn = self._drawn.setdefault(scale, [])
-        while len(drawn) < values.size:
-            drawn += super().laplace(np.zeros(4096, np.int64), scale).tolist()
-        return values + np.array([drawn.pop() for _ in range(values.size)], np.int64)
 
 
 def signs_of(length: int, max_above: int) -> tuple[int, ...]:

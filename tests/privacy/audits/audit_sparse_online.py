@@ -10,8 +10,9 @@ import dataclasses
 import functools
 from typing import Any
 
-from audit_online import Batched, is_post_processing
+from audit_online import is_post_processing
 from auditing import Audit, Finding, audited, repeated, replaced, told_apart
+from noise_sources import Batched
 from private_mw_laws import law_of, whole_records
 from sparse_mw_laws import interact, member, probed, records, tiny_plan
 from tiny import ADD, REPLACE, promise

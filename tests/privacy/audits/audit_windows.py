@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from audit_cases import halve_scales
 from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, replaced, told_apart
+from noise_sources import Batched
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
@@ -78,8 +79,10 @@ def black_box(case: Case) -> Finding:
     (window,), (block,) = plan.measurements, plan.block_measurements
     scales = [window.scale] * NUM_WINDOWS + [block.scale] * len(plan.blocks)
 
+    noise = Batched()
+
     def ratio(counts: np.ndarray) -> float:
-        noisy = tables_of(plan, counts, NoiseSource())
+        noisy = tables_of(plan, counts, noise)
         logs = [
             sum(
                 -np.abs(one - other).sum() / scale
