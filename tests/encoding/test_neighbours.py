@@ -6,6 +6,8 @@ Otherwise one record could change what all others count for, and no noise would 
 from __future__ import annotations
 
 import datetime
+import functools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -26,11 +28,22 @@ from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.transforms.reading.records import _batch
 
 KEY = HashKey.draw(4)
+Read = list[tuple[Any, ...]]
 
 
-def contributions(values: list[Any]) -> list[tuple[Any, ...]]:
+def once(read: Callable[[pa.Array], Read]) -> Callable[[pa.Array], Read]:
+    """Remembers what columns are read as: many values make columns of the same type and bytes."""
+    known = functools.cache(lambda pickled: read(pickle.loads(pickled)))
+    return lambda column: known(pickle.dumps(column))
+
+
+def contributions(values: list[Any]) -> Read:
     """What each value is read as: as a unit, as a key of each type, as a weight, as a level."""
-    column = arrow_column(values)
+    return in_every_role(arrow_column(values))
+
+
+@once
+def in_every_role(column: pa.Array) -> Read:
     units, has_unit = unit_fingerprints(column)
     read: list[Any] = [np.where(has_unit, units[half], 0) for half in (0, 1)] + [has_unit]
     for key_type in KEY_TYPES:
@@ -54,9 +67,13 @@ def test_value_is_read_the_same_next_to_every_other_value(name, alone):
         assert contributions([KINDS[name], neighbour]) == [alone[name], alone[other]], other
 
 
-def levels(values: list[Any]) -> list[tuple[int, ...]]:
+def levels(values: list[Any]) -> Read:
     """What each value is read as by attributes that declare what texts mean, or dates."""
-    column = arrow_column(values)
+    return declared_levels(arrow_column(values))
+
+
+@once
+def declared_levels(column: pa.Array) -> Read:
     read = [encode_column(attribute, column).tolist() for attribute in DECLARED]
     return list(zip(*read, strict=True))
 
@@ -133,7 +150,8 @@ PLAIN: dict[str, list[Any]] = {
 PLACE = 1
 
 
-def as_read(column: pa.Array) -> list[tuple[Any, ...]]:
+@once
+def as_read(column: pa.Array) -> Read:
     """What each value is as a unit, as a time and as a level of each attribute."""
     units, has_unit = unit_fingerprints(column)
     found: list[Any] = [np.where(has_unit, units[half], 0) for half in (0, 1)]

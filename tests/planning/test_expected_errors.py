@@ -7,6 +7,7 @@ squares, or of 600 draws and more: that its root is off by a factor of 1.5 has a
 
 from __future__ import annotations
 
+import functools
 import re
 import tracemalloc
 
@@ -25,7 +26,7 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.job import PlanningJob
+from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
@@ -48,6 +49,9 @@ SHAPES = {"binary": (2,) * 8, "mixed": (6, 5, 4, 3), "wide": (20, 12, 2)}
 # have a root mean square whose standard deviation is 5 percent of it: a factor of 1.5 is more than
 # 6 of them away, which is a false alarm in fewer than one of 10^8 runs.
 RELEASES = {"binary": 12, "mixed": 8, "wide": 4}
+# Larger tables are fitted only to these: each kind of noise, and of measured tables.
+FITTED = {("mixed", "mwem"), ("mixed", "laplace textbook"), ("wide", "laplace")}
+FITTED |= {("wide", "gaussian textbook"), *(("binary", name) for name in MECHANISMS)}
 
 
 def data(domain: Domain, num_records: int, concentration: float) -> np.ndarray:
@@ -79,21 +83,27 @@ def test_predicts_error_of_marginals(name, shape):
         [Histogram(domain, np.zeros(domain.num_cells, np.int64)).marginal(n).size for n in workload]
     )[:-1]
     squares: dict[str, list[float]] = {"raw": [], "full": [], "empty": []}
-    for kind, concentration in [("full", 10.0), ("empty", 0.05)] * RELEASES[shape]:
+    for number in range(2 * RELEASES[shape]):
+        kind, concentration = [("full", 10.0), ("empty", 0.05)][number % 2]
         counts = data(domain, total, concentration)
         raw = np.split(table_errors(plan, counts), ends)
         squares["raw"].append(float(np.mean([np.mean(each**2) for each in raw])))
+        if (shape, name) not in FITTED or (kind == "empty" and number > 6):
+            continue
         release = mechanism.release(plan, summary(plan, counts), NoiseSource())
         held = Histogram(domain, counts)
         errors = [a.values - held.marginal(a.attributes) for a in release.answer(workload)]
         squares[kind].append(float(np.mean([np.mean(each**2) for each in errors])))
     predicted = plan.public["predicted_cell_error"]
-    measured = {kind: float(np.sqrt(np.mean(found))) for kind, found in squares.items()}
+    measured = {kind: float(np.sqrt(np.mean(found))) for kind, found in squares.items() if found}
     check(predicted, measured["raw"])
+    if (shape, name) not in FITTED:
+        return
     # What is released after the fit: as predicted where cells are full, less where many are empty.
     check(predicted, measured["full"])
     # Of these one release in some hundreds has three times the error, on wide tables with Laplace
-    # noise: the mean of four would show that one, and it is no error of the prediction.
+    # noise: a mean would show that one, and it is no error of the prediction. The median of three
+    # shows two of them.
     assert float(np.sqrt(np.median(squares["empty"]))) <= predicted * FACTOR
 
 
@@ -115,17 +125,23 @@ def test_predicts_error_of_linear_answers(spec, neighboring):
         check(option.expected_error, root_mean_square([np.concatenate(errors)]))
 
 
+@functools.cache
+def linear_job(spec: str) -> tuple[PlanningJob, tuple[Option, ...]]:
+    """The job of 400,000 records, and its options."""
+    domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
+    queries = parse_linear_workload(spec, domain)
+    job = PlanningJob(queries, promise(delta=DELTA), 400_000, True)
+    return job, rank_mechanisms(job).options
+
+
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "parities:3"])
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_predicts_error_of_linear_queries_on_a_release(name, spec):
     """Cells are full: else the fit is better than predicted."""
-    domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
-    queries, mechanism, total = parse_linear_workload(spec, domain), MECHANISMS[name], 400_000
-    job = PlanningJob(queries, promise(delta=DELTA), total, True)
+    (job, options), mechanism, total = linear_job(spec), MECHANISMS[name], 400_000
+    queries, domain = job.workload, job.domain
     key = (mechanism.name, mechanism.calibration)
-    (option,) = [
-        each for each in rank_mechanisms(job).options if (each.mechanism, each.calibration) == key
-    ]
+    (option,) = [each for each in options if (each.mechanism, each.calibration) == key]
     plan = plan_of(mechanism, covering_marginals(queries), job.guarantee, total)
     errors = []
     for _ in range(24):

@@ -59,10 +59,10 @@ def test_ranks_every_mechanism_by_least_error():
 
 @pytest.mark.slow
 def test_counts_too_noisy_cells_as_reports_do():
-    domain = domain_of(100, 4, 2)
+    domain = domain_of(30, 4, 2)
     workload = dp.marginals(domain, ways=1)
     guarantee = promise(delta=DELTA)
-    for num_records in (20, 1_000, 10**9):
+    for num_records in (20, 300, 10**9):
         best = rank_mechanisms(PlanningJob(workload, guarantee, num_records, True)).best
         assert best is not None
         plan = dp.MWEM().plan(domain, workload, guarantee, num_records)
@@ -153,9 +153,9 @@ def test_ranks_mechanisms_for_linear_queries():
 
 @pytest.mark.slow
 def test_separate_noise_is_best_for_a_few_wide_queries():
-    domain = domain_of(64, 64, 64)
+    domain = domain_of(32, 32, 32)
     queries = LinearQueries(domain)
-    asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (20, 30)]
+    asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (10, 15)]
     workload = LinearWorkload(domain, tuple(asked))
     ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
     assert ranking.options[0].mechanism.endswith("_answers")

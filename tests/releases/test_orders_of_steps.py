@@ -6,6 +6,7 @@ import pytest
 from interruptions import orders, stepping
 from places import Place
 from release_examples import GUARANTEE, release_of, same_release
+from tiny import domain_of
 from written_draws import commit_in_parts
 
 from beam_dp.errors import InputError
@@ -18,6 +19,12 @@ from beam_dp.releases.synthetic_database import shards
 OURS, OTHERS = (
     AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], stated={}) for letter in "af"
 )
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch) -> None:
+    """Only a loss of power would tell the difference."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
 
 
 def holds(place: Place, draw: AnswersRelease) -> None:
@@ -69,8 +76,8 @@ def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch):
 @pytest.mark.slow
 def test_files_written_in_parts_and_cleanup_leave_a_whole_release_or_nothing(place, monkeypatch):
     """A card is published only with all its files in the draft that the cleanup may withdraw."""
-    monkeypatch.setattr(shards, "SHARD_BYTES", 150)
-    release = release_of()
+    monkeypatch.setattr(shards, "SHARD_BYTES", 30)
+    release = release_of(domain_of(40))
     assert release.num_shards == 2
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()

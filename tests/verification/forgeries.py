@@ -64,22 +64,45 @@ def forged(card: dict[str, Any]) -> Iterator[tuple[Path, str, dict[str, Any]]]:
 
 def forged_at(card: dict[str, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every change of a card at one place."""
-    value = at(card, path)
-    for label, put in _changes(value, path):
-        changed = copy.deepcopy(card)
-        holder = at(changed, path[:-1])
-        if label == "deleted":
-            del holder[path[-1]]
-        elif label == "repeated":
-            holder.insert(path[-1], copy.deepcopy(value))
-        elif label == "renamed":
-            holder[put] = holder.pop(path[-1])
-        elif not path:
-            changed = put
-        else:
-            holder[path[-1]] = put
+    for label, put in _changes(at(card, path), path):
+        changed = _changed(card, path, label, put)
         if changed != card:
             yield label, changed
+
+
+def forged_once(card: dict[str, Any], *, from_end: bool) -> Iterator[tuple[Path, str, Any]]:
+    """The changes that must fail: every one of each field, and one at least of each place.
+
+    Items of a list have the same fields: the first that is met gets every change.
+    """
+    seen: set[object] = set()
+    found = [(), *places(card)]
+    for number, path in enumerate(reversed(found) if from_end else found):
+        place, changes = fields(path), [*_changes(at(card, path), path)]
+        turn = number % max(len(changes), 1)
+        for label, put in changes[turn:] + changes[:turn]:
+            new = {path, (place, label, put if label == "renamed" else None)} - seen
+            if new and reason(place, label) is None:
+                changed = _changed(card, path, label, put)
+                if changed != card:
+                    seen |= new
+                    yield path, label, changed
+
+
+def _changed(card: dict[str, Any], path: Path, label: str, put: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(card)
+    holder = at(changed, path[:-1])
+    if label == "deleted":
+        del holder[path[-1]]
+    elif label == "repeated":
+        holder.insert(path[-1], copy.deepcopy(holder[path[-1]]))
+    elif label == "renamed":
+        holder[put] = holder.pop(path[-1])
+    elif not path:
+        changed = put
+    else:
+        holder[path[-1]] = put
+    return changed
 
 
 def _changes(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
@@ -120,13 +143,16 @@ def all_of(*changes: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, 
     return change
 
 
-def verified(release: Release, card: dict[str, Any]) -> Verification | InputError:
-    """Verifies a release with this card; returns the result or the error."""
-    payload = draw_of(release).payload
+def verified(
+    release: Release, card: dict[str, Any], payload: dict[str, bytes] | None = None
+) -> Verification | InputError:
+    """Verifies a release with this card; returns the result or the error.
+
+    ``payload``: the release's files, if they are written already.
+    """
+    draw = Draw(json.dumps(card).encode(), payload or draw_of(release).payload)
     try:
-        return verify_release(
-            release_from_bytes(Draw(json.dumps(card).encode(), payload).to_bytes())
-        )
+        return verify_release(release_from_bytes(draw.to_bytes()))
     except InputError as error:
         return error
 
