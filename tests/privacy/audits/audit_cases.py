@@ -46,13 +46,20 @@ def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
     return Case(mechanism, promise(neighboring, delta, epsilon), **named)
 
 
-def both(mechanism: Any, delta: float, **named: Any) -> list[Case]:
-    if named.get("sizes") == (2,):
-        return [
-            case(mechanism, ADD, delta, **named, pair=((1,), ())),
-            case(mechanism, REPLACE, delta, **named, pair=((1,), (0,))),
-        ]
-    return [case(mechanism, relation, delta, **named) for relation in (ADD, REPLACE)]
+def both(mechanism: Any, delta: float, run_under: str | None = None, **named: Any) -> list[Case]:
+    """A mechanism under both relations; ``run_under``: the only one under which it is run.
+
+    A relation changes what is planned, which is priced exactly under both, and nothing that runs.
+    """
+    cases = []
+    for relation in (ADD, REPLACE):
+        told = dict(named)
+        if named.get("sizes") == (2,):
+            told["pair"] = ((1,), ()) if relation == ADD else ((1,), (0,))
+        if run_under not in (None, relation):
+            told["checks"] = tuple(each for each in told["checks"] if each != "black box")
+        cases.append(case(mechanism, relation, delta, **told))
+    return cases
 
 
 NO_LAW = ("price", "black box")
@@ -113,15 +120,15 @@ MECHANISMS: dict[str, list[Case]] = {
             **NOISY,
         )
     ],
-    "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, **ANNEALED),
-    "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, **ANNEALED),
-    "mwem selection": both(MWEM(), DELTA, **OVER_A_TREE),
+    "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, ADD, **ANNEALED),
+    "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, REPLACE, **ANNEALED),
+    "mwem selection": both(MWEM(), DELTA, ADD, **OVER_A_TREE),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
-    "mwem selection, public records": both(WithPublicRecords(), DELTA, **OVER_A_TREE),
+    "mwem selection, public records": both(WithPublicRecords(), DELTA, REPLACE, **OVER_A_TREE),
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
     "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
     "mwem rounds over a tree": both(
-        MWEM(num_rounds=2), PURE, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
+        MWEM(num_rounds=2), PURE, ADD, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
     ),
     "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
     "mwem textbook": both(
