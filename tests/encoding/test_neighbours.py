@@ -194,10 +194,10 @@ def of_rows(values: list[Any]) -> pa.RecordBatch:
 
 
 MAKERS: dict[str, Callable[[list[Any]], pa.RecordBatch]] = {
+    "rows": of_rows,
     "frame": of_frame,
     "index": of_index,
     "categories": of_categories,
-    "rows": of_rows,
 }
 
 

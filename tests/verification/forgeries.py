@@ -89,19 +89,23 @@ def forged_once(card: dict[str, Any], *, from_end: bool) -> Iterator[tuple[Path,
                     yield path, label, changed
 
 
-def _changed(card: dict[str, Any], path: Path, label: str, put: Any) -> dict[str, Any]:
-    changed = copy.deepcopy(card)
-    holder = at(changed, path[:-1])
+def _changed(card: Any, path: Path, label: str, put: Any) -> Any:
+    """Returns the changed card, which shares with the card what is not above the place."""
+    if not path:
+        return put
+    changed = holder = copy.copy(card)
+    *above, last = path
+    for key in above:
+        holder[key] = copy.copy(holder[key])
+        holder = holder[key]
     if label == "deleted":
-        del holder[path[-1]]
+        del holder[last]
     elif label == "repeated":
-        holder.insert(path[-1], copy.deepcopy(holder[path[-1]]))
+        holder.insert(last, holder[last])
     elif label == "renamed":
-        holder[put] = holder.pop(path[-1])
-    elif not path:
-        changed = put
+        holder[put] = holder.pop(last)
     else:
-        holder[path[-1]] = put
+        holder[last] = put
     return changed
 
 
