@@ -40,7 +40,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Patch = pytest.MonkeyPatch
 
-RUNS = 40
+RUNS = 60
 SHAPE = domain_of(*[4] * 6)
 PAIRS = list(itertools.combinations(range(6), 2))
 QUERIES = [
