@@ -215,7 +215,9 @@ sys.exit(release_synthetic_database.main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("moment", "num_paid", "folder"),
     [
-        # Between the runs, one of those that are simulated above.
+        ("program, 'mark_released', True, ''", 1, None),
+        ("program, 'mark_released', False, ''", 1, None),
+        ("discovery.DomainJob, 'mark', True, ''", 1, None),
         ("discovery.DomainJob, 'mark', False, ''", 2, None),
         # Inside the runs: a draft stays, or a card without its payload.
         ("LocalStore, 'create_exclusively', True, 'out/domain'", 2, "out/domain"),

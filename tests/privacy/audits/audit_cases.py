@@ -49,7 +49,7 @@ def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
 def both(mechanism: Any, delta: float, run_under: str | None = None, **named: Any) -> list[Case]:
     """A mechanism under both relations; ``run_under``: the only one under which it is run.
 
-    A relation changes what is planned, which is priced exactly under both, and nothing that runs.
+    No code that draws asks for the relation: it sets scales of a plan, priced exactly under both.
     """
     cases = []
     for relation in (ADD, REPLACE):
