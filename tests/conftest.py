@@ -5,19 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
 from audit_table import pytest_terminal_summary  # noqa: F401
 from databases import BACKENDS, new_database, postgresql_server
 
 from beam_dp.mechanisms.small_db import enumerated, nested, searched
 
-# No example is too slow: other work on the machine is no fault of the code.
-hypothesis.settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("patient")
-pytest_plugins = ["processor_time", "quick_beam"]
+pytest_plugins = ["processor_time", "quick_beam", "seeds"]
 _DATABASES: list[str] = []
 
 

@@ -1,0 +1,55 @@
+"""A plugin: every random test inside the process of the tests has a seed, which the run prints.
+
+At a landing it is a constant, so that unchanged code never fails by chance; ``--seed fresh`` takes
+another one, as runs before a release do, and ``--seed N`` repeats such a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+
+LANDING = 20261129
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed",
+        default=str(LANDING),
+        metavar="N|fresh",
+        help="the seed of all random tests",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draws a fresh seed before other processes of the run are told it."""
+    if config.option.seed == "fresh":
+        config.option.seed = str(secrets.randbelow(2**32))
+    is_landing = int(config.option.seed) == LANDING
+    # No example is too slow: other work on the machine is no fault of the code.
+    hypothesis.settings.register_profile(
+        "beam_dp",
+        deadline=None,
+        derandomize=is_landing,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("beam_dp")
+    if not is_landing:
+        config.option.hypothesis_seed = config.option.seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed}"
+
+
+@pytest.fixture
+def fresh_seed(request: pytest.FixtureRequest) -> int:
+    """A seed for this case: the same at each landing, another one in each run for a release."""
+    text = f"{request.config.option.seed} {request.node.nodeid}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
