@@ -12,7 +12,6 @@ from scipy import stats
 from sketch_laws import Shifted
 
 from beam_dp.encoding.open_values import GRID
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.noise.bound import log_normal
 from beam_dp.privacy.guarantee import Guarantee
@@ -161,17 +160,3 @@ def test_card_states_what_the_step_is_computed_from():
         "threshold": found.threshold,
         "slack": 1e-10,
     }
-
-
-def test_refuses_budgets_without_delta_or_without_noise():
-    with pytest.raises(InputError, match=r"^delta: 0\.0 is not valid: must be > 0 to discover"):
-        plan_values("city", Guarantee(1.0, 0, ADD, "record", 1), 0.1, 1e-10, 500)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"^epsilon: 1\.0 is too small to discover texts"):
-        plan(mu=1e-12)
-    for name, changed in (
-        ("mu", {"mu": 0.0}),
-        ("slack", {"slack": 0.5}),
-        ("max_values", {"most": 0}),
-    ):
-        with pytest.raises(InputError, match=f"^{name}: "):
-            plan(**changed)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -108,22 +107,6 @@ def test_a_column_of_texts_gets_eight_parts_and_others_one() -> None:
     for step in others:
         ratio = float(first.loss.mu_squared / step.loss.mu_squared)
         assert ratio == pytest.approx(8, rel=1e-6)
-
-
-def test_texts_need_a_delta() -> None:
-    with pytest.raises(InputError, match="must be > 0 to discover the values of 'city'"):
-        plan_domain(open_domain(), guarantee(1.0, 0.0))
-
-
-@pytest.mark.parametrize("share", [0, 0.51, -1, math.nan, True])
-def test_shares_out_of_range_are_refused(share: float) -> None:
-    with pytest.raises(InputError, match="domain_share"):
-        plan_domain(open_domain(), guarantee(), share)
-
-
-def test_a_tiny_epsilon_is_refused() -> None:
-    with pytest.raises(InputError, match=r"epsilon.*too small"):
-        plan_domain(open_domain(), guarantee(1e-12, 1e-9))
 
 
 def test_the_later_release_keeps_its_part_and_both_keep_the_whole() -> None:

@@ -20,7 +20,6 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
 from beam_dp.noise.source import NoiseSource
@@ -185,19 +184,3 @@ def test_threshold_solves_the_equation_for_its_number_of_rounds(delta):
         error = noise.measurement_scale * math.sqrt(2 * (log_term + math.log(2)))
     error /= total
     assert 50 * (gap - error) * (15 * gap + error) / 32 == pytest.approx(math.log(64), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"calibration": "textbook", "stop_below": 0.0},
-        {"calibration": "textbook", "stop_below": 1.1},
-        {"calibration": "textbook", "stop_below": math.nan},
-        {"calibration": "textbook", "stop_below": True},
-        {"stop_below": 0.1},
-        {"stop_below": 0.1, "num_rounds": 3},
-    ],
-)
-def test_invalid_stopping_options_are_refused(options):
-    with pytest.raises(InputError, match="stop_below"):
-        MWEM(**options)

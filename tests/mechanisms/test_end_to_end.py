@@ -23,7 +23,6 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
@@ -257,16 +256,3 @@ def test_progress_reports_public_quantities_only(name):
     told = progress_of(plan, [*zip(bases, noises, strict=True)])
     assert told[0] == told[1] and told[0]
     assert all(1 <= done <= total for _, done, total in told[0])
-
-
-@pytest.mark.parametrize("name", [name for name in MECHANISMS if name.startswith("gaussian")])
-def test_gaussian_noise_needs_a_delta(name):
-    workload = workload_of(domain_of(3), 1)
-    with pytest.raises(InputError, match="delta"):
-        plan_of(MECHANISMS[name], workload, promise(), 10)
-
-
-@pytest.mark.parametrize("make", [MWEM, Gaussian, Laplace])
-def test_unknown_calibrations_are_refused(make):
-    with pytest.raises(InputError, match="calibration"):
-        make(calibration="loose")

@@ -154,11 +154,6 @@ def test_wrong_figures_and_borrowed_promises_are_found(tmp_path, capsys):
     assert changed_card(made(), tmp_path / "more", lambda card: card.update(guarantee=more)) == 2
 
 
-def test_release_is_not_combined_with_one_that_promises(tmp_path):
-    with pytest.raises(dp.InputError, match="strategy given_tables"):
-        dp.combine_releases(made(), made("gaussian"))
-
-
 @pytest.mark.slow
 def test_large_domain_is_fitted_by_a_tree():
     domain = read_domain(json.dumps({f"c{number}": 8 for number in range(8)}))
@@ -170,46 +165,6 @@ def test_large_domain_is_fitted_by_a_tree():
     assert release.fit["hypothesis"] == "junction_tree"
     found = dp.verify_release(release)
     assert found.faults == () and not found.holds
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"source": " "}, "source: ' ' is not valid"),
-    ({"source": None}, "source: None"),
-    ({"source": "x" * 1001}, "up to 1,000 characters"),
-    ({"distribution": "cauchy"}, "distribution: 'cauchy'"),
-    ({"num_records": 0}, "num_records: 0"),
-    ({"num_records": "many"}, "num_records: 'many'"),
-    ({"domain": {"age": 2}}, "domain"),
-    ({"tables": []}, "must be a list of at least one table"),
-    ({"tables": "tables"}, "must be a list of at least one table"),
-    ({"tables": TABLES[:1]}, "tables: 'town' is not valid: must have every attribute"),
-    ({"tables": [TABLES[0], (["town"], [1, 2, 3])]}, "tables, table 2"),
-    ({"tables": [(["town", "town"], np.ones((3, 3)), 1.0)]}, "distinct attribute names"),
-    ({"tables": [(5, [1, 2, 3], 1.0)]}, "distinct attribute names"),
-    ({"tables": [("towns", [1, 2, 3], 1.0)]}, "is not an attribute"),
-    ({"tables": [("town", [1, 2], 1.0)]}, "must have the shape (3,) of town"),
-    ({"tables": [("town", [1, 2, "x"], 1.0)]}, "must be an array of numbers"),
-    ({"tables": [("town", [1, 2, math.nan], 1.0)]}, "must be a number of at most"),
-    ({"tables": [("town", [1, 2, math.inf], 1.0)]}, "must be a number of at most"),
-    ({"tables": [("town", [1, 2, 3], 0)]}, "the standard error of one count: 0"),
-    ({"tables": [("town", [1, 2, 3], math.nan)]}, "the standard error of one count: nan"),
-    ({"tables": [("town", [1, 2, 3], "1")]}, "the standard error of one count: '1'"),
-    ({"tables": [(("town", "sex"), towns_of(TOWNS[:5]), 1.0)]}, "1 combinations are missing"),
-    ({"tables": [(("town", "sex"), towns_of([*TOWNS, TOWNS[0]]), 1.0)]}, "or repeated"),
-    ({"tables": [(("town", "sex"), towns_of([("d", "F", 1.0)]), 1.0)]}, "row 0, town"),
-    ({"tables": [(("age", "sex"), towns_of(TOWNS), 1.0)]}, "must be a column of the table"),
-    ({"tables": [("town", pa.table({"town": ["a"]}), 1.0)]}, "must be a column of the table"),
-    ({"tables": [("town", pa.table({"town": ["a"], "count": ["x"]}), 1.0)]}, "numbers as counts"),
-    ({"tables": [("town", object(), 1.0)]}, "tables, table 1: 'object'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("changed", "words"), BAD, ids=lambda each: str(each)[:40])
-def test_invalid_arguments_are_refused_in_one_line(changed, words):
-    given = {"domain": DOMAIN, "tables": TABLES, "source": SOURCE, **changed}
-    with pytest.raises(dp.InputError, match=re.escape(words)) as caught:
-        dp.synthesise(**given)
-    assert "\n" not in str(caught.value)
 
 
 def test_impossible_combinations_need_no_row():

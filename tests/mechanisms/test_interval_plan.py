@@ -12,7 +12,6 @@ import pytest
 from intervals import squared_errors
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, choices, plan_intervals, planned
 from beam_dp.noise.source import MAX_SCALE
 
@@ -96,8 +95,6 @@ def test_strategies_with_too_much_noise_are_skipped():
     for num_leaves in (1, 2, 50):
         assert planned(num_leaves, guarantee, ("sine", "discrete_gaussian")).scale > MAX_SCALE
         assert plan_intervals(num_leaves, guarantee).scale <= MAX_SCALE
-    with pytest.raises(InputError, match="epsilon"):
-        plan_intervals(50, guarantee, "sine")
 
 
 def test_noise_grows_with_records_per_unit_and_under_replace_one():
@@ -112,21 +109,3 @@ def test_noise_grows_with_records_per_unit_and_under_replace_one():
         ]:
             scale = planned(40, guarantee, choice).scale / planned(40, guarantee, choice).grid
             assert scale == pytest.approx(factor * one.scale / one.grid, rel=1e-5), choice
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, promise()), r"num_leaves: 0 is not valid: must be an integer from 1 to 2\^20"),
-        ((2.0, promise()), "num_leaves"),
-        ((True, promise()), "num_leaves"),
-        ((2**20 + 1, promise()), "num_leaves"),
-        ((8, promise(), "sine"), "strategy: 'sine' is not valid"),
-        ((8, promise(), "nonsense"), "'histogram' or 'textbook_tree'"),
-        ((8, promise(), "tree", "discrete_gaussian"), "for a delta of 0"),
-        ((8, promise(ADD, 0.0, 1e-16)), "epsilon"),
-    ],
-)
-def test_invalid_requests_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message.replace("(", "\\(")):
-        plan_intervals(*arguments)

@@ -9,7 +9,6 @@ from intervals import all_intervals
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, promise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import (
     GAUSSIAN,
     PURE,
@@ -153,34 +152,3 @@ def test_million_answers_execute_few_python_lines(name):
     release.answer(0, 65535)  # what is prepared once
     with lines_below(10_000):
         release.answer(ends[0], ends[1])
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "message"),
-    [
-        (0.0, 1, "low: 0.0 is not valid: must be integers"),
-        (0, 1.5, "high"),
-        (-1, 1, "low: -1 is not valid: must be >= 0"),
-        (0, 23, "high: 23 is not valid: must be >= low and < 23"),
-        (5, 4, "high"),
-        ([0, 1], 4, "shape"),
-    ],
-)
-def test_invalid_intervals_are_refused(low, high, message):
-    release = release_intervals(plan_intervals(23, GUARANTEE), COUNTS, NoNoise())
-    with pytest.raises(InputError, match=message):
-        release.answer(low, high)
-
-
-def test_invalid_counts_probabilities_and_shares_are_refused():
-    plan = plan_intervals(23, GUARANTEE)
-    for counts in (COUNTS.astype(float), COUNTS[1:]):
-        with pytest.raises(InputError, match="must be int64 of shape"):
-            release_intervals(plan, counts, NoNoise())
-    release = release_intervals(plan, COUNTS, NoNoise())
-    for share in (-0.1, float("nan"), 1.1):
-        with pytest.raises(InputError, match="shares"):
-            release.quantiles(share)
-    for probability in (0.0, 1.0, float("nan")):
-        with pytest.raises(InputError, match="failure_probability"):
-            release.answer(0, 1, failure_probability=probability)

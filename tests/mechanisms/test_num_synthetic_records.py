@@ -13,7 +13,6 @@ from tiny import on_trees
 import beam_dp as dp
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
@@ -134,17 +133,3 @@ def test_number_of_rows_does_not_tell_the_noisy_number():
     release = released(TOTAL, noise=NoNoise())
     assert release.card["num_records"] == {"noisy": TOTAL}
     assert release.card["num_represented"] == TOTAL
-
-
-@pytest.mark.parametrize("rows", [0, -1, 2**40 + 1, 1.5, True, "5"])
-def test_invalid_number_of_rows_is_refused(rows):
-    with pytest.raises(InputError, match="num_synthetic_records"):
-        released(rows)
-
-
-@pytest.mark.parametrize(
-    "mechanism", [dp.SmallDB(size=3), dp.MWEM(num_rounds=5, calibration="textbook")]
-)
-def test_mechanisms_that_set_the_number_of_rows_refuse_another(mechanism):
-    with pytest.raises(InputError, match=f"num_synthetic_records.*{mechanism.name}"):
-        released(5, mechanism, num_records=TOTAL)

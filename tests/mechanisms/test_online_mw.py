@@ -18,7 +18,6 @@ from private_mw_laws import cells, small_run
 from sparse_mw_laws import member, simple_plan
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
@@ -176,29 +175,6 @@ def test_exhausted_runs_do_not_read_the_data(is_sparse):
     answer = run.answer(second)
     assert answer.route == "exhausted" and answer.standard_error is None
     assert answer.bound is None  # one update was too few to promise anything
-
-
-@pytest.mark.parametrize(
-    "match, named",
-    [
-        ("public under replace_one", {"num_records": "noisy"}),
-        *(("num_records", {"num_records": each}) for each in (0, -1, 1.5, True, 2**41, "many")),
-        *(("num_questions", {"num_questions": each}) for each in (0, 2.5, True)),
-        *(("failure_probability", {"failure_probability": e}) for e in (0.0, 1.0, math.nan)),
-        *(("max_error", {"max_error": each}) for each in (0.0, 1.0, math.nan, 1e-300)),
-        ("more than 2\\^31 updates", {"max_error": 1e-6}),
-        *(("max_updates", {"max_updates": each}) for each in (0, -1)),
-        ("must be 'tight'", {"calibration": "textbook", "max_updates": 3}),
-        ("calibration", {"calibration": "best"}),
-        ("2\\^50", {"guarantee": promise(REPLACE, 0.0, 1e-12)}),
-    ],
-    ids=str,
-)
-@SPARSE
-def test_rejects_invalid_parameters_of_a_plan(match, named, is_sparse):
-    given = {"guarantee": promise(REPLACE), "num_records": 100, "size": 4, **named}
-    with pytest.raises(InputError, match=match):
-        plan_of(is_sparse, **given)
 
 
 @pytest.mark.slow

@@ -92,30 +92,6 @@ def test_release_is_read_as_it_was_written_and_states_the_choice():
     assert pickle.loads(pickle.dumps(plan)).parameters == plan.parameters
 
 
-@pytest.mark.parametrize(
-    ("most", "noise", "epsilon", "message"),
-    [
-        (1, 9.0, 1.0, "most_records_per_unit: 1 is not valid: must be an integer from 2"),
-        (9, math.nan, 1.0, "noise_per_record: nan is not valid"),
-        (9, 0.0, 1.0, "noise_per_record: 0.0 is not valid"),
-        (9, 9.0, 1e-15, "epsilon: .* too small"),
-    ],
-)
-def test_refuses_invalid_plans(most, noise, epsilon, message):
-    with pytest.raises(InputError, match=message):
-        planned(noise, most, epsilon)
-
-
-def test_refuses_records_as_units():
-    with pytest.raises(InputError, match="must be a column to choose its records per unit"):
-        plan_records(DOMAIN, Guarantee(1.0, 0.0, ADD, "record", 1), 9.0)
-
-
-def test_refuses_counts_of_another_shape():
-    with pytest.raises(InputError, match="counts: 'int64 of shape"):
-        planned().release(np.zeros(7, np.int64), NoNoise())
-
-
 @pytest.mark.parametrize("noise", [3.0, 40.0, 500.0, 3000.0])
 @pytest.mark.parametrize("shape", ["one or two", "all nine", "geometric"])
 def test_exact_counts_choose_the_best_number_or_the_end_of_its_level(shape, noise):

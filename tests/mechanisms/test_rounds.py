@@ -181,9 +181,3 @@ def test_plans_with_rounds_run_on_any_counts_or_are_refused(epsilon, num_records
             continue
         for counts in (np.zeros(120), np.full(120, 10**9), np.eye(120)[7] * 2**45):
             plan.release(summary(plan, counts), NoNoise())
-
-
-@pytest.mark.parametrize("num_rounds", [0, -1, 1.0, True, "3", 10**6])
-def test_invalid_number_of_rounds_is_refused(num_rounds):
-    with pytest.raises(InputError, match="num_rounds"):
-        MWEM(num_rounds=num_rounds)

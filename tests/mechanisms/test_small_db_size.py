@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db.size import (
     num_multisets,
     size_of_workload,
@@ -39,14 +38,9 @@ def test_size_from_number_of_queries_matches_known_values(
     assert 2 * num_queries * math.exp(-2 * (tight - 1) * fraction**2) >= 1
 
 
-def test_few_queries_get_tight_sizes_and_no_textbook_size():
+def test_few_queries_get_tight_sizes():
     assert small_db_size(2, 0.25) == 12
     assert small_db_size(1, 0.25) == 6
-    for num_queries in (0, 1, 2):
-        with pytest.raises(InputError, match="num_queries"):
-            small_db_size(num_queries, 0.25, "textbook")
-    with pytest.raises(InputError, match="num_queries"):
-        small_db_size(0, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +61,6 @@ def test_smallest_size_by_vc_dimension_is_taken():
     assert small_db_size_by_vc(2, 0.1, num_cells=1024) == 694
     assert small_db_size_by_vc(2, 0.1, num_cells=10**8) == 1523
     assert small_db_size_by_vc(2, 0.1) == 1523
-    with pytest.raises(InputError, match="num_cells"):
-        small_db_size_by_vc(2, 0.1, "finite")
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2, 3, 5, 8])
@@ -129,14 +121,3 @@ def test_bound_by_multisets_is_below_bound_by_sequences():
     assert by_sequences == pytest.approx(0.109627, rel=1e-5)
     bound = small_db_error(1024, size, 1.0, 10**6, 0.1, 0.05)
     assert 0.1e6 < bound < by_sequences * 1e6
-
-
-@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.1, math.nan, math.inf])
-def test_fractions_out_of_range_are_refused(fraction):
-    for call in (
-        lambda: small_db_size(5, fraction),
-        lambda: small_db_size_by_vc(2, fraction),
-        lambda: small_db_size_for_intervals(fraction),
-    ):
-        with pytest.raises(InputError, match="max_error_fraction"):
-            call()

@@ -148,17 +148,12 @@ def test_handles_empty_data_and_any_element_type():
     assert records((0, 0, 2)).counts == {"a": 2, "c": 1}
 
 
-def test_rejects_invalid_max_sparsity_and_queries_that_exceed_it():
-    for sparsity in (0, -1, 2.0, True, 2**31 + 1, math.nan):
-        with pytest.raises(InputError, match="max_sparsity"):
-            plan_sparse_mw(promise(REPLACE), 100, max_sparsity=sparsity, num_questions=10)
+def test_refused_queries_use_no_question_and_zeros_do_not_count():
     run = run_of(simple_plan(), KeyCounts({"a": 5}))
-    with pytest.raises(InputError, match="'4 elements' is not valid: must have at most"):
-        run.answer(member("abcd"))
-    for query in ({"a": 1}, "a", None):
-        with pytest.raises(InputError, match="must be a SparseQuery"):
+    for query in (member("abcd"), {"a": 1}, None):
+        with pytest.raises(InputError, match="query"):
             run.answer(query)
-    # Zeros do not count.
+    assert run.questions_left == 4
     run.answer(SparseQuery({"a": 1, "b": 1, "c": 1, "d": 0}))
     assert run.questions_left == 3
 

@@ -16,7 +16,6 @@ from noise_sources import NoNoise, Seeded
 from sparse_vector_laws import transcript_law
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
@@ -337,21 +336,3 @@ def test_questions_beyond_64_bits_are_compared():
 def test_each_drawn_noise_value_is_used_once():
     supply = module._Supply(lambda zeros, _: zeros + np.arange(len(zeros)) + 1, 1.0)
     assert [supply.next() for _ in range(7)] == [1, 1, 2, 1, 2, 3, 4]
-
-
-def test_invalid_arguments_are_refused():
-    plain = sparse_vector_noise(promise(), 2, answers=False)
-    numeric = sparse_vector_noise(promise(), 2, answers=True)
-    with pytest.raises(InputError, match="calibration is required"):
-        NumericSparse(0, plain, NoNoise())
-    with pytest.raises(InputError, match="must not be given: nothing is answered"):
-        Sparse(0, numeric, NoNoise())
-    with pytest.raises(InputError, match="must be 1 for AboveThreshold"):
-        AboveThreshold(0, plain, NoNoise())
-    with pytest.raises(InputError, match="threshold"):
-        Sparse(0.5, plain, NoNoise())  # type: ignore[arg-type]
-    for grid in (0, 2**21, True):
-        with pytest.raises(InputError, match="grid"):
-            Sparse(0, plain, NoNoise(), grid=grid)
-    with pytest.raises(InputError, match="nothing is answered"):
-        Sparse(0, plain, NoNoise()).ask(1, value=2)

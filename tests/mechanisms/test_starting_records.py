@@ -13,14 +13,11 @@ import pytest
 from noise_sources import NoNoise
 from tiny import domain_of, promise, summary, workload_of
 
-from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.mechanisms.marginals.released_records import start_log_weights
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.noise.source import NoiseSource
 from beam_dp.releases.kinds import verify_release
@@ -135,33 +132,3 @@ def test_hypothesis_from_many_public_records_equals_their_distribution():
         (table,) = basis.marginals(weights, [pair])
         true = counts.reshape(SHAPE).sum(axis=tuple({0, 1, 2, 3} - {*pair})) / 10**7
         assert np.abs(table - true).max() < 1e-3
-
-
-@pytest.mark.parametrize(
-    ("start", "pattern"),
-    [
-        (7, "start_from: 'int' is not valid"),
-        (pd.DataFrame({"x": [1]}), "start_from: 'a0' is not valid: must be a column of the table"),
-        (frame(np.zeros(DOMAIN.num_cells, int)), "must contain a record inside the domain"),
-        (pd.DataFrame({name: [99] for name in DOMAIN.names}), "must contain a record inside"),
-    ],
-)
-def test_invalid_starting_records_are_refused(start, pattern):
-    with pytest.raises(InputError, match=pattern):
-        planned(start)
-
-
-def test_starting_records_of_another_domain_are_refused():
-    other = parse_domain('{"x": 4}')
-    start = StartingRecords.of(pd.DataFrame({"x": [1, 2]}), other)
-    with pytest.raises(InputError, match=r"start_from: '2 public records' .* of the same domain"):
-        planned(start)
-
-
-@pytest.mark.parametrize("mechanism", [MWEM(calibration="textbook", num_rounds=2), SmallDB(size=3)])
-def test_mechanisms_without_a_fit_refuse_starting_records(mechanism):
-    domain = domain_of(2, 2)
-    start = pd.DataFrame({name: [0, 1] for name in domain.names})
-    workload = workload_of(domain, 1)
-    with pytest.raises(InputError, match=r"start_from: '2 public records' .* it fits no tables"):
-        planned(start, mechanism, domain=domain, workload=workload, guarantee=promise())

@@ -196,12 +196,6 @@ def test_plans_run_on_any_counts_or_are_refused(epsilon, num_records, stop_below
             plan.release(summary(plan, counts), NoNoise())
 
 
-def test_noisy_number_of_records_is_refused():
-    workload = workload_of(domain_of(3), 1)
-    with pytest.raises(InputError, match="num_records"):
-        plan_of(textbook(2), workload, promise(), "noisy")
-
-
 def test_default_rounds_are_limited():
     workload = workload_of(domain_of(3, 2), 1)
     plan = plan_of(textbook(), workload, promise(epsilon=1e3), 2**40)

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.unit_costs import MAX_RECORDS, PARTS
+from beam_dp.privacy.unit_costs import PARTS
 from beam_dp.releases.kinds import verify_release
 
 DELTA = 1e-9
@@ -100,60 +100,6 @@ def test_planned_limit_is_the_expected_cost_of_records_that_agree_by_chance(most
         chances = np.r_[chances * (1 - 1 / domain.shape[axis]), chances / domain.shape[axis]]
     expected = most + most * (most - 1) * float(chances @ costs.pairs) / PARTS
     assert (limit - 1) ** 2 < expected * (1 + 1e-6) and limit**2 > expected * (1 - 1e-6)
-
-
-UNIT = promise(ADD, DELTA, 1.0, 12)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"privacy_unit": "record", "max_records_per_unit": 1}, "the privacy unit is a record"),
-        ({"max_records_per_unit": 2}, "from 1 to max_records_per_unit, which is 2"),
-        ({"neighboring": "replace_one"}, "under replace_one: use add_or_remove_one"),
-        ({"delta": 0.0}, "Gaussian noise needs a delta > 0"),
-        ({"max_records_per_unit": MAX_RECORDS + 1}, f"max_records_per_unit: {MAX_RECORDS + 1}"),
-    ],
-)
-def test_cost_limit_is_refused_for_unsuitable_guarantees(change, message):
-    domain = domain_of(2, 2)
-    guarantee = dataclasses.replace(UNIT, **change)
-    number = 10 if guarantee.neighboring.value == "replace_one" else "noisy"
-    for mechanism in (MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)):
-        if guarantee.delta == 0 and isinstance(mechanism, Gaussian):
-            continue
-        with pytest.raises(InputError, match=message):
-            mechanism.plan(domain, workload_of(domain, 2), guarantee, number)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "num_records", "message"),
-    [
-        ((2, 2), 100, "use num_records noisy"),
-        # Noise would select what is measured.
-        ((32,) * 12, "noisy", r"3\.0 is not valid: must be left out if noise"),
-        # Patterns of agreement could not be listed.
-        ((2,) * 21, "noisy", "more than 20 attributes; it has 21"),
-    ],
-)
-def test_cost_limit_is_refused_for_unsuitable_jobs(sizes, num_records, message):
-    domain = domain_of(*sizes)
-    with pytest.raises(InputError, match=message):
-        MWEM(max_unit_cost=3.0).plan(domain, workload_of(domain, 2), UNIT, num_records)
-
-
-@pytest.mark.parametrize("most", [0.5, -1.0, math.nan, math.inf, "3", "plan"])
-def test_invalid_cost_limit_is_refused(most):
-    with pytest.raises(InputError, match="max_unit_cost"):
-        MWEM(max_unit_cost=most)
-
-
-def test_cost_limit_is_refused_with_rounds_or_textbook():
-    for options in ({"num_rounds": 3}, {"num_rounds": "annealed"}, {"calibration": "textbook"}):
-        with pytest.raises(InputError, match=r"3\.0 is not valid: must be left out with"):
-            MWEM(max_unit_cost=3.0, **options)
-    with pytest.raises(InputError, match=r"3\.0 is not valid: must be left out with"):
-        Gaussian("textbook", 3.0)
 
 
 def frame() -> pd.DataFrame:

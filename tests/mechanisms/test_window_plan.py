@@ -25,7 +25,6 @@ from window_plans import (
     whole,
 )
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.windows.choices import most_squares
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
@@ -203,69 +202,13 @@ def test_marginals_are_sums_over_the_measured_table(noise):
     np.testing.assert_allclose(found["a1",], table.sum(axis=0), atol=1e-9)
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    (
-        {"unit": person(1, 11)},
-        r"protected_windows: 11 is not valid: must be at most the 10 windows",
-    ),
-    ({"unit": person(2, 10, 2**40)}, r"max_records_per_unit: .* must be at most 2\^40, times"),
-    ({"unit": person(1, 5), "strategy": "levels"}, r"strategy: 'levels' needs a prom"),
-    ({"block": 1, "strategy": "best"}, r"block: 1 is not valid: must be an integer from 2"),
-    ({"block": "24h"}, r"block: '24h' is not valid: must be an integer from 2"),
-    ({"strategy": "levels"}, r"block: 24 is not valid: must be an integer from 2 to 10"),
-    (
-        {"strategy": "levels", "block": 5, "share": 1.0},
-        r"share: 1.0 is not valid: must be a number",
-    ),
-    ({"strategy": "trees"}, r"strategy: 'trees' is not valid: must be 'independent', 'levels' or"),
-    ({"distribution": "uniform"}, r"distribution: 'uniform' is not valid: must be 'auto'"),
-    ({"distribution": "discrete_gaussian", "delta": 0.0}, r"delta: 0.0 is not valid: must be > 0"),
-    ({"questions": ("trailing:11",)}, r"questions: 'trailing:11' is not valid: must be 'one'"),
-    ({"questions": ("some",)}, r"questions: 'some' is not valid: .* N from 1 to 10"),
-    ({"questions": ()}, r"questions: \(\) is not valid: .* at least one"),
-    ({"questions": "one"}, r"questions: 'one' is not valid: .* at least one"),
-    ({"epsilon": 0.0}, r"epsilon: 0.0 is not valid"),
-    ({"epsilon": 1e-16, "delta": 0.0}, r"epsilon: 1e-16 is too small"),
-    ({"epsilon": 1e-250, "delta": 0.0}, r"epsilon: 1e-250 is too small"),
-    ({"delta": 1e-3}, r"delta: 0.001 is not valid: must be at most 1e-05"),
-]
-
-
-@pytest.mark.parametrize(("changed", "message"), REFUSED)
-def test_rejects_impossible_plans_in_one_line(changed, message):
-    options = {"unit": person(1, 10), **changed}
-    with pytest.raises(InputError, match=message) as caught:
-        plan_of(10, options.pop("unit"), **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_rejects_window_and_block_numbers_out_of_range():
-    plan = plan_of(10, RECORD, strategy="levels", block=4)
-    held = marginals_of(plan, 1)
-    for number in (-1, 10, True):
-        with pytest.raises(InputError, match=r"number: .* must be an integer from 0 to 9"):
-            plan.draw(number, held, NoNoise(), HORIZON_ID)
-    with pytest.raises(InputError, match="number: 3 is not valid: must be an integer from 0 to 2"):
-        plan.draw_block(3, held, NoNoise(), HORIZON_ID)
-    with pytest.raises(InputError, match="must be of a plan that measures blocks"):
-        plan_of(10, RECORD).draw_block(0, held, NoNoise(), HORIZON_ID)
-    with pytest.raises(InputError, match="horizon_id: 'x' is not valid"):
-        plan.draw(0, held, NoNoise(), "x")
-
-
-def test_gaussian_noise_is_refused_if_a_unit_may_change_too_many_cells():
+def test_gaussian_noise_is_planned_for_the_most_cells_that_a_unit_may_change():
     wide = whole(domain_of(2**11, 2**10))
-    with pytest.raises(
-        InputError, match=r"workload: '352,321,536' is not valid: noisy cells of max"
-    ):
-        plan_of(168, person(168, 168), wide, distribution="discrete_gaussian")
     plan_of(168, person(128, 168), wide, distribution="discrete_gaussian")
 
 
-def test_rejects_blocks_of_a_single_window():
+def test_single_window_has_no_blocks():
     assert plan_of(1, RECORD, strategy="best").strategy == "independent"
-    with pytest.raises(InputError, match="strategy: 'levels' needs a promise"):
-        plan_of(1, RECORD, strategy="levels")
 
 
 def test_memory_grows_with_the_number_of_cells():

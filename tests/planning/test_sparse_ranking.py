@@ -11,7 +11,6 @@ import shlex
 import pytest
 
 from beam_dp.cli.main import main
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import KeyProfile, sparse_error
 from beam_dp.planning.job import SparsePlanningJob
@@ -119,12 +118,6 @@ def test_sketch_table_states_job_and_command(capsys):
     assert "Queries of up to 50 keys; 300,000 records (private, a guess), 4,000 keys" in told
     assert "Answering 0 to every query would err by" in told
     assert command.startswith("release-projection --input INPUT --key KEY")
-
-
-def test_private_number_of_records_under_replace_one_is_refused():
-    promise = Guarantee(1.0, 0, "replace_one", "record", 1)
-    with pytest.raises(InputError, match="num_records_is_public"):
-        SparsePlanningJob(promise, KeyProfile(10, 10, 1), 5)
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ import pytest
 from plan_words import KINDS, TABLE, WINDOWS, argv
 
 from beam_dp.cli.main import main
-from beam_dp.errors import InputError
-from beam_dp.planning.target import Target, least_epsilon
+from beam_dp.planning.target import least_epsilon
 from pipelines import release_windows
 
 
@@ -134,8 +133,3 @@ def test_printed_windows_command_has_the_best_strategy_and_epsilon(tmp_path, cap
     assert job.plan.public["strategy"] == best["strategy"]
     assert job.plan.measurements[0].distribution == best["distribution"]
     assert job.horizon.block == best["block"] and job.plan.guarantee.epsilon == best["epsilon"]
-
-
-def test_negative_error_target_is_refused():
-    with pytest.raises(InputError, match="target_bound: -1 is not valid"):
-        Target(-1, of_bound=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
@@ -160,32 +159,3 @@ def test_refuses_mechanisms_that_lack_a_required_number():
     assert set(without.values()) == {"num_cells must be given"}
     assert set(refused(guarantee=promise(REPLACE, 1e-9))) == {"mwem"}
     assert set(refused(num_cells=2**27)) == {"private_mw"}
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("target_error", 0.0),
-        ("target_error", 10**6),
-        ("target_error", math.nan),
-        ("num_cells", 0),
-        ("num_cells", 2**1001),
-        ("max_sparsity", 0),
-        ("num_records", 0),
-        ("num_records_is_public", False),
-        ("failure_probability", 1.0),
-    ],
-)
-def test_rejects_arguments_out_of_range(name, value):
-    with pytest.raises(InputError) as caught:
-        dataclasses.replace(JOB, **{name: value})  # type: ignore[arg-type]
-    assert caught.value.name == name
-
-
-@pytest.mark.parametrize("name, value", [("target_error", 0.0), ("failure_probability", 0.0)])
-def test_query_counts_reject_targets_and_probabilities_out_of_range(name, value):
-    given = {"target_error": 1.0, "failure_probability": 0.05, name: value}
-    with pytest.raises(InputError, match=name):
-        queries_allowed(small_db("tight"), 10, **given)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=name):
-        mwem_queries_allowed(8, 1.0, 10, **given)  # type: ignore[arg-type]
