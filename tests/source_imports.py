@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import pathlib
+import subprocess
+import sys
 from collections.abc import Collection, Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,44 +31,33 @@ def is_under(name: str, parent: str) -> bool:
 
 
 @functools.cache
-def parsed(path: str, source: str) -> ast.Module:
-    """The tree of a source, which nobody changes."""
-    return ast.parse(source, path)
-
-
-@functools.cache
-def nodes(path: str, source: str) -> tuple[ast.AST, ...]:
-    """Every node of a source, found once for all rules."""
-    return tuple(ast.walk(parsed(path, source)))
-
-
-@functools.cache
-def imports(path: str, source: str) -> list[tuple[str, bool]]:
-    """Absolute names of everything imported, and whether that happens when the file is imported."""
+def imports(path: str, source: str) -> list[tuple[str, str]]:
+    """Absolute names of everything imported, and when: at "import", in a "call", for "types"."""
     package = module_name(path).split(".")
     if not path.endswith("__init__.py"):
         package = package[:-1]
-    found: list[tuple[str, bool]] = []
+    found: list[tuple[str, str]] = []
 
-    def visit(node: ast.AST, at_import: bool) -> None:
+    def visit(node: ast.AST, when: str) -> None:
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             for child in node.body:
-                visit(child, False)
+                visit(child, "types")
             for child in node.orelse:
-                visit(child, at_import)
+                visit(child, when)
             return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            at_import = False
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and when == "import":
+            when = "call"
         if isinstance(node, ast.Import):
-            found.extend((alias.name, at_import) for alias in node.names)
+            found.extend((alias.name, when) for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
-            found.extend((f"{stem}.{alias.name}", at_import) for alias in node.names)
-        for child in ast.iter_child_nodes(node):
-            visit(child, at_import)
+            found.extend((f"{stem}.{alias.name}", when) for alias in node.names)
+        if not isinstance(node, ast.expr):  # no expression imports
+            for child in ast.iter_child_nodes(node):
+                visit(child, when)
 
-    visit(parsed(path, source), True)
+    visit(ast.parse(source, path), "import")
     return found
 
 
@@ -95,3 +87,13 @@ def cycles(graph: Mapping[str, Collection[str]]) -> list[str]:
     for node in sorted(graph):
         visit(node, ())
     return found
+
+
+def banned_lines(path: str, source: str) -> set[int]:
+    """Returns the lines of a source that ruff refuses, because they use what is banned there."""
+    command = ["check", "--no-cache", "--select", "TID251", "--output-format", "json"]
+    run = subprocess.run(
+        [sys.executable, "-m", "ruff", *command, "--stdin-filename", path, "-"],
+        input=source, capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    return {each["location"]["row"] for each in json.loads(run.stdout)}

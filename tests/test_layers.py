@@ -5,7 +5,6 @@ Rules are functions of source texts, so that tests can show what breaks them.
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 
 import pytest
@@ -84,17 +83,18 @@ def layer_of(package: str) -> int | None:
 Arrows = dict[tuple[str, str], str]
 
 
-def arrows(files: dict[str, str]) -> Arrows:
+def arrows(files: dict[str, str], *, types: bool = True) -> Arrows:
     """Returns each pair of packages where one imports the other, with a file that does."""
     paths = {module_name(path): path for path in files}
     found = {}
     for path, source in files.items():
         if path.endswith("__init__.py"):
             continue
-        for name, _ in imports(path, source):
+        for name, when in imports(path, source):
             # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
             target = paths.get(name) or paths.get(name.rpartition(".")[0])
-            if target is not None and package_of(target) != package_of(path):
+            is_asked = target is not None and (types or when != "types")
+            if is_asked and package_of(target) != package_of(path):
                 found.setdefault((package_of(path), package_of(target)), f"{path} imports {name}")
     return found
 
@@ -113,23 +113,10 @@ def upward(found: Arrows) -> list[str]:
     return wrong
 
 
-def without_types(source: str) -> str:
-    """Returns a source without the imports that only type checkers read."""
-    if "TYPE_CHECKING" not in source:
-        return source
-
-    class Running(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-            is_for_types = getattr(node.test, "id", "") == "TYPE_CHECKING"
-            return node.orelse if is_for_types else self.generic_visit(node)
-
-    return ast.unparse(Running().visit(ast.parse(source)))
-
-
 def circles(files: dict[str, str]) -> list[str]:
     """Returns packages that import each other at run time, also inside functions."""
     graph: dict[str, set[str]] = {}
-    for package, other in arrows({path: without_types(text) for path, text in files.items()}):
+    for package, other in arrows(files, types=False):
         graph.setdefault(package, set()).add(other)
     return cycles(graph)
 
