@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from written_draws import draw_of
@@ -137,28 +137,42 @@ def _changes(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
         yield from (("a number", 1.0), ("a whole number", 1), ("text", "x"))
 
 
-def all_of(*changes: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], None]:
-    """Returns several changes of a card as one."""
+def forge(card: Any, changes: str) -> None:
+    """Changes a card in place; see ``FORGERIES`` of ``test_forged_cards``.
 
-    def change(card: dict[str, Any]) -> None:
-        for each in changes:
-            each(card)
-
-    return change
-
-
-def verified(
-    release: Release, card: dict[str, Any], payload: dict[str, bytes] | None = None
-) -> Verification | InputError:
-    """Verifies a release with this card; returns the result or the error.
-
-    ``payload``: the release's files, if they are written already.
+    Changes are separated by "; ": ``PLACE = JSON`` sets, ``PLACE * 0.5`` scales, ``PLACE -``
+    deletes, ``PLACE + JSON`` appends or adds, and ``PLACE & JSON`` repeats an item, changed.
     """
-    draw = Draw(json.dumps(card).encode(), payload or draw_of(release).payload)
+    for change in changes.split("; "):
+        place, sign, *text = change.split(" ", 2)
+        *above, last = (int(key) if key.isdigit() else key for key in place.split("."))
+        holder, value = at(card, tuple(above)), json.loads(*text) if text else None
+        match sign:
+            case "=":
+                holder[last] = value
+            case "*":
+                holder[last] *= value
+            case "-":
+                del holder[last]
+            case "+":
+                holder[last] += value if isinstance(value, int) else [value]
+            case "&":
+                holder.append({**holder[last], **value})
+            case _:
+                raise AssertionError(change)
+
+
+def verified(card: dict[str, Any], payload: Mapping[str, bytes]) -> Verification | InputError:
+    """Verifies a release with this card and these files; returns the result or the error."""
+    draw = Draw(json.dumps(card).encode(), dict(payload))
     try:
         return verify_release(release_from_bytes(draw.to_bytes()))
     except InputError as error:
         return error
+
+
+def holds(found: Verification | InputError) -> bool:
+    return not isinstance(found, InputError) and found.holds
 
 
 def card_of(release: Release) -> dict[str, Any]:

@@ -7,12 +7,15 @@ import dataclasses
 import functools
 import json
 import pathlib
+import zlib
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from noise_sources import Seeded
 from tiny import on_trees
+from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.domain.files import read_domain
@@ -30,10 +33,10 @@ from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import Histogram
@@ -41,13 +44,12 @@ from beam_dp.summaries.projection import Projection
 
 DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
-NOTHING = dict.fromkeys(("value", "standard_error", "bound", "route"))
 WEIGHTED = dp.Workload(
     DOMAIN,
     tuple((name,) for name in DOMAIN.names),
     tuple(1000.0**n for n in range(len(DOMAIN.names))),
 )
-NOISE = NoiseSource()
+NOISE = Seeded(1)
 
 
 def guarantee(
@@ -259,6 +261,21 @@ RELEASES: dict[str, Callable[[], Release]] = {
     for delta, makes in ((1e-9, OF_DELTA), (0.0, PURE))
     for name, make in makes.items()
 }
+
+
+@functools.cache
+def released(name: str) -> Release:
+    """The release of this name, drawn once with noise that follows from its name."""
+    with mock.patch(f"{__name__}.NOISE", Seeded(zlib.crc32(name.encode()))):
+        return RELEASES[name]()
+
+
+@functools.cache
+def written(name: str) -> Draw:
+    """The card and the files of ``released(name)``."""
+    return draw_of(released(name))
+
+
 Change = Callable[[dict[str, Any]], None]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from documents.blocks import blocks_of
 from horizons import WORKLOAD, leveled
-from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
+from verification.kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 from window_plans import horizon_of, person, plan_of
 
 import beam_dp as dp
@@ -178,7 +178,7 @@ def test_rejects_measurements_that_cannot_keep_the_promise(kinds, delta, line):
         check_promise(plan, plan.guarantee)
 
 
-@pytest.mark.slow  # it imports Beam
+@pytest.mark.job  # it imports Beam
 def test_plan_that_breaks_its_promise_is_rejected_when_the_pipeline_is_built():
     from beam_dp.transforms.drawing.release import ReleasePlanned
 
