@@ -133,12 +133,6 @@ def test_long_table_is_truncated_with_a_notice(directory, capfd):
     assert "null" not in out
 
 
-def test_error_for_an_unknown_attribute_names_the_nearest(directory, capfd):
-    message = line(capfd, "answer", directory, "--marginal", "sexx")
-    near = "is not an attribute; the nearest known is 'sex'"
-    assert message == f"error: --marginal: 'sexx' {near}\n"
-
-
 def test_shows_help_without_a_command(capfd):
     assert main([]) == 2
     out, err = capfd.readouterr()
@@ -160,71 +154,12 @@ def test_help_command_shows_help_for_all_commands_or_one(capfd):
     assert "'pla'" in line(capfd, "help", "pla")
 
 
-@pytest.mark.parametrize(
-    ("argv", "pattern"),
-    [
-        (
-            ["describ", "DIR"],
-            r"'describ' is not a command. Did you mean describe\? Commands: init, ",
-        ),
-        (["describe"], r"error: DIR is required$"),
-        (
-            ["release"],
-            r"error: 'release' is not a command. Did you mean release-intervals, release-",
-        ),
-        (["release"], r"release-projection, release-windows or release-synthetic-database\?$"),
-        (["doctor", "here"], r"error: Unexpected argument 'here'\.$"),
-        (
-            ["answer", "DIR", "--group_by", "sex", "age", "--count"],
-            r"argument 'age'\. Separate columns by commas: --group_by sex,age$",
-        ),
-        (
-            ["answer", "DIR", "--marginal=a", "b c"],
-            r"argument 'b c'\. Separate columns by commas: --marginal 'a,b c'$",
-        ),
-        (["describe", "DIR", "--jsno"], r"--jsno is not a flag. Did you mean --json"),
-        (["answer", "DIR"], r"--marginal"),
-        (
-            ["answer", "DIR", "--marginal=sex", "--limit=0"],
-            r"--limit: 0 is not valid: must be >= 1",
-        ),
-        (
-            ["answer", "DIR", "--marginal=sex", "--limit=few"],
-            r"--limit: 'few' is not valid: must be a whole",
-        ),
-        (["answer", "DIR", "--interval", "1"], r"--interval needs two values$"),
-        (["answer", "DIR", "--where="], r"--where: '' is not valid: must be conditions such as"),
-        (["answer", "DIR", "--mean="], r"--mean: '' is not an attribute"),
-        (["answer", "DIR", "--where=sex == 'x'"], r"--where, attribute 'sex': 'x' is"),
-        (["answer", "DIR", "--marginal="], r"--marginal: '' is not an attribute"),
-        (["answer", "DIR", "--queries=nothing.jsonl"], r"--queries: 'nothing.jsonl' is not valid"),
-        (["answer", "DIR", "--queries=marginals:2"], r"--queries: 'marginals:2' is not valid"),
-        (["answer", "DIR", "--marginal=sex", "--queries=x"], r"cannot be combined with --marginal"),
-        (
-            ["answer", "out", "--limit", "3", "--limit", "4"],
-            r"--limit is given twice: '3' and '4'",
-        ),
-        (["answer", "out", "--queries=a", "--queries=b"], "--queries is given twice: 'a' and 'b'"),
-    ],
-)
-def test_bad_command_gives_a_one_line_error(directory, capfd, argv, pattern):
-    message = line(capfd, *(directory if word == "DIR" else word for word in argv))
-    assert re.search(pattern, message)
-
-
 @pytest.mark.parametrize("second", ["b.sqlite", "postgresql://bob:tell-tale@other/db"])
 def test_repeated_ledger_is_refused_without_showing_its_password(second, capfd):
     first = "postgresql://bob:tell-tale@host/db?sslpassword=tell-tale"
     for argv in (["doctor"], ["release-intervals", "--input=a.csv"]):
         told = line(capfd, *argv, "--ledger", first, "--ledger", second)
         assert "twice: 'postgresql://***@host/db?***' and" in told and "tell-tale" not in told
-
-
-@pytest.mark.parametrize("command", [["describe"], ["answer", "--marginal=sex"]])
-def test_directory_without_release_is_refused(tmp_path, capfd, command):
-    for name in ("nowhere", "."):
-        path = str(tmp_path / name)
-        assert path in line(capfd, command[0], path, *command[1:])
 
 
 def test_damaged_release_is_refused(directory, capfd):
@@ -296,55 +231,6 @@ def test_prints_renewing_budget_with_its_worst_case(tmp_path, capfd, monkeypatch
     whole = "windows (all together 7 times: epsilon 7, delta 7e-09)"
     assert f"visits/1   {whole}, epsilon 1, delta 1e-09, spent" in out
     assert out.count("all together") == 1
-
-
-def declaration(**changed: str) -> list[str]:
-    flags = dict(flag[2:].split("=") for flag in DECLARATION)
-    return [f"--{name}={value}" for name, value in {**flags, **changed}.items()]
-
-
-@pytest.mark.parametrize(
-    ("argv", "pattern"),
-    [
-        (["--declare=a", *DECLARATION[1:]], r"--epsilon is required with --declare"),
-        (["--declare=a", *declaration(epsilon="x")], r"--epsilon: 'x' is not valid: must be a num"),
-        (["--declare=a", *declaration(epsilon="nan")], r"--epsilon: nan is not valid: must be"),
-        (["--declare=a", *declaration(delta="1e-3")], r"--delta: 0\.001 .* --allow_large_delta"),
-        (["--declare=a", *declaration(neighboring="x")], r"--neighboring: 'x' is not valid: must"),
-        (["--declare=a", *declaration(composition="x")], r"--composition: 'x' is not valid: must"),
-        (["--declare=", *DECLARATION], r"--declare: '' is not valid: must be"),
-        (["--epsilon=1"], r"--epsilon needs --declare"),
-        (["--allow_large_delta"], r"--allow_large_delta needs --declare NAME"),
-        (
-            ["--declare=a", *DECLARATION, "--delta", "-1e-9"],
-            r"--delta is given twice: .* and '-1e-9'",
-        ),
-        (
-            ["--declare=a", DECLARATION[0], "--delta", "-1e-9", *DECLARATION[2:]],
-            r"--delta: -1e-09 is not valid: must be 0 ",
-        ),
-        (["--declare=a", *declaration(delta="-1e-9")], r"--delta: -1e-09 is not valid: must be 0 "),
-        (
-            ["--declare=a", *declaration(delta="1e-310")],
-            r"--delta: 1e-310 is not valid: must be 0 ",
-        ),
-        (
-            ["--declare=a", *declaration(privacy_unit="\udcff")],
-            r"--privacy_unit: '.udcff' is not v",
-        ),
-        (["--declare=\udcff", *DECLARATION], r"--declare: '.udcff' is not valid: must be 1 to 200"),
-        (
-            ["--declare=a", *DECLARATION, "--epsilon=2"],
-            r"--epsilon is given twice: '1' and '2'",
-        ),
-        (["--declare=a", *DECLARATION, "--declare=b"], r"--declare is given twice"),
-        (["--declar", "1"], r"--declar is not a flag. Did you mean --declare"),
-        ([], r"ledger: 'sqlite:///.*' is not valid: must exist"),
-    ],
-)
-def test_bad_ledger_flag_gives_a_one_line_error(tmp_path, capfd, argv, pattern):
-    assert re.search(pattern, line(capfd, "ledger", str(tmp_path / "l.sqlite"), *argv))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_cell_is_shown_if_the_limit_is_huge(directory, capfd):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 
 import numpy as np
@@ -12,9 +11,8 @@ from hypothesis import given, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
-from beam_dp.domain.discover import MAX_LEAVES, DiscoverBins, DiscoverValues, OpenAttribute
+from beam_dp.domain.discover import MAX_LEAVES, DiscoverBins, OpenAttribute
 from beam_dp.domain.files import open_domain_from_json
-from beam_dp.errors import InputError
 
 CITY = {"name": "city", "type": "categorical", "discover": {"max_values": 3, "include": ["Rome"]}}
 INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 8192}}
@@ -165,94 +163,3 @@ def test_impossible_combinations_of_declared_attributes_hold_before_anything_is_
     assert [each.axes for each in domain.declared.impossible] == [(0, 1)]
     closed = domain.closed({"city": ["Oslo"]})
     assert [each.axes for each in closed.impossible] == [(1, 2), (0, 1)]
-
-
-REFUSALS = [
-    ({**CITY, "values": ["a"]}, "values", "must not be given together with discover"),
-    ({**INCOME, "edges": [0, 1]}, "edges", "must not be given together with discover"),
-    ({**INCOME, "min": 0}, "min", "write min inside discover"),
-    ({**CITY, "clip": True}, "key", "unknown next to discover"),
-    ({**CITY, "other": True}, "key", "unknown next to discover"),
-    ({**CITY, "discover": 3}, "discover", "must be a JSON object"),
-    ({**CITY, "discover": {}}, "discover", "must have 'max_values'"),
-    ({**CITY, "discover": {"bins": 3}}, "discover, key", "unknown for categorical"),
-    ({**CITY, "discover": {"max_values": 0}}, "max_values", "from 1 to 100,000"),
-    ({**CITY, "discover": {"max_values": True}}, "max_values", "from 1 to 100,000"),
-    ({**CITY, "discover": {"max_values": 10**6}}, "max_values", "from 1 to 100,000"),
-    ({**CITY, "discover": {"max_values": 3, "include": "a"}}, "include", "a list of strings"),
-    ({**CITY, "discover": {"max_values": 3, "include": [1]}}, "include", "must be a string"),
-    ({**CITY, "discover": {"max_values": 3, "include": ["é" * 129]}}, "include", "256 bytes"),
-    ({**CITY, "discover": {"max_values": 3, "include": ["a", "a"]}}, "include", "listed once"),
-    ({**CITY, "discover": {"max_values": 3, "include": ["other"]}}, "include", "if other is"),
-    ({**CITY, "nullable": 1}, "nullable", "must be true or false"),
-    ({**CITY, "nullable": True, "null_values": ["Rome"]}, "values", "must differ from"),
-    ({**INCOME, "discover": {"bins": 1, "min": 0, "max": 1}}, "bins", "from 2 to 1,024"),
-    ({**INCOME, "discover": {"bins": 2, "min": 0}}, "max", "other end"),
-    ({**INCOME, "discover": {"bins": 2, "min": 1, "max": 1}}, "max", "must be > the min 1"),
-    ({**INCOME, "discover": {"bins": 2, "min": "a", "max": 1}}, "min", "must be a number"),
-    ({**INCOME, "discover": {"bins": 2, "min": 0, "max": 1e308}}, "max", "within 2^1022"),
-    (
-        {**INCOME, "whole": True, "discover": {"bins": 2, "min": 0, "max": 1.5}},
-        "max",
-        "a whole number",
-    ),
-    ({**DAY, "discover": {"bins": 2}}, "discover", "must have a min and a max"),
-    ({**DAY, "discover": {"bins": 2, "min": 3, "max": 4}}, "min and max", "must be a date"),
-    ({**DAY, "whole": True}, "key", "unknown next to discover"),
-    ({"name": "a", "type": "boolean", "discover": {}}, "type", "to be discovered"),
-    ({"name": "a", "type": "integer", "discover": {"bins": 3}}, "type", "to be discovered"),
-]
-
-
-@pytest.mark.parametrize(("entry", "field", "condition"), REFUSALS)
-def test_bad_entries_are_refused_in_one_line(entry: dict, field: str, condition: str) -> None:
-    with pytest.raises(InputError) as refused:
-        dp.read_open_domain({"attributes": [entry]})
-    line = str(refused.value)
-    assert condition in line
-    assert repr(entry["name"]) in line
-    assert f"{field} = " in line
-    assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    "levels",
-    [
-        {"city": ["Oslo"], "sex": ["M"]},
-        {"city": ["other"], "sex": ["M"]},
-        {"city": ["value 1"], "sex": ["M"]},
-        {"city": [None], "sex": ["M"]},
-        {"income": [[0, 2048]], "sex": ["M"]},
-    ],
-)
-def test_combinations_name_no_level_that_is_not_known_yet(levels: dict) -> None:
-    with pytest.raises(InputError, match="what else a release finds is not known"):
-        open_domain(CITY, INCOME, SEX, impossible=[levels])
-
-
-@pytest.mark.parametrize("impossible", ["x", {"a": 1}, 3, [3], [{"city": ["Rome"]}]])
-def test_malformed_combinations_are_refused_as_in_other_domains(impossible: object) -> None:
-    with pytest.raises(InputError, match="impossible"):
-        open_domain(CITY, SEX, impossible=impossible)
-
-
-def test_names_are_distinct_and_something_is_open() -> None:
-    with pytest.raises(InputError, match="distinct"):
-        open_domain(CITY, {**SEX, "name": "city"})
-    with pytest.raises(InputError, match="must have an attribute to discover"):
-        dp.OpenDomain(dp.read_domain({"attributes": [SEX]}).attributes)
-
-
-@pytest.mark.parametrize("read", [dp.read_domain, dp.parse_domain])
-def test_other_readers_refuse_an_open_domain_and_say_what_takes_it(read) -> None:
-    with pytest.raises(InputError) as refused:
-        read({"attributes": [SEX, CITY]})
-    line = str(refused.value)
-    assert "'city'" in line
-    assert "only beam-dp release-synthetic-database takes a domain with discover" in line
-
-
-def test_the_kind_of_what_is_discovered_fits_the_type() -> None:
-    for kind, discover in itertools.product(["numeric"], [DiscoverValues(3)]):
-        with pytest.raises(InputError, match="DiscoverBins"):
-            OpenAttribute("a", kind, discover)

@@ -55,7 +55,6 @@ def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
     return np.bincount(np.clip(z, -reach, reach) + reach, weights=law)
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 @pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
 def test_noise_has_the_stated_distribution_and_scale(kind, scale):
@@ -88,7 +87,6 @@ def test_low_bits_of_wide_noise_are_fair():
 CHOICE_LAWS = {"select": exponential_mechanism, "permute_and_flip": permute_and_flip}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
 @pytest.mark.parametrize("choice", CHOICE_LAWS)
 def test_selection_has_the_stated_distribution_and_scale(choice, base):
@@ -103,7 +101,6 @@ def test_selection_has_the_stated_distribution_and_scale(choice, base):
                 assert rejects(counts, stated)
 
 
-@pytest.mark.slow
 def test_selection_among_ties_is_fair():
     noise = NoiseSource()
     counts = np.bincount([noise.select(np.full(5, 10**9), 1.0) for _ in range(2500)], minlength=5)
@@ -117,13 +114,6 @@ def test_selection_handles_extreme_scores_and_scales():
         assert draw(np.array([-7]), 1.0) == 0
         assert {draw(ends, 1.0) for _ in range(20)} == {1}
         assert 0 <= draw(ends, 2.0**50) <= 1
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, -math.inf, 2.0**51])
-@pytest.mark.parametrize("kind", ["laplace", "gaussian", "select", "permute_and_flip"])
-def test_rejects_scales_without_noise_or_out_of_range(kind, scale):
-    with pytest.raises(InputError, match="scale"):
-        getattr(NoiseSource(), kind)(np.zeros(3, np.int64), scale)
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
@@ -198,14 +188,6 @@ def test_every_cell_gets_independent_noise():
     assert np.unique(noisy).size == 1600  # P(a repeat) < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-@pytest.mark.parametrize("dtype", [np.int32, np.uint64, np.float64, bool])
-def test_rejects_anything_but_64_bit_integers(kind, dtype):
-    with pytest.raises(InputError, match="int64"):
-        getattr(NoiseSource(), kind)(np.zeros(2, dtype), 1.0)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
 def test_geometric_noise_has_the_stated_distribution_and_scale(scale):
     drawn = NoiseSource().geometric(DRAWS, scale)

@@ -48,7 +48,6 @@ def tail(distribution: Distribution, scale: float, weights: list[int], bound: fl
     return float(mass[np.abs(places) > bound].sum())
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 @pytest.mark.parametrize("scale", [0.4, 2.0, 12.0])
 @pytest.mark.parametrize("distribution", ["discrete_laplace", "discrete_gaussian"])
@@ -119,7 +118,6 @@ def test_quantile_inverts_the_normal_distribution(log_probability):
     assert point == pytest.approx(float(ndtri_exp(log_probability)), rel=1e-11)
 
 
-@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("log_probability", -np.logspace(14, 308, 99))
 def test_quantile_is_accurate_far_in_the_tail(log_probability):
     # Never above what is right, so that no loss is stated too small by it.
@@ -148,7 +146,6 @@ EXPONENTS = [
 ]
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS, ids=str)
 @pytest.mark.parametrize("bits", [1, 31, 32, 33, 64, 100, 2000])
 def test_lower_bounds_are_valid_and_tight(exponent, bits):
@@ -159,7 +156,6 @@ def test_lower_bounds_are_valid_and_tight(exponent, bits):
         assert low <= exact <= high
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("exponent", EXPONENTS[:-1], ids=str)
 @pytest.mark.parametrize("bits", [0, 10, 60, 500, 1500, 3000])
 def test_upper_bounds_are_valid_and_tight(exponent, bits):

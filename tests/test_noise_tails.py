@@ -54,7 +54,6 @@ def test_bounds_of_a_coin_contain_its_probability_and_close(bits):
     assert Fraction(fine[1], 2**2048) <= Fraction(high, 2**bits)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scale"), [("laplace", 3.0), ("gaussian", 8.0)])
 def test_kept_values_have_the_law_of_all_noise(kind, scale, monkeypatch):
     monkeypatch.setattr(tails, "_LARGEST", 1.0)  # every value takes the path of rare ones

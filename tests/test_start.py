@@ -278,7 +278,6 @@ def test_answer_loads_few_modules(tmp_path):
     assert len([name for name in found if name.partition(".")[0] == "beam_dp"]) <= 90
 
 
-@pytest.mark.slow
 def test_program_loads_slow_modules_only_when_needed(tmp_path):
     found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
     assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found

@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 from declared_packages import undeclared_modules
 from every_column import everything_read
 
@@ -25,7 +24,6 @@ def test_undeclared_packages_include_those_of_tests_only():
     assert not {"numpy", "pyarrow", "apache_beam", "grpc", "yaml"} & undeclared_modules()
 
 
-@pytest.mark.slow
 def test_reads_columns_of_every_type_without_undeclared_packages():
     folders = (HERE.parent.parent, HERE.parent, HERE)
     result = subprocess.run(

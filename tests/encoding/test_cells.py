@@ -18,7 +18,6 @@ from beam_dp.errors import InputError
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_size=6)
 
 
-@pytest.mark.slow
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=200)
 def test_encodes_only_records_inside_the_domain(shape, num_records, random, strays):
@@ -134,7 +133,6 @@ def is_possible(person):
     )
 
 
-@pytest.mark.slow
 def test_drops_exactly_the_impossible_records():
     inside = [p for p in PEOPLE if len(encode_cells(PLAIN, pa.RecordBatch.from_pylist([p])))]
     expected = encode_cells(PLAIN, pa.Table.from_pylist([p for p in inside if is_possible(p)]))

@@ -237,7 +237,6 @@ def _fitting(kind, near, edges):
     return pa.array(texts, getattr(pa, kind)()), texts
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("flags", [(False, False), (True, True)])
 @pytest.mark.parametrize("base", BASES + OPTIONS, ids=lambda base: f"{base.kind}-{base.size}")
 @pytest.mark.parametrize(
@@ -275,7 +274,6 @@ def _expected(attribute, values):
     return [code_of(attribute, value) for value in values]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=40)
@@ -298,7 +296,6 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
                     decimals, dates, times, zoned)  # fmt: skip
 
 
-@pytest.mark.slow
 @given(attributes, st.lists(objects, max_size=12))
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @example(CategoricalAttribute("a", ("0", "7")), [False, "0.0", b"7.0", 7])
@@ -392,7 +389,6 @@ def test_text_that_is_not_a_number_affects_no_other_value():
     assert encode_column(attribute, pa.array([*good, "1 2"])).tolist() == [*expected, -1]
 
 
-@pytest.mark.slow
 def test_long_invalid_text_is_dropped_in_few_steps():
     array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
     with lines_below(200_000):

@@ -28,7 +28,6 @@ from beam_dp.encoding.units import unit_fingerprints
 RECORDS = st.lists(st.tuples(st.integers(0, 4), st.tuples(st.integers(0, 3))), max_size=30)
 
 
-@pytest.mark.slow
 @settings(max_examples=200)
 @given(RECORDS, st.integers(1, 5), st.randoms())
 def test_unit_keeps_the_same_k_records_in_any_order(records, k, random):

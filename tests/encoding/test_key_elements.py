@@ -48,14 +48,12 @@ def listed(values: np.ndarray, valid: np.ndarray) -> list[int | None]:
     return [int(x) if there else None for x, there in zip(values, valid, strict=True)]
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KEY_TYPES))
 def test_key_is_independent_of_other_values(values, key_type):
     assert together(values, key_type) == one_by_one(values, key_type)
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(VALUES, max_size=6))
 def test_weight_is_independent_of_other_values(values):
@@ -134,7 +132,6 @@ def test_reads_keys_of_slices_and_chunks():
     assert listed(*key_elements(pa.array([1, 2, 3]).slice(1), "integer", KEY)) == [2, 3]
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("key_type", KEY_TYPES)
 @pytest.mark.parametrize("column", [*UNIONS, *INDIRECT], ids=lambda column: str(column.type))
 def test_sliced_column_has_its_own_keys_and_weights(column, key_type):

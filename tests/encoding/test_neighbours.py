@@ -60,7 +60,6 @@ def alone() -> dict[str, tuple[Any, ...]]:
     return {name: contributions([value])[0] for name, value in KINDS.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_value_is_read_the_same_next_to_every_other_value(name, alone):
     for other, neighbour in KINDS.items():
@@ -89,7 +88,6 @@ def test_value_has_the_same_level_among_all_other_values(level_alone):
 
 
 # Texts, and dates, of one kind make a column of one type, which others may decide how to read.
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("name", [name for name in KINDS if "text" in name or "date" in name])
 def test_level_of_a_text_or_date_does_not_depend_on_its_neighbours(name, level_alone):
     for other in KINDS:
@@ -201,7 +199,6 @@ MAKERS: dict[str, Callable[[list[Any]], pa.RecordBatch]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=9, start=6)
 @pytest.mark.parametrize("column", PLAIN)
 @pytest.mark.parametrize("maker", MAKERS)
 def test_unusual_value_affects_no_other_record(maker, column):

@@ -61,7 +61,6 @@ def test_different_texts_are_different_units():
     assert len(set(fingerprints(pa.array(DIFFERENT)))) == len(DIFFERENT)
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(
@@ -96,7 +95,6 @@ TEXT_TYPES = [
 ]
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("length", [1, 13, 14, 15, 18, 19, 20, 40])
 @pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
 def test_integer_written_as_float_is_the_same_unit_in_every_text_type(kind, length):

@@ -66,7 +66,6 @@ def test_denoising_keeps_counts_without_noise():
     np.testing.assert_allclose(found.means, exact, atol=5e-3)
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("shape, most", [("bump", 0.6), ("decay", 0.6), ("spikes", 1.0)], ids=str)
 def test_denoising_ordered_codes_lowers_the_error(shape, most):
     believed, plain, stated = squared_errors(counts_of(shape), 300.0, True, seed=1)
@@ -74,7 +73,6 @@ def test_denoising_ordered_codes_lowers_the_error(shape, most):
     assert 0.4 < believed / stated < 1.6
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("deviation", [30.0, 300.0])
 @pytest.mark.parametrize("is_ordered", [True, False])
 def test_denoising_random_counts_raises_the_error_by_less_than_4_percent(deviation, is_ordered):

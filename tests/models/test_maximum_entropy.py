@@ -101,7 +101,6 @@ def test_fit_of_very_many_records_is_as_near_as_the_noise():
         assert error < 1.01 * noise
 
 
-@pytest.mark.slow
 def test_fit_of_two_full_cells_without_noise_restores_them():
     """Log-weights of empty cells have no bound here, whatever the penalties."""
     counts = np.zeros((4, 2, 3))
@@ -126,7 +125,6 @@ def test_fit_reaches_a_cell_whose_attribute_seems_to_be_empty():
     assert released.reshape(4, 10)[3, 0] > 4 * deviation
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("noise", [(1,), (-1,), (1, -1), (1, 1)])
 @pytest.mark.parametrize("seed", range(3))
 def test_error_of_a_nearly_empty_table_is_at_most_that_of_rare_noise(noise, seed):
@@ -233,7 +231,6 @@ def test_independent_start_has_the_observed_one_way_marginals():
     np.testing.assert_allclose(table, np.outer(table.sum(1), table.sum(0)), atol=1e-9)
 
 
-@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)])
 @pytest.mark.parametrize("total", [1, 10**9])
 @pytest.mark.parametrize("variance", [1e-18, 1.0, 1e14])

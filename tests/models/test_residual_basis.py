@@ -89,7 +89,6 @@ def test_transforms_equal_kronecker_products(case):
     check(*CASES[case], atol=1e-10)
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_transforms_of_any_supports_equal_kronecker_products(data):

@@ -105,7 +105,6 @@ def test_tree_records_avoid_impossible_cells(seed):
         assert not table_of(codes, axes)[cells].any()
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
 def test_moves_lower_the_error_and_report_it(num_records):
     tree = calibrated()

@@ -25,8 +25,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
 def test_any_line_gives_a_query_or_an_error(held):
     for line in (held, json.dumps(held)):
@@ -64,12 +63,12 @@ def test_valid_line_gives_a_query():
     assert json.loads(found.text) == {"conjunction": {"sex": "f"}}
 
 
-@pytest.mark.slow
-def test_rejects_marginal_with_more_cells_than_the_query_limit():
-    queries = LinearQueries(read_domain('{"a": 1024, "b": 1024}'))
-    with pytest.raises(InputError, match=r"must have at most 262,144 cells$"):
+def test_marginal_has_at_most_as_many_cells_as_there_may_be_queries(monkeypatch):
+    monkeypatch.setattr("beam_dp.queries.lines.MAX_QUERIES", 20)
+    queries = LinearQueries(read_domain('{"a": 20, "b": 2}'))
+    assert len(expand_line(queries, '{"marginal": ["a"]}')) == 20
+    with pytest.raises(InputError, match=r"^query: .* must have at most 20 cells$"):
         expand_line(queries, '{"marginal": ["a", "b"]}')
-    assert len(expand_line(queries, '{"marginal": ["a"]}')) == 1024
 
 
 def test_expands_marginal_of_weight_one_and_rejects_other_weights():

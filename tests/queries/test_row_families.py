@@ -1,12 +1,10 @@
 """Families of conjunctions over rows of bits, each compared with a scan of all rows."""
 
 import json
-import re
 from itertools import product
 from math import comb
 
 import pytest
-from refusals import refusal
 
 from beam_dp.domain.files import read_domain
 from beam_dp.errors import InputError
@@ -44,38 +42,6 @@ def test_family_matches_conjunctions_over_a_dense_domain(form):
     family = parse_row_conjunctions(f"{form.replace('conj', 'row_conj')}:5,3")
     held = [set(conjunction_of_text(text).elements) for text in family]
     assert {tuple(float(row in each) for row in rows) for each in held} == dense
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 1), "num_bits: 0 is not valid"),
-        ((1025, 1024), "num_bits: 1025 is not valid"),
-        ((4, 5), "num_literals: 5 is not valid"),
-        ((4, 0), "num_literals: 0 is not valid"),
-        ((40, 19, True), "must leave at most 20 of 40 bits out"),
-        ((40, 38), "makes .* conjunctions; must make at most 262,144"),
-        ((1000, 1000), "conjunctions; must make at most 262,144"),
-        ((60, 55, True), "conjunctions; must make at most 262,144"),
-        ((24, 18, True), "rows in all conjunctions; must make at most 4,194,304"),
-    ],
-)
-def test_rejects_invalid_arguments(arguments, message):
-    refused = refusal(RowConjunctions, *arguments)
-    assert re.search(message, refused) and len(refused) < 200
-
-
-@pytest.mark.parametrize("text", ["", "01x", 7, None, ["0", "1"], "*" * 21])
-def test_rejects_strings_that_are_not_conjunctions(text):
-    with pytest.raises(InputError):
-        conjunction_of_text(text)
-
-
-@pytest.mark.parametrize("spec", ["5", "5,3,2", "a,b", "-5,3", "5,6", "", "\u0665,3"])
-def test_rejects_invalid_specifications(spec):
-    assert names_row_conjunctions(f"row_conjunctions:{spec}")
-    with pytest.raises(InputError, match=re.escape("workload: 'row_conjunctions:")):
-        parse_row_conjunctions(f"row_conjunctions:{spec}")
 
 
 def test_file_name_is_not_taken_for_a_query_family():

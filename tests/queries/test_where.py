@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from refusals import refusal
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.queries.where import read_condition
 
 TICKETS = Domain((IntegerAttribute("class", 1, 3), CategoricalAttribute("from", ("class", "a"))))
@@ -64,48 +62,6 @@ def test_condition_selects_the_expected_levels(text, held):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must be conditions such as"),
-        ("hours = 1", "must be conditions such as"),
-        ("hours", "'hours': True is not one of its levels"),
-        ("((", "must be conditions such as"),
-        ("1 < 2", "must be compared with an attribute"),
-        ("hours == age", "'age' is not valid: must be a level of 'hours': put strings in quotes"),
-        ("sex == F", "'F' is not valid: must be a level of 'sex': put strings in quotes"),
-        ("sex == 'f'", "is not one of its levels; the nearest known is 'F'"),
-        ("hour == 1", "the nearest known is 'hours'"),
-        ("hours == 9", "known are integers from -2 to 3"),
-        ("hours < 'x'", "must be a number for 'hours'"),
-        ("hours < -5", "must be true for some level of 'hours'"),
-        ("hours == 1 and hours == 2", "must be true for some level of 'hours'"),
-        ("age < 30", "must be an edge of 'age', as bins cannot be divided: 0, 20, 40.5, 100"),
-        ("age <= 20", "must be < 20: a bin contains its lower edge"),
-        ("age < 100", "must be <= 100: a bin contains its lower edge"),
-        ("age > 20", "must be >= 20: a bin"),
-        ("sex < 'M'", "the levels of 'sex' have no order"),
-        ("sex == 'X'", "is not one of its levels; known are 'F', 'M'"),
-        ("sex in 'F'", "must be a list such as (1, 2)"),
-        ("sex in ()", "must be a list such as (1, 2)"),
-        ("'F' in sex", "must be `attribute in (...)`"),
-        ("hours == 1 or sex == 'F'", "must join conditions on one attribute"),
-        ("not (hours == 1 and sex == 'F')", "must combine conditions on one attribute"),
-        ("__import__('os').system('true')", "must be conditions such as"),
-        ("`it's \\`odd\\`` == 'a`b'", ""),  # a name with a backquote has no notation
-        ("sex == print('x')", "must be a string, a number, true, false or null"),
-        ("sex == 'F' if True else sex == 'M'", "must be conditions such as"),
-        ("(lambda: 1)() == hours", "must be a string, a number, true, false or null"),
-        ("hours == " + "(" * 3000 + "1" + ")" * 3000, "must be"),
-        ("not " * 2000 + "hours == 1", "must be"),
-        ("hours == 1 and " * 700 + "hours == 1", "must have at most 10,000 characters"),
-    ],
-)
-def test_invalid_conditions_give_a_one_line_error(text, message):
-    line = refusal(read_condition, DOMAIN, text)
-    assert line.startswith("where") and message in line and len(line) < 600
-
-
-@pytest.mark.parametrize(
     ("text", "held"),
     [
         ("class in (1, 2)", {0: [0, 1]}),
@@ -117,9 +73,3 @@ def test_python_keywords_can_be_attribute_names(text, held):
     """The example from an error message."""
     found = read_condition(TICKETS, text)
     assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
-
-
-@pytest.mark.parametrize("text", ["lambda: 1", "class if from else class", "class", "while == 1"])
-def test_conditions_with_python_statements_are_rejected(text):
-    with pytest.raises(InputError, match="where"):
-        read_condition(TICKETS, text)

@@ -31,7 +31,6 @@ def compare_no_pairs(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(sensitivity_module, limit, 0)
 
 
-@pytest.mark.slow
 @settings(max_examples=150)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
 def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring, most):
@@ -40,7 +39,6 @@ def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring,
     assert found == WorkloadSensitivity(most * l1, most**2 * l2_squared, True)
 
 
-@pytest.mark.slow
 @settings(max_examples=100)
 @given(workloads())
 def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
@@ -54,7 +52,6 @@ def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
     assert found.l1 <= 2 * added[0] and found.l2_squared <= 2 * added[1]
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(workloads())
 def test_matrix_product_and_pairwise_comparison_find_the_same_distances(workload):
