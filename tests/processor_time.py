@@ -1,17 +1,18 @@
-"""A plugin: measures the processor time of each test, and reports the dearest ones.
+"""A plugin: measures the processor time of each test.
 
-Nothing fails because it is slow. `--dearest 10` ends a run with the ten tests without the marker
-``slow`` that took the most processor time: of the test's process and of the processes that it has
-waited for, in its call and its own setup. Fixtures that tests share are not counted, because their
-cost falls on the test that comes first.
+Nothing fails because it is dear. ``--dearest 20`` ends a run with the tests that took the most
+processor time: of the test's process and of the processes that it has waited for, in its call and
+its own setup. Fixtures that tests share are not counted, because their cost falls on the test that
+comes first. ``--costs FILE`` writes all of these times.
 """
 
 from __future__ import annotations
 
 import gc
-import itertools
+import json
+import pathlib
 import resource
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -21,25 +22,8 @@ _shared = 0.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--dearest",
-        type=int,
-        default=0,
-        metavar="N",
-        help="end with the N tests without the marker slow that took the most processor time",
-    )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives the marker ``slow`` to the cases of tests that are ``mostly_slow``."""
-    numbers: dict[str, Iterator[int]] = {}
-    for item in items:
-        mark = item.get_closest_marker("mostly_slow")
-        if mark is not None:
-            number = next(numbers.setdefault(item.nodeid.partition("[")[0], itertools.count()))
-            if number % mark.kwargs["one_in"] != mark.kwargs.get("start", 0):
-                item.add_marker("slow")
+    parser.addoption("--dearest", type=int, default=0, metavar="N", help="show the N dearest tests")
+    parser.addoption("--costs", metavar="FILE", help="write the processor seconds of every test")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,18 +73,19 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Reports the dearest tests, also those that ran in other processes."""
-    most = config.getoption("dearest")
-    if not most:
-        return
-    spent = [
-        (seconds, report.nodeid)
+    """Reports what the tests took, also those that ran in other processes."""
+    spent = {
+        report.nodeid: seconds
         for reports in terminalreporter.stats.values()
         for report in reports
-        if getattr(report, "when", None) == "call" and "slow" not in report.keywords
+        if getattr(report, "when", None) == "call"
         for name, seconds in report.user_properties
         if name == "processor_seconds"
-    ]
-    terminalreporter.section("dearest tests without the marker slow, seconds of processor time")
-    for seconds, test in sorted(spent, reverse=True)[:most]:
-        terminalreporter.write_line(f"{seconds:6.2f} {test}")
+    }
+    if config.option.costs:
+        pathlib.Path(config.option.costs).write_text(json.dumps(spent), "utf-8")
+    if config.option.dearest:
+        terminalreporter.section("dearest tests, seconds of processor time")
+        dearest = sorted(spent, key=spent.__getitem__, reverse=True)[: config.option.dearest]
+        for test in dearest:
+            terminalreporter.write_line(f"{spent[test]:6.2f} {test}")

@@ -1,4 +1,6 @@
-"""The plugin that reports what tests cost, and chooses the cases that are slow."""
+"""The plugin that reports what tests cost."""
+
+import json
 
 pytest_plugins = ["pytester"]
 # Processor time is scripted: a second whenever it is asked for.
@@ -31,10 +33,6 @@ TESTS = """
     def test_setup(own):
         pass
 
-    @pytest.mark.slow
-    def test_marked():
-        work(9)
-
     def test_shared(shared):
         work(1)
 
@@ -46,37 +44,24 @@ TESTS = """
 
 def test_reports_the_slowest_tests_without_failing_any(pytester, monkeypatch):
     pytester.makepyfile(TESTS)
-    pytester.makeini("[pytest]\nmarkers = slow")
     with monkeypatch.context() as patched:
         patched.setattr("processor_time._spent", None)  # and restored before this test is measured
         patched.setattr("processor_time._shared", 0.0)
-        run = pytester.runpytest_inprocess("-p", "processor_time", "--dearest", "3")
-    run.assert_outcomes(passed=4, failed=1)
+        run = pytester.runpytest_inprocess(
+            "-p", "processor_time", "--dearest", "3", "--costs", "costs"
+        )
+    costs = json.loads((pytester.path / "costs").read_text("utf-8"))
+    run.assert_outcomes(passed=3, failed=1)
     shown = [line.split("::") for line in run.stdout.lines if line.startswith("  ")]
     assert [(line[0].split()[0], line[1]) for line in shown if len(line) == 2] == [
         ("5.00", "test_setup"),
         ("4.00", "test_failing"),
         ("3.00", "test_call"),
     ]
+    assert sorted(costs.values()) == [1.0, 3.0, 4.0, 5.0]
 
 
 def test_slowest_tests_are_reported_only_on_request(pytester):
     pytester.makepyfile("def test_nothing():\n    pass")
     run = pytester.runpytest_inprocess("-p", "processor_time")
     run.stdout.no_fnmatch_line("*dearest*")
-
-
-def test_mostly_slow_marks_all_cases_except_every_nth(pytester):
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.mostly_slow(one_in=3, start=1)
-        @pytest.mark.parametrize("case", range(7))
-        def test_case(case):
-            assert case in (1, 4)
-        """
-    )
-    pytester.makeini("[pytest]\nmarkers =\n  slow\n  mostly_slow")
-    run = pytester.runpytest_inprocess("-p", "processor_time", "-m", "not slow")
-    run.assert_outcomes(passed=2, deselected=5)

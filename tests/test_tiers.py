@@ -1,0 +1,128 @@
+"""The plugin that chooses the tests of a run: by tier, by part, and by what changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+
+import pytest
+import tiers
+
+pytest_plugins = ["pytester"]
+TESTS = """
+    import pytest
+
+    def test_cheap(): pass
+
+    @pytest.mark.job
+    def test_job(): pass
+
+    @pytest.mark.part
+    @pytest.mark.parametrize("case", range(80))
+    def test_dear(case): pass
+
+    @pytest.mark.part
+    @pytest.mark.depends_on("beam_dp.mechanisms.one")
+    @pytest.mark.parametrize("case", range(80))
+    def test_audit(case): pass
+
+    @pytest.mark.release
+    def test_last(): pass
+"""
+
+
+@pytest.fixture
+def checkout(pytester, monkeypatch):
+    """A repository with two modules, whose commit is recorded."""
+    pytester.makepyfile(TESTS)
+    pytester.makeini("[pytest]\nmarkers =\n  job\n  part\n  release\n  depends_on")
+    for name in ("mechanisms/one", "noise/source"):
+        path = pytester.path / f"beam_dp/{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"import os\n\n\ndef {path.stem}():\n    return 1\n")
+    for name in ("ROOT", "RECORDED_RUN", "COSTS"):
+        place = {"ROOT": "", "RECORDED_RUN": "recorded_run.json", "COSTS": "costs.json"}[name]
+        monkeypatch.setattr(tiers, name, pytester.path / place)
+    git(pytester.path, "init", "--quiet")
+    git(pytester.path, "add", "beam_dp")
+    who = ("-c", "user.name=a", "-c", "user.email=b")
+    git(pytester.path, *who, "commit", "--quiet", "--message", "first")
+    commit = git(pytester.path, "rev-parse", "HEAD")
+    tiers.RECORDED_RUN.write_text(json.dumps({"commit": commit}))
+    return pytester
+
+
+def git(folder, *arguments):
+    run = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return run.stdout.strip()
+
+
+def chosen(pytester, *options):
+    """The names of the tests that a run would take, without their cases, and how many of each."""
+    run = pytester.runpytest_inprocess("-p", "tiers", "--collect-only", "--quiet", *options)
+    names = [line.split("::")[1].partition("[")[0] for line in run.outlines if "::" in line]
+    return {name: names.count(name) for name in names}
+
+
+def test_run_takes_the_tests_of_its_tiers(checkout):
+    assert chosen(checkout) == {"test_cheap": 1}
+    assert chosen(checkout, "--tiers", "job") == {"test_job": 1}
+    assert chosen(checkout, "--tiers", "release") == {"test_last": 1}
+    everything = {"test_cheap": 1, "test_job": 1, "test_dear": 80, "test_audit": 80, "test_last": 1}
+    assert chosen(checkout, "--tiers", "all") == everything
+    assert chosen(checkout, "--tiers", "tset") == {}
+
+
+def test_eight_parts_take_every_case_once(checkout):
+    parts = [chosen(checkout, "--tiers", "part", "--part", str(part)) for part in range(8)]
+    for name in ("test_dear", "test_audit"):
+        assert sum(part.get(name, 0) for part in parts) == 80
+        assert max(part.get(name, 0) for part in parts) < 30
+    own = [chosen(checkout, "--tiers", "part") for _ in range(2)]
+    assert own[0] == own[1] and own[0] in parts
+
+
+def test_all_audits_of_a_changed_module_run(checkout):
+    unchanged = chosen(checkout, "--tiers", "part")
+    module = checkout.path / "beam_dp/mechanisms/one.py"
+    module.write_text("import sys\n\n\n" + module.read_text())
+    assert chosen(checkout, "--tiers", "part") == unchanged
+    module.rename(module.with_name("two.py"))
+    assert chosen(checkout, "--tiers", "part") == unchanged
+    module.write_text("def one():\n    return 2\n")
+    assert chosen(checkout, "--tiers", "part") == {**unchanged, "test_audit": 80}
+
+
+@pytest.mark.parametrize("change", ["noise", "no record"])
+def test_all_audits_run_if_noise_changed_or_nothing_is_recorded(checkout, change):
+    if change == "noise":
+        (checkout.path / "beam_dp/noise/source.py").write_text("def source():\n    return 2\n")
+    else:
+        tiers.RECORDED_RUN.unlink()
+    assert chosen(checkout, "--tiers", "part")["test_audit"] == 80
+
+
+def test_the_dearest_of_too_many_audits_are_left_out_by_name(checkout):
+    tiers.RECORDED_RUN.unlink()
+    run = checkout.runpytest_inprocess("-p", "tiers", "--tiers", "part", "--collect-only", "-q")
+    names = [line for line in run.outlines if "::test_audit" in line]
+    assert len(names) == 80
+    tiers.COSTS.write_text(json.dumps({name: 10.0 + index for index, name in enumerate(names)}))
+    run = checkout.runpytest_inprocess("-p", "tiers", "--tiers", "part", "-v")
+    ran = {line.partition(" PASSED")[0] for line in run.outlines if " PASSED" in line}
+    cut = [line for line in run.outlines if line in names]
+    assert cut and {*names} == {*cut} | (ran & {*names}) and not ran & {*cut}
+    costs = tiers.recorded_costs()
+    spent = [costs[name] for name in ran & {*names} - own_part(names)]
+    assert sum(spent) <= tiers.CHANGED_SECONDS < sum(spent) + min(costs[name] for name in cut)
+    assert max(spent) < min(costs[name] for name in cut)
+
+
+def own_part(names):
+    """Those of the tests that are in the part of this tree."""
+    part = tiers.part_of_tree()
+    digests = {name: hashlib.sha256(name.encode()).digest()[:4] for name in names}
+    return {name for name in names if int.from_bytes(digests[name]) % tiers.NUM_PARTS == part}
