@@ -4,31 +4,30 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# What is imported is compiled then, and the rest never: compiling all takes as long as installing.
-INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
-PIP := $(BIN)/python $(INSTALL)
 WORKERS ?= 2
 # Hundreds of processes import the package and its tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-stream journeys notebooks test test-slow test-all style types lint generated \
-  bench judges audit fuzz flink kafka prism java docs test-docs dist test-pythons \
-  test-oldest test-wheel test-engines test-faults test-images clean
+.PHONY: help demo demo-stream journeys notebooks test test-jobs test-part test-release test-pool \
+  test-apart style types lint lock generated bench judges fuzz flink kafka prism java docs \
+  test-docs dist test-pythons test-oldest test-faults test-images clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
 	@echo "make journeys      three tutorials on the command line, from a table to checked answers"
 	@echo "make notebooks     three tutorials in Jupyter: runs every cell of examples/notebooks"
-	@echo "make test          lint, types, and the tests that are not slow: three minutes"
-	@echo "make test-all      the same, then the slow tests"
-	@echo "make test-oldest   the fast tests of code that uses Beam, on the oldest supported Beam"
-	@echo "make generated     write the files and pages that are made from flags and recorded benchmarks"
+	@echo "make test          lint, types, and the tests that are quick and exact: two minutes"
+	@echo "make test-jobs     the tests that start Beam, engines, servers or programs: eight minutes"
+	@echo "make test-part     an eighth of the dear tests, and audits of what changed; PART=all: every one"
+	@echo "make test-release  everything, with fresh seeds, before a release: hours"
+	@echo "make test-oldest   the tests of code that uses Beam, on the oldest supported Beam"
+	@echo "make generated     write the files and pages that are made from flags, refusals and recorded benchmarks"
+	@echo "make lock          choose the versions that developers and continuous integration install"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks, with targets for speed and accuracy"
 	@echo "make judges        measure releases with tools of other projects, in environments of their own"
-	@echo "make audit         the statistical privacy audits"
 	@echo "make fuzz          try hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
@@ -36,98 +35,117 @@ help:
 	@echo "make java          build the example of a pipeline in Java, with Maven"
 	@echo "make dist          build and check the wheels and the source distribution of the last commit, in dist/"
 	@echo "make test-pythons  test these in an empty environment of each installed version of Python"
-	@echo "make test-wheel    what a newcomer does first, with the wheel in an empty environment"
-	@echo "make test-engines  the tests that need a distributed engine"
 	@echo "make test-images   build the images without Docker, and run compose.yaml: nine minutes, as root"
 	@echo "make test-faults   kill parts of a Flink cluster 20 times in each way, about an hour"
 	@echo "make clean         remove the environment and everything generated"
 
+# uv fills an environment from its cache with links, where it is installed; pip otherwise, which
+# compiles what is imported then, and the rest never.
+UV := $(shell command -v uv)
+ifdef UV
+  new_environment = $(UV) venv --quiet --seed --clear --python '$(PYTHON)' $(1)
+  install_into = $(UV) pip install --quiet --python $(1)/bin/python
+else
+  new_environment = $(PYTHON) -m venv $(1)
+  install_into = $(1)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
+endif
+CONSTRAINTS := tools/constraints.txt
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "error: PYTHON: '$(PYTHON)' is refused; must be Python 3.11 or newer"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(call new_environment,$(VENV))
 
 # A stamp is newer than the files that say what to install, so a second run installs nothing.
-INSTALLED := setup.py pyproject.toml $(wildcard beam_dp/hashing/_kernel*.[ch])
-$(VENV)/.stamp-demo: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[demo]'
+INSTALLED := setup.py pyproject.toml $(CONSTRAINTS) $(wildcard beam_dp/hashing/_kernel*.[ch])
+STAMP := $(VENV)/.stamp
+$(STAMP): $(INSTALLED) | $(BIN)/python
+	$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[demo,notebooks,test]'
 	@touch $@
 
-$(VENV)/.stamp-test: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[demo,test]'
-	@touch $@ $(VENV)/.stamp-demo
+# The versions that developers and continuous integration install, for every supported Python.
+lock:
+	$(UV) pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-header \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --output-file $(CONSTRAINTS) setup.py
 
-$(VENV)/.stamp-notebooks: $(INSTALLED) | $(BIN)/python
-	$(PIP) --editable '.[notebooks]'
-	@touch $@
-
-demo: $(VENV)/.stamp-demo
+demo: $(STAMP)
 	$(BIN)/python examples/flights.py
 
-demo-stream: $(VENV)/.stamp-demo
+demo-stream: $(STAMP)
 	$(BIN)/python examples/flights_stream.py
 
-journeys: $(VENV)/.stamp-demo
+journeys: $(STAMP)
 	$(BIN)/python examples/analyst.py
 	$(BIN)/python examples/engineer.py
 	$(BIN)/python examples/officer.py
 
-notebooks: $(VENV)/.stamp-notebooks
+notebooks: $(STAMP)
 	$(BIN)/python examples/notebooks/run.py
 
-style: $(VENV)/.stamp-test
+style: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 
 MYPY := $(BIN)/python -m mypy
-types: $(VENV)/.stamp-test
+types: $(STAMP)
 	$(MYPY)
 
 lint: style types
 
-# Tests of other targets, which pyproject.toml leaves out as well. A worker that has no test left
-# takes over half of another's.
-SEPARATE := audit or engines or faults or wheel or benchmark or site or images
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# A worker that has no test left takes over half of another's. PYTEST_OPTIONS: more of pytest's.
+PYTEST := $(BIN)/python -m pytest --dearest 10 $(PYTEST_OPTIONS)
+POOL := -n $(WORKERS) --dist worksteal
+TIERS ?= job
+PART ?=
 
-# Types are checked at the same time, because that takes one core. The dearest tests are reported:
-# what takes more than a second of processor time should have the marker `slow`.
+# Types are checked at the same time, because that takes one core.
 test: style
 	@types=$$(mktemp); $(MYPY) > $$types 2>&1 & \
-	$(PYTEST) -m 'not (slow or $(SEPARATE))' --dearest 10; code=$$?; \
+	$(PYTEST) $(POOL) --tiers test; code=$$?; \
 	wait $$! || code=1; cat $$types; rm $$types; exit $$code
+
+test-jobs:
+	$(MAKE) test-pool test-apart TIERS=job
+
+test-part:
+	$(MAKE) test-pool test-apart TIERS=part PART=$(PART)
+
+test-pool: $(STAMP)
+	$(PYTEST) $(POOL) --tiers $(TIERS) --part '$(PART)' -m 'not (engines or wheel)'
+
+# Engines and environments are shared by tests, so one process runs them. Without Java or Maven the
+# tests on Flink and Kafka are skipped and say so; without Go those on Prism.
+test-apart: $(STAMP)
+	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
+	@ls $(PRISM_BIN)/prism 2> /dev/null || $(MAKE) prism || echo "no Prism: it is skipped"
+	@$(MAKE) kafka || echo "no broker: Kafka is skipped"
+	@$(MAKE) java || echo "no example in Java: it is skipped"
+	$(PYTEST) -rs --tiers $(TIERS) --part '$(PART)' -m 'engines or wheel' \
+	  tests/engines tests/wheel tests/transforms
+
+# Everything, with seeds that no landing has seen. The table is committed: tests/release_run.json.
+test-release: $(STAMP)
+	$(BIN)/python tools/stages.py release
 
 # The oldest Beam, numpy and pyarrow that setup.py allows, in an environment of their own.
 OLDEST_VENV := .venv-oldest
 OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
 $(OLDEST_VENV)/.stamp: $(INSTALLED)
-	$(PYTHON) -m venv $(OLDEST_VENV)
-	$(OLDEST_VENV)/bin/python $(INSTALL) --editable '.[test]' $(OLDEST)
+	$(call new_environment,$(OLDEST_VENV))
+	$(call install_into,$(OLDEST_VENV)) --editable '.[test]' $(OLDEST)
 	@touch $@
 
 test-oldest: $(OLDEST_VENV)/.stamp
-	$(OLDEST_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal \
-	  -m 'not (slow or $(SEPARATE))' tests/encoding tests/transforms tests/pipelines
+	$(OLDEST_VENV)/bin/python -m pytest $(POOL) $(PYTEST_OPTIONS) --tiers test,job \
+	  -m 'not (engines or wheel)' tests/contracts tests/encoding tests/transforms tests/pipelines
 
-test-slow: $(VENV)/.stamp-test
-	$(PYTEST) -m 'slow and not ($(SEPARATE))'
-
-test-all: test test-slow
-
-generated: $(VENV)/.stamp-test
+generated: $(STAMP)
 	$(BIN)/python tools/write_flags.py
 	$(BIN)/python benchmarks/write_pages.py
 	PYTHONPATH=.:tests:tests/contracts $(BIN)/python tests/contracts/test_refusals.py
 
-# Pytest's exit code 5 means that no test has the marker yet: said plainly, not passed off as a success.
-define run_marked
-	@$(BIN)/python -m pytest -rs -m $(1) $(2); code=$$?; \
-	if [ $$code -eq 5 ]; then echo "nothing to run: no test is marked '$(1)' yet"; \
-	else exit $$code; fi
-endef
-
 # The whole of it takes long: `python benchmarks/NAME.py --help` tells what else there is.
-bench: $(VENV)/.stamp-test
+bench: $(STAMP)
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python benchmarks/distributed_pass.py --quick
 	$(BIN)/python benchmarks/size.py --quick
@@ -145,19 +163,16 @@ bench: $(VENV)/.stamp-test
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
-	$(BIN)/python -m pytest -q -m benchmark -n $(WORKERS) tests
+	$(PYTEST) $(POOL) --tiers release -m benchmark tests benchmarks
 
 # A part of each; `python benchmarks/judges/judge.py --help` tells how all of it is recorded.
-judges: $(VENV)/.stamp-test
+judges: $(STAMP)
 	$(BIN)/python benchmarks/judges/judge.py --quick
-
-audit: $(VENV)/.stamp-test
-	$(BIN)/python -m pytest -q -m audit -n $(WORKERS) tests
 
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600
-fuzz: $(VENV)/.stamp-test
-	-$(PIP) --editable '.[fuzz]'
+fuzz: $(STAMP)
+	-$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[fuzz]'
 	for target in read_release read_records read_sparse_release read_window read_horizon \
 	  parse_domain parse_workload domain_draft verify; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
@@ -173,7 +188,7 @@ PRINT_ARTIFACT := import sys, apache_beam; \
   print(f"org.apache.beam:beam-runners-flink-{flink}-job-server:{apache_beam.__version__}")
 MAVEN := mvn --batch-mode --quiet -Dstyle.color=never
 MAVEN_COPY := $(MAVEN) org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy
-flink: $(VENV)/.stamp-demo
+flink: $(STAMP)
 	@command -v java > /dev/null || { echo "error: java: missing; Java 17 must be installed"; exit 2; }
 	@command -v mvn > /dev/null || { echo "error: mvn: missing; Maven must be installed"; exit 2; }
 	@artifact=$$($(BIN)/python -c '$(PRINT_ARTIFACT)' "$(FLINK_VERSION)" 2> /dev/null); \
@@ -190,34 +205,31 @@ flink: $(VENV)/.stamp-demo
 # The site has an environment of its own: nothing of it is needed by the package or its tests.
 SITE_VENV := .venv-site
 $(SITE_VENV)/.stamp: tools/site/requirements.txt
-	$(PYTHON) -m venv $(SITE_VENV)
-	$(SITE_VENV)/bin/python $(INSTALL) --requirement $<
+	$(call new_environment,$(SITE_VENV))
+	$(call install_into,$(SITE_VENV)) --requirement $<
 	@touch $@
 
 # The theme's news is no warning of the build.
 export NO_MKDOCS_2_WARNING := 1
-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-notebooks
+docs: $(SITE_VENV)/.stamp $(STAMP)
 	$(SITE_VENV)/bin/python -m mkdocs build --strict
 
-test-docs: $(SITE_VENV)/.stamp $(VENV)/.stamp-notebooks $(VENV)/.stamp-test
-	$(call run_marked,site,tests/test_site.py)
+test-docs: $(SITE_VENV)/.stamp $(STAMP)
+	$(PYTEST) --tiers release -m site tests/test_site.py
 
 # So do the distributions. They are built from the last commit, the same bytes each time.
 DIST_VENV := .venv-dist
 $(DIST_VENV)/.stamp: tools/distributions/requirements.txt
-	$(PYTHON) -m venv $(DIST_VENV)
-	$(DIST_VENV)/bin/python $(INSTALL) --requirement $<
+	$(call new_environment,$(DIST_VENV))
+	$(call install_into,$(DIST_VENV)) --requirement $<
 	@touch $@
 
 dist: $(DIST_VENV)/.stamp
 	$(DIST_VENV)/bin/python tools/distributions/build.py
 
 # `make test-pythons PYTHONS=3.13` takes one of the versions.
-test-pythons: dist $(VENV)/.stamp-test
-	$(call run_marked,wheel,tests/pythons)
-
-test-wheel: $(VENV)/.stamp-test
-	$(call run_marked,wheel,tests/wheel)
+test-pythons: dist $(STAMP)
+	$(PYTEST) --tiers release tests/pythons
 
 # The broker that tests of topics need.
 KAFKA_JARS := kafka-jars
@@ -233,7 +245,7 @@ PRISM_BIN := prism-bin
 PRISM_VERSION ?=
 PRISM_MODULE := github.com/apache/beam/sdks/v2/go/cmd/prism
 PRINT_BEAM := import apache_beam; print(apache_beam.__version__)
-prism: $(VENV)/.stamp-demo
+prism: $(STAMP)
 	@command -v go > /dev/null || { echo "error: go: missing; Go must be installed"; exit 2; }
 	@version=$(PRISM_VERSION); \
 	version=$${version:-$$($(BIN)/python -c '$(PRINT_BEAM)' 2> /dev/null)}; \
@@ -250,30 +262,22 @@ $(JAVA_EXAMPLE): examples/java/pom.xml examples/java/src/main/java/CountAges.jav
 	  -DoutputDirectory=$(CURDIR)/build/java/jars
 	@touch $@
 
-# Without Java or Maven the tests on Flink and Kafka are skipped and say so; without Go those on Prism.
-test-engines: $(VENV)/.stamp-test
-	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server: Flink is skipped"
-	@ls $(PRISM_BIN)/prism 2> /dev/null || $(MAKE) prism || echo "no Prism: it is skipped"
-	@$(MAKE) kafka || echo "no broker: Kafka is skipped"
-	@$(MAKE) java || echo "no example in Java: it is skipped"
-	$(call run_marked,engines,tests/engines tests/transforms/test_count_windows.py)
-
 # FAULT_TRIALS=3 runs fewer.
-test-faults: $(VENV)/.stamp-test
+test-faults: $(STAMP)
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink
-	$(call run_marked,faults,tests/engines)
+	$(PYTEST) --tiers release -m faults tests/engines
 
 # Its tools that are no Debian packages, in an environment of their own.
 IMAGES_VENV := .venv-images
 $(IMAGES_VENV)/.stamp: tests/images/requirements.txt
-	$(PYTHON) -m venv $(IMAGES_VENV)
-	$(IMAGES_VENV)/bin/python $(INSTALL) --requirement $<
+	$(call new_environment,$(IMAGES_VENV))
+	$(call install_into,$(IMAGES_VENV)) --requirement $<
 	@touch $@
 
 # It says what is missing, and that it is skipped then.
-test-images: $(IMAGES_VENV)/.stamp $(VENV)/.stamp-test
+test-images: $(IMAGES_VENV)/.stamp $(STAMP)
 	@ls $(FLINK_JARS)/*.jar 2> /dev/null || $(MAKE) flink || echo "no job server"
-	$(call run_marked,images,tests/images)
+	$(PYTEST) --tiers release -m images tests/images
 
 clean:
 	rm -f beam_dp/hashing/*.so

@@ -16,6 +16,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from tiers import tier_of
 
 _STARTED = pytest.StashKey[float]()
 _shared = 0.0
@@ -68,24 +69,24 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.when == "call":
         seconds = _spent() - item.stash[_STARTED]
-        item.user_properties.append(("processor_seconds", round(seconds, 3)))
+        item.user_properties.append(("processor_seconds", (round(seconds, 3), tier_of(item))))
     return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Reports what the tests took, also those that ran in other processes."""
-    spent = {
-        report.nodeid: seconds
+    tests = {
+        report.nodeid: {"seconds": spent[0], "tier": spent[1]}
         for reports in terminalreporter.stats.values()
         for report in reports
         if getattr(report, "when", None) == "call"
-        for name, seconds in report.user_properties
+        for name, spent in report.user_properties
         if name == "processor_seconds"
     }
     if config.option.costs:
-        pathlib.Path(config.option.costs).write_text(json.dumps(spent), "utf-8")
+        pathlib.Path(config.option.costs).write_text(json.dumps(tests), "utf-8")
     if config.option.dearest:
         terminalreporter.section("dearest tests, seconds of processor time")
-        dearest = sorted(spent, key=spent.__getitem__, reverse=True)[: config.option.dearest]
-        for test in dearest:
-            terminalreporter.write_line(f"{spent[test]:6.2f} {test}")
+        dearest = sorted(tests, key=lambda name: -tests[name]["seconds"])
+        for name in dearest[: config.option.dearest]:
+            terminalreporter.write_line(f"{tests[name]['seconds']:6.2f} {name}")
