@@ -11,7 +11,7 @@ from databases import BACKENDS, new_database, postgresql_server
 
 from beam_dp.mechanisms.small_db import enumerated, nested, searched
 
-pytest_plugins = ["processor_time", "quick_beam", "seeds", "tiers"]
+pytest_plugins = ["tiers", "processor_time", "quick_beam", "seeds"]
 _DATABASES: list[str] = []
 
 

@@ -1,10 +1,11 @@
 """Runs stages of continuous integration, and reports the processor time of each.
 
-    python tools/stages.py run FOLDER NAME COMMAND ...    runs a stage, and notes what it took
-    python tools/stages.py report FOLDER [--record FILE]  prints the table; if all is green, writes it
+    python tools/stages.py run FOLDER NAME COMMAND ...
+    python tools/stages.py report FOLDER --record FILE
 
-A stage whose name starts with "fetch" is a download: its time is shown, and counts for nothing. Its
-tests write what each of them took to ``FOLDER/NAME.json``, as PYTEST_OPTIONS asks them to.
+The first runs a stage and notes in the folder what it took; its tests write there what each of them
+took, as PYTEST_OPTIONS asks them to. The second prints the table of all stages, and writes it to a
+file if they are green. A stage whose name starts with "fetch" is a download, which is not counted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 IMPORT = [str(ROOT / ".venv/bin/python"), "-W", "ignore", "-c", "import apache_beam"]
 IMPORT_SECONDS = 1.3
 NUM_DEAREST = 20
+DEAR_SECONDS = 0.3
 
 
 def spent(command: list[str], **options: Any) -> tuple[int, float, float]:
@@ -37,6 +39,7 @@ def spent(command: list[str], **options: Any) -> tuple[int, float, float]:
 
 
 def run(folder: pathlib.Path, name: str, command: list[str]) -> int:
+    """Runs a stage, notes what it took, and returns its exit code."""
     options = f"{os.environ.get('PYTEST_OPTIONS', '')} --costs={folder / name}.json"
     code, cpu, elapsed = spent(command, env={**os.environ, "PYTEST_OPTIONS": options})
     stage = {"name": name, "code": code, "cpu": round(cpu, 1), "elapsed": round(elapsed, 1)}
@@ -53,23 +56,31 @@ def import_seconds() -> float:
 
 
 def git(*arguments: str) -> str:
+    """What git says about this checkout."""
     return subprocess.run(
         ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
 def folder_of(test: str) -> str:
+    """The folder below ``tests`` or ``beam_dp`` of a test."""
     parts = test.partition("::")[0].split("/")
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def tests_of(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """The tier and the processor seconds of each test, by name."""
+    tests: dict[str, dict[str, Any]] = {}
+    for path in folder.glob("*.json"):
+        tests |= json.loads(path.read_text("utf-8"))
+    return tests
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
     """What a run took, on a machine as fast as the limits are for."""
     lines = (folder / "stages").read_text("utf-8").splitlines()
     stages = {stage["name"]: stage for stage in map(json.loads, lines)}
-    tests: dict[str, dict[str, Any]] = {}
-    for path in folder.glob("*.json"):
-        tests |= json.loads(path.read_text("utf-8"))
+    tests = tests_of(folder)
     machine = import_seconds()
     scale = IMPORT_SECONDS / machine
     by_folder, by_tier = collections.Counter[str](), collections.Counter[str]()
@@ -98,6 +109,7 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def print_table(found: dict[str, Any], before: dict[str, Any]) -> None:
+    """Prints what a run took, beside the recorded one."""
     print(
         f"\nprocessor seconds, as on a machine that imports apache_beam in {IMPORT_SECONDS} s; "
         f"this one takes {found['import_seconds']} s. Beside them the change since the recorded run"
@@ -116,16 +128,28 @@ def print_table(found: dict[str, Any], before: dict[str, Any]) -> None:
     print(f"\nCPU of this run, without what it fetched: {found['cpu']} s\n", flush=True)
 
 
-def report(folder: pathlib.Path, record: pathlib.Path) -> int:
+def report(folder: pathlib.Path, record: pathlib.Path, seed: str | None) -> int:
+    """Prints the table, and writes it if every stage is green; returns 1 if one is not."""
     found = read_run(folder)
     print_table(found, json.loads(record.read_text("utf-8")) if record.exists() else {})
     if not found.pop("is_green"):
         return 1
+    found |= {"seed": seed} if seed else {}
     record.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     return 0
 
 
+def write_costs(folder: pathlib.Path, costs: pathlib.Path) -> None:
+    """Writes what the dear tests took, by which later runs order and cut."""
+    tests = tests_of(folder)
+    dear = {
+        name: test["seconds"] for name, test in tests.items() if test["seconds"] >= DEAR_SECONDS
+    }
+    costs.write_text(json.dumps(dear, indent=0, sort_keys=True) + "\n", "utf-8")
+
+
 def main() -> int:
+    """Runs or reports."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="what", required=True)
     running = commands.add_parser("run")
@@ -135,10 +159,14 @@ def main() -> int:
     reporting = commands.add_parser("report")
     reporting.add_argument("folder", type=pathlib.Path)
     reporting.add_argument("--record", type=pathlib.Path, required=True)
+    reporting.add_argument("--costs", type=pathlib.Path, help="where to write those of dear tests")
+    reporting.add_argument("--seed", help="the seed that the tests were given")
     given = parser.parse_args()
     if given.what == "run":
         return run(given.folder.resolve(), given.name, given.command)
-    return report(given.folder, given.record)
+    if given.costs:
+        write_costs(given.folder, given.costs)
+    return report(given.folder, given.record, given.seed)
 
 
 if __name__ == "__main__":
