@@ -13,7 +13,7 @@ from patience import HANG_SECONDS
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 
-BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = pathlib.Path(__file__).parents[1]
 SIZES = (2, 3, 4)
 # What an adapter does with its task, as in an environment that has numpy alone.
 ADAPTER = """
@@ -34,13 +34,12 @@ BODIES = {
     "endless": "while True: pass",
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.part
 
 
 @pytest.fixture
 def compared(monkeypatch, tmp_path):
     """Runs the comparison on a small table with a fake peer: what is kept, and the page."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
     import accuracy_tables
     import contenders

@@ -13,8 +13,9 @@ import pytest
 from benchmarks.judges.environment import FOLDER, Environment
 from benchmarks.page_regions import REGIONS
 
+pytestmark = pytest.mark.part
 JUDGES = sorted(path.parent.name for path in FOLDER.glob("*/rows.py"))
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", JUDGES)

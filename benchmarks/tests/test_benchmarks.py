@@ -14,14 +14,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = pathlib.Path(__file__).parents[1]
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+pytestmark = pytest.mark.part
+DEAR = pytest.mark.benchmark
 
 
 @pytest.mark.parametrize(
@@ -29,19 +25,26 @@ def benchmarks(monkeypatch):
     [
         ("sparse_queries", [], "1,000 membership queries of 100 elements"),
         ("sparse_queries", ["--weighted"], "1,000 weighted queries of 100 elements"),
-        ("projection_pass", [], "| the kernel alone |"),
-        ("hashing", [], "| 8 blocks, 4,096 rows, "),
-        (
+        pytest.param("projection_pass", [], "| the kernel alone |", marks=DEAR),
+        pytest.param("hashing", [], "| 8 blocks, 4,096 rows, ", marks=DEAR),
+        pytest.param(
             "size",
             ["--only=releases", "--tables=windows", "--processes=1"],
             "| 168 windows, in random order, 1,024 cells, 200,000 records, 1 process |",
+            marks=DEAR,
         ),
-        (
+        pytest.param(
             "size",
             ["--only=counts", "--tables=five", "--processes=1,2"],
             "cells, 200,000 records: beam_dp, 2 processes |",
+            marks=DEAR,
         ),
-        ("distributed_pass", ["--only=csv,bounding", "--repeats=1"], "| peak of memory |"),
+        pytest.param(
+            "distributed_pass",
+            ["--only=csv,bounding", "--repeats=1"],
+            "| peak of memory |",
+            marks=DEAR,
+        ),
     ],
 )
 def test_quick_benchmarks_run(name, flags, told):
@@ -141,6 +144,7 @@ def test_conjunctions_agree_with_their_single_queries():
     assert all(asked.axes[0] <= axes for axes in asked.axes)
 
 
+@DEAR
 def test_measures_and_plots_every_mechanism_of_the_error_benchmark():
     import error_by_queries
 
@@ -172,6 +176,7 @@ def test_plots_errors_of_sums_of_windows():
     assert "c = 7: 1: 9.9, " in window_pictures.picture()
 
 
+@DEAR
 def test_compares_online_mechanisms():
     import online_comparison
 
@@ -223,6 +228,7 @@ def test_errors_at_other_elements_do_not_change_a_mean():
     assert np.std(np.add(squares, more)) < 0.7 * np.std(squares)
 
 
+@DEAR
 def test_compares_choice_of_a_sparse_release_with_the_best():
     import sparse_grid
     from sparse_measure import equal
