@@ -6,7 +6,6 @@ import hash_oracle
 import numpy as np
 import pyarrow as pa
 import pytest
-from refusals import refusal
 
 from beam_dp.hashing.keys import HashKey, universe_elements
 
@@ -82,26 +81,3 @@ def test_fingerprints_differ_if_the_key_differs():
 @pytest.mark.parametrize("values", [[], np.array([]).astype(np.int64), pa.array([], pa.string())])
 def test_empty_input_has_no_elements(values):
     assert universe_elements(values, KEY).shape == (0,)
-
-
-NO_ELEMENTS = [5.0, float("nan"), True, None, -1, 2**64, np.float64(5), np.bool_(True), (5,)]
-NO_ARRAYS = [
-    *(make([value]) for make in (np.array, pa.array) for value in (1.0, True, -1)),
-    pa.array([None, "a"]),
-    pa.array([None, "a"]).dictionary_encode(),
-]
-
-
-@pytest.mark.parametrize(
-    ("values", "condition"),
-    [
-        *((["good", 5, each], "must be text, bytes or an integer") for each in NO_ELEMENTS),
-        *((array, "must be text, bytes or an integer") for array in NO_ARRAYS),
-        (np.array([[1]]), "must be an array of shape (n,)"),
-        ("alice", "not one element"),
-        (b"alice", "not one element"),
-    ],
-)
-def test_invalid_elements_give_a_one_line_error(values, condition):
-    message = refusal(universe_elements, values, KEY, "support")
-    assert message.startswith("support: ") and condition in message

@@ -10,7 +10,6 @@ import hash_oracle
 import numpy as np
 import pytest
 
-from beam_dp.errors import InputError
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
@@ -202,41 +201,3 @@ def test_sign_tiles_together_equal_all_signs(monkeypatch):
     tiles = list(projection.sign_tiles(keys))
     assert [part.stop - part.start for part, _ in tiles] == [5, 5, 5, 5, 3]
     assert np.array_equal(np.concatenate([signs for _, signs in tiles]), projection.signs(keys))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DenseSigns(KEY, 100), "projection_width: 100 is not valid: must be a multiple"),
-        (lambda: DenseSigns(KEY, 0), "projection_width: 0 "),
-        (lambda: DenseSigns(KEY, 2**41), "projection_width: "),
-        (lambda: BlockSigns(KEY, 4096, 0), "num_blocks: 0 is not valid: must be an integer >= 1"),
-        (lambda: BlockSigns(KEY, 4096, 3), "projection_width: 4096 is not valid: must be 3 "),
-        (lambda: BlockSigns(KEY, 24, 8), "projection_width: 24 "),
-        (lambda: BlockSigns(KEY, 0, 8), "projection_width: 0 "),
-    ],
-)
-def test_invalid_projection_shape_is_refused(make, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        make()
-
-
-def test_arrays_of_wrong_shape_or_type_are_refused(projection):
-    width = projection.projection_width
-    keys, weights = np.arange(3, dtype=np.uint64), np.ones(3, dtype=np.int64)
-    sums = np.zeros(width, dtype=np.int64)
-    read_only = sums.copy()
-    read_only.flags.writeable = False
-    for name, arguments in [
-        ("keys", (sums, keys.astype(np.int64), weights)),
-        ("keys", (sums, keys[np.newaxis], weights)),
-        ("weights", (sums, keys, weights[:2])),
-        ("weights", (sums, keys, weights.astype(np.float64))),
-        ("accumulators", (np.zeros(width + 1, dtype=np.int64), keys, weights)),
-        ("accumulators", (sums.astype(np.int32), keys, weights)),
-        ("accumulators", (np.zeros(2 * width, dtype=np.int64)[::2], keys, weights)),
-        ("accumulators", (read_only, keys, weights)),
-    ]:
-        with pytest.raises(InputError, match=f"^{name}: "):
-            projection.add(*arguments)
-    assert not sums.any()

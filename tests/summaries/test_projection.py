@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from sketch_laws import seeded_key
 
 from beam_dp.encoding.batch import KeyBatch
-from beam_dp.errors import InputError
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, fold, num_buckets
 from beam_dp.summaries import projection as projection_module
 from beam_dp.summaries.element_counts import MOST, ElementCounts
@@ -94,11 +93,6 @@ def test_repr_shows_no_secrets():
     summary = accumulator.from_shards(accumulator.to_shards(state))
     for secret in (data, state, summary, ElementCounts.of([data])):
         assert "77" not in repr(secret) and "88" not in repr(secret)
-
-
-def test_rejects_projection_wider_than_a_worker_can_hold():
-    with pytest.raises(InputError, match="projection_width: '134,217,728' is not valid"):
-        ProjectionAccumulator(BlockSigns(seeded_key(0), 2**27, 1))
 
 
 @settings(max_examples=60)

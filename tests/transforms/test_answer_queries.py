@@ -362,19 +362,6 @@ def test_job_graph_contains_no_noise_and_no_state():
     assert not hasattr(step, "_noise") and not hasattr(step, "_kept")
 
 
-@pytest.mark.parametrize(
-    "runner, is_stream", [("FnApiRunner", True), ("FlinkRunner", True), ("FlinkRunner", False)]
-)
-def test_refuses_to_save_run_in_stream_or_on_other_machines(tmp_path, runner, is_stream):
-    p = beam.Pipeline(runner)
-    asked = p | "Queries" >> beam.Create([FIRST])
-    asked = asked | Unbounded() if is_stream else asked
-    held = p | "Records" >> beam.Create(RECORDS)
-    with pytest.raises(InputError, match="if a run is saved or resumed") as error:
-        _ = asked | AnswerQueries(plan(), held, save_in=tmp_path)
-    assert error.value.name == ("queries" if is_stream else "runner")
-
-
 @pytest.mark.slow
 def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
     for number in range(2):
@@ -393,15 +380,6 @@ def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
     assert not (tmp_path / RUNS[0] / "secret.json").exists()
     with pytest.raises(InputError, match="resumed only once"):
         AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
-
-
-def test_refuses_missing_start_and_unbounded_records():
-    p = pipeline()
-    held = p | beam.Create(RECORDS)
-    with pytest.raises(InputError, match="start: 'NoneType' is not valid"):
-        AnswerQueries(plan(starts_from_release=True), held)
-    with pytest.raises(InputError, match="unbounded collection"):
-        _ = p | "Q" >> beam.Create([FIRST]) | AnswerQueries(plan(), held | Unbounded())
 
 
 def write(folder: Path, **named: Any) -> list[dict[str, Any]]:

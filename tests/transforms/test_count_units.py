@@ -12,7 +12,6 @@ import pytest
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.summaries.records_per_unit import counted_levels
 from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
 from beam_dp.verification.records_per_unit import record_levels
@@ -79,10 +78,3 @@ def test_retried_bundles_and_single_rows_are_counted_once():
 
 def test_job_without_records_counts_no_units():
     assert counted([table().slice(0, 0)]) == [0] * len(record_levels(MOST))
-
-
-def test_refuses_a_missing_column_before_reading():
-    with pytest.raises(InputError, match="person"):
-        pipeline = beam.Pipeline()
-        typed = beam.Create([beam.Row(age=1)])
-        _ = pipeline | typed | CountUnits(DECLARED, "person", MOST)

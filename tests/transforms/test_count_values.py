@@ -14,7 +14,6 @@ from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.open_values import OpenColumns
-from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.value_counts import ValueCounts, counted_values
 from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
@@ -88,11 +87,3 @@ def test_job_counts_as_in_memory_for_any_batches(k, size):
 @pytest.mark.parametrize("k", [0, 2])
 def test_retried_bundles_and_single_rows_are_counted_once(k):
     assert counted(table().to_pylist(), k, bundle_repeat=2) == in_memory(k)
-
-
-def test_refuses_a_missing_column_before_reading():
-    rows = pa.table({"age": [1], "city": ["a"], "income": [1.0]}).to_pylist()
-    with pytest.raises(InputError, match="town"):
-        pipeline = beam.Pipeline()
-        typed = beam.Create([beam.Row(**rows[0])])
-        _ = pipeline | typed | CountValues(COLUMNS, promise(0))

@@ -11,12 +11,8 @@ import fake_amazon_storage
 import fake_google_storage
 import pytest
 from fake_storage import FakeStorage
-from versions import since
 
-from beam_dp.errors import InputError
 from beam_dp.transforms.reading.read import timed_files
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.windows.horizon import Horizon
 
 SUMMER, WINTER = 1_782_907_200, 1_796_817_600  # 2026-07-01T12:00Z and 2026-12-09T12:00Z
 SERVICES = {"gs": fake_google_storage, "s3": fake_amazon_storage}
@@ -69,9 +65,3 @@ def test_time_of_a_local_file_is_in_utc(tmp_path):
         os.utime(tmp_path / name, (arrived, arrived))
     expected = [("1.csv", 5, SUMMER), ("2.csv", 5, WINTER)]
     assert sorted(found(f"{tmp_path}/*.csv")) == expected
-
-
-@since("apache-beam", "2.76")
-def test_refuses_filesystem_with_times_in_the_zone_of_the_worker():
-    with pytest.raises(InputError, match=r"^input: 'azfs://.*' is not valid: must be local, gs:"):
-        ReadArrivals("azfs://account/box/*.csv", Horizon(0, 10, 3, 5), poll=1, settle=0)

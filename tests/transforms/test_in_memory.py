@@ -10,7 +10,6 @@ import subprocess
 import sys
 import traceback
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,23 +167,6 @@ def test_incomparable_value_drops_only_its_own_record():
 ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa.binary(8))
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        ADDRESSES,
-        ADDRESSES.dictionary_encode(),
-        pa.StructArray.from_arrays([ADDRESSES], ["id"]),
-        pa.FixedSizeListArray.from_arrays(ADDRESSES, 1),
-        pa.ExtensionArray.from_storage(pa.opaque(pa.binary(8), "id", "test"), ADDRESSES),
-    ],
-    ids=["plain", "dictionary", "struct", "list", "extension"],
-)
-def test_refuses_8_byte_units_that_may_be_addresses(column):
-    table = TABLE.append_column("who", column)
-    with pytest.raises(InputError, match=r"privacy_unit: 'who' is not valid: .*cast.* to binary"):
-        dp.release(table, DOMAIN, WORKLOAD, guarantee("who"))
-
-
 def test_accepts_8_byte_units_cast_to_binary():
     table = TABLE.append_column("who", ADDRESSES.cast(pa.binary()))
     found = dp.release(table, DOMAIN, WORKLOAD, guarantee("who"), mechanism=EXACT)
@@ -204,63 +186,6 @@ def test_refuses_polars_object_columns(unit):
         dp.release(frame, DOMAIN, WORKLOAD, guarantee("who"))
     with pytest.raises(InputError, match=r"table: 'LazyFrame' is not valid: must be .* collected"):
         dp.release(frame.lazy(), DOMAIN, WORKLOAD, guarantee("who"))
-
-
-@pytest.mark.parametrize(
-    ("table", "unit", "message"),
-    [
-        (PEOPLE, "record", "table: 'list' is not valid: must be a pandas"),
-        (
-            TABLE.drop(["sex"]),
-            "record",
-            "domain: 'sex' is not valid: must be a column of the table",
-        ),
-        (TABLE, "househld", "'househld' is not valid: must be a column of the table; the nearest"),
-        (TABLE.append_column("record", TABLE["age"]), "record", "rename that column"),
-        (
-            TABLE.drop(["age"]).append_column("age", pa.nulls(400, pa.duration("s"))),
-            "record",
-            r"domain: 'age' is not valid: must be a column of numbers.*it is duration\[s\]",
-        ),
-        (
-            TABLE.to_pandas().assign(age=pd.to_timedelta(1, "s")),
-            "record",
-            "domain: 'age' is not valid: must be a column of numbers",
-        ),
-    ],
-)
-def test_refuses_unsuitable_table_before_paying(tmp_path, table, unit, message):
-    ledger = dp.Ledger(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
-    ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
-    fields = {"output": tmp_path / "out", "ledger": ledger, "dataset_id": "people"}
-    with pytest.raises(InputError, match=message):
-        dp.release(table, DOMAIN, WORKLOAD, guarantee(unit), **fields)
-    assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-
-
-def test_refuses_unreadable_table_without_showing_a_value():
-    class Failing:
-        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-            raise RuntimeError("tell-tale")
-
-    with pytest.raises(InputError) as error:
-        dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
-    assert str(error.value) == "table: 'Failing' is not valid: must be readable as Arrow arrays"
-
-
-@pytest.mark.parametrize("kind", [OSError, ValueError, RuntimeError, MemoryError])
-def test_refuses_broken_stream_without_showing_a_value(kind):
-    class Failing:
-        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-            def batches() -> Iterator[pa.RecordBatch]:
-                yield from TABLE.to_batches()
-                raise kind("tell-tale")
-
-            return pa.RecordBatchReader.from_batches(TABLE.schema, batches()).__arrow_c_stream__()
-
-    with pytest.raises(InputError) as error:
-        dp.release(Failing(), DOMAIN, WORKLOAD, guarantee())
-    assert str(error.value) == "table: 'a column' is not valid: must be readable as Arrow arrays"
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from noise_sources import NoNoise
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_all_records, encode_records
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
@@ -27,7 +25,6 @@ from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.drawing.release import ReleasePlannedIntervals
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
@@ -193,11 +190,6 @@ def test_interval_release_counts_values_without_a_level(tmp_path):
     assert dict(found.left_out.counts) == {"age": 2}
     assert found.guarantee == guarantee()
     assert found.left_out.budget["release"]["epsilon"] == 0.95
-
-
-def test_refuses_interval_plan_without_an_attribute():
-    with pytest.raises(InputError, match=r"plan: .* is not valid: must be for an attribute"):
-        ReleasePlannedIntervals(plan_intervals(10, guarantee()))
 
 
 def test_release_counts_left_out_records_separately(tmp_path):

@@ -14,9 +14,8 @@ from sketch_laws import Shifted
 from test_release_projection import HUGE, release
 
 import beam_dp.encoding.keys as keys_module
-from beam_dp.errors import InputError
 from beam_dp.hashing.keys import universe_elements
-from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, StabilityHistogram
+from beam_dp.mechanisms.sketches.mechanisms import HybridSketch, StabilityHistogram
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.element_counts import ElementCounts
@@ -165,17 +164,6 @@ def test_empty_input_gives_an_empty_list(tmp_path):
 def test_retried_bundles_list_each_key_once(tmp_path):
     found = release(RECORDS, plan(StabilityHistogram()), tmp_path, LISTED, bundle_repeat=2)
     assert dict(found.listed_keys()) == EXPECTED
-
-
-def test_refuses_to_list_what_is_listed_anyway_or_not_counted():
-    with pytest.raises(
-        InputError, match=r"^list_keys: True is not valid: must be of text or bytes"
-    ):
-        KeyColumns("city", "integer", list_keys=True)
-    with pytest.raises(
-        InputError, match=r"^list_keys: True is not valid: must come with counts of keys"
-    ):
-        plan(CountSketch(3 * 64))
 
 
 def test_card_says_that_keys_are_listed_only_if_they_are():

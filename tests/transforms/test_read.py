@@ -145,49 +145,6 @@ def test_reads_files_in_a_named_format(tmp_path):
     assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "arguments", "condition"),
-    [
-        ("nothing*.csv", {}, "input: .*nothing.*must match a file"),
-        ("a.csv", {"columns": ["agee"]}, "column: 'agee' .*'age'"),
-        ("a.csv", {"columns": ["twice"]}, "column: 'twice' .*unique"),
-        ("a.csv", {"file_format": "json"}, "input_format: 'json'"),
-        ("a.csv", {"file_format": "avro"}, "input: .*must be a readable avro file"),
-        ("bad.csv", {}, "input: .*must name its columns in its first line, with quotes that close"),
-        ("junk.parquet", {}, "input: .*must be a readable parquet file"),
-        ("junk.avro", {}, "input: .*must be a readable avro file"),
-        ("a.txt", {}, "input: .*extension"),
-        ("*", {}, "input: .*extension"),
-        ("[ab].*", {}, "input: .*extension"),
-        ("nowhere://x/a.csv", {}, "input: 'nowhere"),
-        (
-            "folder.csv",
-            {},
-            r"input: .*is a folder; must .*, as '.*/folder.csv/\*.csv' does",
-        ),
-        (".", {}, r"input: .*is a folder; must match files, as '.*\*.csv' does"),
-        ("empty*.csv", {}, "input: .*must match a file with the names of its columns"),
-        ("file://elsewhere/a.csv", {}, "input: .*must be file:///PATH, or a path"),
-    ],
-)
-def test_constructor_rejects_unsuitable_input_without_quoting_records(
-    tmp_path, pattern, arguments, condition
-):
-    (tmp_path / "a.csv").write_text("age,twice,twice\nsecret,2,3\n")
-    (tmp_path / "bad.csv").write_bytes(b'a,"b\nsecret\n')
-    (tmp_path / "a.txt").write_text("age\n1\n")
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "empty.csv").write_bytes(b"")
-    (tmp_path / "empty2.csv").write_bytes(b"\xef\xbb\xbf")
-    for extension in ("parquet", "avro"):
-        (tmp_path / f"junk.{extension}").write_bytes(b"secret" * 100)
-    path = pattern if "://" in pattern else str(tmp_path / pattern)
-    with pytest.raises(InputError, match=condition) as error:
-        ReadRecords(path, **arguments)
-    assert "\n" not in str(error.value)
-    assert "secret" not in str(error.value)
-
-
 def test_rejects_codec_and_names_its_missing_package(tmp_path):
     path = tmp_path / "a.avro"
     with path.open("wb") as file:
@@ -375,16 +332,6 @@ def test_release_after_a_user_step_has_its_columns(path):
 def unit_of(record: dict[str, Any]) -> list[int]:
     (batch,) = [record] | encode(HOURS, unit="age")
     return batch.units[:, 0].tolist()
-
-
-def test_rejects_column_that_is_not_read(path):
-    p = pipeline()
-    records = p | ReadRecords(path)
-    with pytest.raises(InputError, match=r"privacy_unit: 'persn' .*'person'"):
-        _ = records | encode(unit="persn")
-    fewer = p | "Fewer" >> ReadRecords(path, columns=["age"])
-    with pytest.raises(InputError, match=r"domain: 'hours' .*that are read"):
-        _ = fewer | encode(HOURS)
 
 
 def numbered(count: int, read: list[int], fails_at: int | None = None) -> Iterator[pa.RecordBatch]:

@@ -123,53 +123,10 @@ def test_reads_avro_timestamps_as_times(tmp_path):
     assert tables(read) == [(0, [1, 1, 0, 0]), (1, [0, 0, 1, 0]), (2, [0, 0, 0, 0])]
 
 
-def test_rejects_column_without_times(tmp_path):
-    columns = {"a": [1], "event": pa.array([1], pa.time32("s"))}
-    pq.write_table(pa.table(columns), tmp_path / "1.parquet")
-    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
-    with pytest.raises(
-        InputError, match=r"^event_time: 'event' .* must be a column of times, date"
-    ):
-        tables(read)
-
-
-def test_stream_rejects_arrival_times_from_a_column(landing):
-    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
-    count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", "event", unit_costs=None)
-    with pytest.raises(InputError, match=r"^arrival: 'event' is not valid: must be file_time"):
-        _ = beam.Pipeline() | read | count
-
-
 def test_rejects_replay_before_the_horizon_ends(landing):
     later = Horizon(int(time.time()) - 25, 10, 3, 5)
     with pytest.raises(InputError, match=r"^replay: True can't be given before the la"):
         ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
-
-
-def test_rejects_file_with_a_file_time_column(tmp_path):
-    pq.write_table(pa.table({"a": [1], "event": [1], "file_time": [1]}), tmp_path / "1.parquet")
-    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll=1, settle=0)
-    with pytest.raises(InputError, match=r"^arrival: 'file_time' .* must not be a column of"):
-        tables(read)
-
-
-@pytest.mark.parametrize(
-    ("changed", "condition"),
-    [
-        ({"poll": 0}, r"poll: 0 is not valid: .*from 1"),
-        ({"poll": "soon"}, r"poll: 'soon' is not valid: .*such as 90s"),
-        ({"settle": -1}, r"settle: -1 is not valid: .*from 0"),
-        ({"file_format": "xml"}, r"input_format: 'xml'"),
-        ({"replay": True}, r"input: .*must match a file"),
-        ({"pattern": "landing/*"}, r"input: 'landing/\*' is not valid: must match files of one"),
-        ({"pattern": "lending/*.csv"}, r"input: .*must be in a folder that exists"),
-        ({"pattern": "."}, r"input: '.' is a folder; must match files"),
-    ],
-)
-def test_rejects_invalid_arguments(tmp_path, changed, condition):
-    given: dict[str, Any] = {"pattern": f"{tmp_path}/*.parquet", "poll": 1, "settle": 0, **changed}
-    with pytest.raises(InputError, match=f"^{condition}"):
-        ReadArrivals(given.pop("pattern"), HORIZON, **given)
 
 
 def test_rejects_stream_if_beam_cannot_watch_the_folder(tmp_path, monkeypatch):

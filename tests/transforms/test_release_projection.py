@@ -261,19 +261,6 @@ def test_pipeline_graph_contains_no_drawn_noise():
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: KeyColumns("email", "number"), "key_type"),  # type: ignore[arg-type]
-        (lambda: KeyColumns("email", weight="email"), "weight"),
-    ],
-)
-def test_refuses_unknown_key_type_and_weight_equal_to_key(make, name):
-    with pytest.raises(InputError) as refused:
-        make()
-    assert refused.value.name == name
-
-
 def test_empty_input_gives_no_shards_and_readable_counts():
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

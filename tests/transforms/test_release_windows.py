@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import operator
 import pathlib
 import shutil
@@ -21,7 +20,6 @@ from fakes import COLLECTED, collect, pipeline
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.windows.plan import plan_window_databases, plan_window_tables
 from beam_dp.queries.workload import marginals
@@ -98,92 +96,6 @@ def test_releases_every_window_and_block(directory):
     assert not list(directory.rglob(".draft-*"))
 
 
-def test_refuses_to_continue_with_another_plan(tmp_path):
-    horizon_id = begin(SURE, tmp_path)
-    other = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 1e4, 0.0)
-    rows = beam.Pipeline() | beam.Create(ROWS)
-    with pytest.raises(InputError, match=r"^epsilon: 10000(\.0)? is not valid: must be 20000"):
-        _ = rows | ReleaseWindows(other, tmp_path, horizon_id, "t", "arrival")
-
-
-@pytest.mark.parametrize(
-    ("columns", "refused"),
-    [
-        (("u", "arrival"), "event_time: 'u' is not valid: must be 't', as horizon.json in "),
-        (("t", "u"), "arrival: 'u' is not valid: must be 'arrival', as horizon.json in "),
-        (("arrival", "t"), "event_time: 'arrival' is not valid: must be 't', as "),
-    ],
-)
-def test_refuses_to_continue_with_other_time_columns(tmp_path, columns, refused):
-    horizon_id = begin(SURE, tmp_path)
-    rows = beam.Pipeline() | beam.Create(ROWS)
-    with pytest.raises(InputError) as error:
-        _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, *columns)
-    assert str(error.value).startswith(refused)
-    with pytest.raises(InputError) as error:
-        begin(SURE, tmp_path, event_time=columns[0], arrival=columns[1])
-    assert str(error.value).startswith(refused)
-
-
-def test_refuses_to_continue_with_another_unit_column(tmp_path):
-    of_a, of_b = (
-        plan_window_tables(WORKLOAD, HORIZON, WindowUnit(name, 1, 1, 6), 1.0, 0.0)
-        for name in ("person", "plane")
-    )
-    horizon_id = begin(of_a, tmp_path)
-    rows = beam.Pipeline() | beam.Create([{**ROWS[0], "person": 1, "plane": 1}])
-    with pytest.raises(InputError, match=r"^privacy_unit: 'plane' is not valid: must be 'person'"):
-        _ = rows | ReleaseWindows(of_b, tmp_path, horizon_id, "t", "arrival")
-
-
-def test_refuses_horizon_of_an_earlier_version_without_time_columns(tmp_path):
-    horizon_id = begin(SURE, tmp_path)
-    card = json.loads((tmp_path / "horizon.json").read_text())
-    card["source"] = {}
-    (tmp_path / "horizon.json").write_text(json.dumps(card))
-    line = r"^event_time: 't' is not valid: must be the horizon's first value, which horizon.json"
-    rows = beam.Pipeline() | beam.Create(ROWS)
-    with pytest.raises(InputError, match=line):
-        _ = rows | ReleaseWindows(SURE, tmp_path, horizon_id, "t", "arrival")
-    with pytest.raises(InputError, match=line):
-        begin(SURE, tmp_path)
-
-
-def test_refuses_to_continue_with_another_topic(tmp_path):
-    """``ReadKafka`` names its topic and number of partitions, which ``source`` of it returns."""
-    visits = {"topic": "visits", "num_partitions": 2}
-    horizon_id = begin(SURE, tmp_path / "begun", source=visits)
-    without = begin(SURE, tmp_path / "without")
-    release = ReleaseWindows(SURE, tmp_path / "begun", horizon_id, "t", "arrival")
-
-    def records(source: dict[str, Any]) -> Any:
-        rows = beam.Pipeline() | beam.Create(ROWS)
-        rows.source = source
-        return rows
-
-    _ = records(visits) | release
-    with pytest.raises(InputError, match=r"^num_partitions: 3 is not valid: must be 2, as horizon"):
-        _ = records({**visits, "num_partitions": 3}) | release
-    with pytest.raises(
-        InputError, match=r"^topic: 'calls' is not valid: must be 'visits', as hori"
-    ):
-        _ = records({**visits, "topic": "calls"}) | release
-    with pytest.raises(InputError, match=r"^topic: 'visits' .* the horizon's first value"):
-        _ = records(visits) | ReleaseWindows(SURE, tmp_path / "without", without, "t", "arrival")
-    with pytest.raises(InputError, match=r"^num_partitions: 3 is not valid: must be 2, as horizon"):
-        begin(SURE, tmp_path / "begun", source={**visits, "num_partitions": 3})
-
-
-def test_refuses_flink_checkpoints_that_do_not_finish_bundles(tmp_path):
-    release = ReleaseWindows(SURE, tmp_path, "0" * 32, "t", "arrival")
-    flags = ["--checkpointing_interval=5000"]
-    rows = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS)
-    with pytest.raises(InputError, match=r"^checkpointing_interval: '?5000'? needs --finish"):
-        _ = rows | release
-    flags += ["--finish_bundle_before_checkpointing"]
-    _ = beam.Pipeline(options=PipelineOptions(flags)) | beam.Create(ROWS) | release
-
-
 @pytest.mark.slow
 def test_replay_draws_no_window_twice(directory, tmp_path):
     copy = tmp_path / "out"
@@ -251,13 +163,6 @@ def test_releases_synthetic_database_of_each_window(tmp_path):
         found = read_release(window_directory(tmp_path / "out", number))
         assert isinstance(found, SyntheticDatabase)
         np.testing.assert_allclose(found.answer(WORKLOAD)[0].values, counts, atol=1)
-
-
-def test_refuses_domain_with_too_many_cells():
-    wide = Domain(tuple(IntegerAttribute(f"a{n}", 0, 999) for n in range(4)))
-    plan = plan_window_tables(marginals(wide, ways=1), HORIZON, RECORDS, 1.0, 0.0)
-    with pytest.raises(InputError, match=r"^domain: .*at most 268435456 cells"):
-        ReleaseWindows(plan, "out", "0" * 32, "t", "arrival")
 
 
 @pytest.mark.parametrize(

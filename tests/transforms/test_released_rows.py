@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,26 +223,3 @@ def test_attributes_with_names_of_other_fields_get_an_underscore():
     fields = dp.MarginalRows(attributes=domain.names, domain=domain).fields
     assert [*fields][:3] == ["value__", "value_", "class_"]
     assert [*fields][3:5] == ["value", "standard_error"]
-
-
-def test_refuses_unsuitable_arguments_of_rows(tmp_path):
-    for make, message in (
-        (lambda: dp.MarginalRows(attributes=["age"]), "or else the domain"),
-        (lambda: dp.MarginalRows(attributes=["agee"], domain=DOMAIN), "'agee' is not an attribute"),
-        (lambda: dp.IntervalRows(domain=DOMAIN), "or else the domain and the attribute"),
-        (lambda: dp.IntervalRows("out", attribute="age"), "or else the domain and the attribute"),
-        (lambda: dp.IntervalRows(domain=DOMAIN, attribute="sex"), "unordered"),
-        (
-            lambda: dp.IntervalRows(domain=DOMAIN, attribute="age", intervals=[(5, 2)]),
-            "low <= high",
-        ),
-        (lambda: beam.Pipeline() | dp.AnswerRows(), "must be the output of WriteRelease"),
-    ):
-        with pytest.raises(InputError, match=message):
-            make()
-    for rows in (dp.AnswerRows, partial(dp.WindowRows, attributes=["age"])):
-        with pytest.raises(dp.ReleaseError, match=r"directory|card\.json"):
-            rows(tmp_path)
-    with pytest.raises(InputError, match="must all be in one released marginal"):
-        dp.begin_windows(WINDOWS, tmp_path, event_time="t", arrival="t", replayable=True)
-        dp.WindowRows(tmp_path, attributes=DOMAIN.names)

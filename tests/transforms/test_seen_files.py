@@ -197,25 +197,6 @@ def test_worker_without_the_private_folder_creates_no_list(folder):
     assert list(folder.private.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("output", "private", "condition"),
-    [
-        ("out", "out", "must not be in the output, .*, which is public"),
-        ("out", "out/files", "must not be in the output"),
-        ("out", "elsewhere/../out/files", "must not be in the output"),
-        ("gs://releases/out", None, "must name a local folder: the output is in a bucket"),
-        ("out", "s3://releases/files", "must be a local directory"),
-        ("out", "a-file/files", "must be a folder that can be written"),
-    ],
-)
-def test_refuses_unsuitable_private_folder(tmp_path, monkeypatch, output, private, condition):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a-file").touch()
-    with pytest.raises(InputError, match=f"^private_folder: .* is not valid: {condition}"):
-        SeenFiles(output, private).begin(FIRST, may_be_new=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
-
-
 def test_list_stores_seen_files_and_settled_time(folder):
     path = folder.drop("before", 900)
     folder.look(folder.reader(), 1010)

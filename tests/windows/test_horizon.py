@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.errors import InputError
 from beam_dp.windows.horizon import Blocks, Horizon, block_weight, counted_windows
 
 ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
@@ -65,35 +64,6 @@ def test_start_is_read_with_its_time_zone(start):
     assert hash(horizon) == hash(Horizon(1795392000, 3600, 168, 1800))
 
 
-@pytest.mark.parametrize(
-    ("changed", "condition"),
-    [
-        ({"start": "2026-11-23T00:00"}, "with its zone"),
-        ({"start": "2026-11-23T00:00:00.5Z"}, "whole seconds"),
-        ({"start": "soon"}, "such as 2026-11-23T00:00Z"),
-        ({"start": 2**40}, "seconds since 1970"),
-        ({"start": True}, "seconds since 1970"),
-        ({"start": 0.0}, "seconds since 1970"),
-        ({"window": 0}, "from 1 to"),
-        ({"window": "0s"}, "from 1 to"),
-        ({"window": "1 hour"}, "90s, 30m, 1h or 7d"),
-        ({"window": "1.5h"}, "90s, 30m, 1h or 7d"),
-        ({"window": "-1h"}, "90s, 30m, 1h or 7d"),
-        ({"window": "999999999999d"}, "of seconds"),
-        ({"num_windows": 0}, "from 1 to 2\\^20"),
-        ({"num_windows": 2**20 + 1}, "from 1 to 2\\^20"),
-        ({"grace": -1}, "from 0 to"),
-        ({"grace": None}, "of seconds"),
-        ({"start": "9999-12-31T22:00Z", "num_windows": 3}, "before the year 10000"),
-    ],
-)
-def test_rejects_invalid_horizons(changed, condition):
-    given = {"start": 0, "window": 3600, "num_windows": 2, "grace": 0, **changed}
-    name = list(changed)[-1]
-    with pytest.raises(InputError, match=f"^{name}: .*{condition}"):
-        Horizon(**given)  # type: ignore[arg-type]
-
-
 def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
     for num_windows in range(2, 9):
         for size in range(2, num_windows + 1):
@@ -110,12 +80,6 @@ def test_run_of_windows_is_split_at_block_ends():
         (2, range(8, 9)),
     ]
     assert list(Blocks(10, 4).parts(9, 10)) == [(2, range(9, 10))]
-
-
-@pytest.mark.parametrize("size", [1, 11, 2.0, True])
-def test_rejects_block_size_out_of_range(size):
-    with pytest.raises(InputError, match=r"block: .* must be an integer from 2 to 10, of windows"):
-        Blocks(10, size)
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (4.08, 22.2), (2.0, 0.01)])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.errors import InputError
 from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 NUM_WINDOWS = 6
@@ -114,30 +113,3 @@ def test_kept_windows_round_trip_through_bytes(held, limits):
         for name in ("units", "windows", "numbers"):
             np.testing.assert_array_equal(getattr(read, name), getattr(remembered, name))
         remembered = read
-
-
-@pytest.mark.parametrize(
-    ("changed", "condition"),
-    [
-        ({"privacy_unit": ""}, "privacy_unit: .*a column or 'record'"),
-        ({"max_records_per_unit": 0}, "max_records_per_unit: .*from 1 to"),
-        ({"max_windows_per_unit": 0}, "max_windows_per_unit: .*from 1 to 24"),
-        ({"max_windows_per_unit": 25}, "max_windows_per_unit: .*from 1 to 24"),
-        ({"protected_windows": 0}, "protected_windows: .*from 1 to"),
-        ({"privacy_unit": "record"}, "max_records_per_unit: .*must be 1 where"),
-        (
-            {"privacy_unit": "record", "max_records_per_unit": 1},
-            "protected_windows: .*must be 1 where the privacy unit is a record",
-        ),
-    ],
-)
-def test_rejects_invalid_window_units(changed, condition):
-    given = {
-        "privacy_unit": "person",
-        "max_records_per_unit": 3,
-        "max_windows_per_unit": 7,
-        "protected_windows": 24,
-        **changed,
-    }
-    with pytest.raises(InputError, match=f"^{condition}"):
-        WindowUnit(**given)  # type: ignore[arg-type]

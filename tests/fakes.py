@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -152,3 +152,26 @@ def write_avro(
     with path.open("wb") as file:
         fastavro.writer(file, schema, [{column: value} for value in values])
     return str(path)
+
+
+class _Branch(beam.PTransform):
+    def __init__(self, steps: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def expand(self, begin: Any) -> Any:
+        return self.steps(begin)
+
+
+def outputs(
+    branches: Mapping[str, Callable[[Any], Any]], bundle_repeat: int = 0
+) -> dict[str, list[Any]]:
+    """What each branch of one pipeline gives: many cases, and one start of Beam.
+
+    A branch gets the pipeline, in which its steps have names of their own, and returns a
+    collection.
+    """
+    with pipeline(bundle_repeat) as p:
+        for name, steps in branches.items():
+            _ = p | name >> _Branch(steps) | collect(name)
+    return {name: COLLECTED[name] for name in branches}
