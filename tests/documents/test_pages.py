@@ -38,7 +38,6 @@ def test_every_block_can_be_read(page):
             yaml.safe_load(block.text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page, blocks in BLOCKS.items() if any(map(is_run, blocks))]
 )

@@ -14,7 +14,6 @@ from patience import HANG_SECONDS
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.mostly_slow(one_in=6, start=5)
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=120))
 @settings(max_examples=300)
@@ -22,7 +21,6 @@ def test_any_input_is_parsed_or_refused(name, data):
     TARGETS[name](data)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_memory_is_bounded(name):
     generator = random.Random(5)
@@ -38,7 +36,6 @@ def test_memory_is_bounded(name):
     assert peak < 2**26
 
 
-@pytest.mark.slow
 def test_fuzzer_finds_a_removed_check(monkeypatch):
     """A target that cannot fail is no test: without this check, a card cannot be written again."""
     monkeypatch.setattr("beam_dp.releases.files.card._check_unicode", lambda text: None)
@@ -48,7 +45,6 @@ def test_fuzzer_finds_a_removed_check(monkeypatch):
             TARGETS["read_release"](b"\5" + generator.randbytes(5))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzer_runs_with_a_memory_limit(name):
     flags = ["--random", "--runs=60", "--seed=3", f"--seconds={HANG_SECONDS}"]

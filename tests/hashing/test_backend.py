@@ -42,6 +42,7 @@ def test_unknown_backend_is_refused(monkeypatch):
         active_backend()
 
 
+@pytest.mark.job
 def test_missing_kernel_falls_back_to_numpy_with_one_warning():
     code = """
 import sys
@@ -134,7 +135,6 @@ def test_kernel_refuses_arrays_of_wrong_shape_or_type(changes):
         kernel.run(*arguments(**changes))
 
 
-@pytest.mark.slow
 @needs_kernel
 def test_other_threads_run_while_the_kernel_works():
     """They see sums that are begun and not done, which a thread that is shut out never does."""
@@ -184,7 +184,7 @@ def run_setup(checkout: pathlib.Path, *command: str, **environment: str) -> str:
     return result.stdout + result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_source_distribution_contains_the_kernel(checkout):
     run_setup(checkout, "sdist", "--formats=gztar")
     (archive,) = (checkout / "dist").iterdir()
@@ -195,7 +195,7 @@ def test_source_distribution_contains_the_kernel(checkout):
     assert sources <= names
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_without_a_compiler_the_package_builds_without_the_kernel(checkout):
     run_setup(checkout, "build", CC="false")
     assert list(checkout.glob("build/lib*/beam_dp/encoding/batch.py"))

@@ -65,7 +65,6 @@ def test_measured_moments_are_at_most_the_moments_used_in_the_bound(case, order)
     assert (found**order).mean() <= moment * (1 + 1e-12)
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("probability", [0.9, 0.5, 0.25, 0.1, 0.01])
 def test_bounds_are_exceeded_no_more_often_than_stated(case, probability):
@@ -130,7 +129,6 @@ def test_entries_and_norms_of_projected_queries_are_within_their_bounds():
         assert outside <= 17
 
 
-@pytest.mark.slow
 def test_moments_for_blocks_match_independent_hashes():
     # 64 keys of a query, 128 others of count 1, one block of 64 cells; seeded, 100,000 hashes.
     # The fourth moments are known to about 6 %, and bounds allow for a few more collisions.

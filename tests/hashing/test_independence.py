@@ -59,7 +59,6 @@ def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
     return len(unfair)
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("independence", [2, 3])
 def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence):
     entries = all_keys_of_one_polynomial(independence)
@@ -67,7 +66,6 @@ def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence):
     assert dependent_subsets(entries, independence) == 0
 
 
-@pytest.mark.slow
 def test_one_more_entry_than_the_independence_can_be_dependent():
     """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
     assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0
@@ -117,7 +115,6 @@ def smallest_dependent_set(forms: list[int]) -> int | None:
     return 4 if four else None
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("num_polynomials", [2, 4, 16])
 @pytest.mark.parametrize("independence", [2, 3, 4])
 def test_entries_of_many_polynomials_from_one_key_are_independent(independence, num_polynomials):

@@ -95,7 +95,6 @@ def test_columns_match_the_definition(backend, projection):
 
 
 # 128 keys are a tile of the compiled kernel, 255 and 4096 are tiles in numpy.
-@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("size", [0, 1, 2, 15, 16, 17, 127, 128, 129, 255, 256, 300, 4100])
 def test_sums_equal_weighted_columns_for_every_batch_size(backend, projection, size):
     keys = random_keys(size)
@@ -130,7 +129,6 @@ def test_byte_counters_do_not_overflow_if_all_keys_are_equal(backend, projection
     assert np.array_equal(projection.project(keys, weights), expected)
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("independence", [1, 2, 3, 8, 33, 48, 49])
 def test_backends_agree_at_every_independence(monkeypatch, independence):
     """Chunks of coefficients, padded at their ends, differ from one independence to the next."""
@@ -169,7 +167,6 @@ def test_sums_are_the_same_on_every_machine(backend, name):
     assert hashlib.sha256(sums.astype("<i8").tobytes()).hexdigest()[:16] == GOLDEN[name]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda k: DenseSigns(k, 64), lambda k: BlockSigns(k, 64, 4)])
 def test_answers_have_the_theoretical_mean_and_variance(make):
     """Both matrices: Var <AQ, AD> = (|Q|^2 |D|^2 + <Q, D>^2 - 2 sum Q^2 D^2) / T, for r >= 4.

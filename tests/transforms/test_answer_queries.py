@@ -78,7 +78,7 @@ def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.answers]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
     (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
@@ -95,7 +95,7 @@ def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
     assert batch.num_records == 1000 and batch.number == 0
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_run_gets_the_counts_of_records_inside_the_domain(is_stream, monkeypatch):
     """Not a histogram of the test's own: what the run is given is what the records say."""
@@ -113,26 +113,27 @@ def test_run_gets_the_counts_of_records_inside_the_domain(is_stream, monkeypatch
     assert table.sum() == 1000 and table[3, 0].max() == 900 and table[7, 1].max() == 100
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_answers_queries_about_empty_input(is_stream):
     (batch,) = answer([FIRST], records=[], is_stream=is_stream)
     assert batch.answers[0]["error"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_run_without_queries_outputs_one_empty_batch():
     (batch,) = answer([])
     assert batch.answers == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_draws_noisy_number_of_records_once_per_run(is_stream):
     batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
     assert len({batch.num_records for batch in batches}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_replayed_bundle_answers_once(is_stream):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
@@ -212,14 +213,14 @@ def answered(p: beam.Pipeline, **named: Any) -> Any:
     return asked | AnswerQueries(plan(**named), held)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_stream_in_several_panes_is_one_run():
     with streaming_pipeline() as p:
         _ = answered(p, num_records="noisy") | collect("stream")
     check_stream(COLLECTED["stream"])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("after", [1, 3])
 def test_reader_that_fails_once_sees_the_same_answers(after):
     SEEN.clear()
@@ -230,7 +231,7 @@ def test_reader_that_fails_once_sees_the_same_answers(after):
     check_stream(COLLECTED["stream"])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_run_restored_from_its_state_gives_the_same_answers(monkeypatch):
     """Without what the object keeps, every batch starts from the state."""
     rebuilt = []
@@ -340,7 +341,7 @@ def test_state_of_a_stream_consists_of_plain_values(started):
     assert set(head.value[3]) == {"settings", "total", "sparse"}
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_run_keeps_answering_after_its_last_update():
     queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
     (batch,) = answer([queries], max_updates=1)
@@ -362,7 +363,7 @@ def test_job_graph_contains_no_noise_and_no_state():
     assert not hasattr(step, "_noise") and not hasattr(step, "_kept")
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
     for number in range(2):
         with pipeline(0) as p:
@@ -391,7 +392,7 @@ def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
     return list(read_rows(path.read_bytes()))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("repeats", [0, 2])
 def test_writes_answers_as_one_release(tmp_path, repeats):
     folder = tmp_path / "out"
@@ -407,7 +408,7 @@ def test_writes_answers_as_one_release(tmp_path, repeats):
         write(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_writes_stream_batch_by_batch(tmp_path):
     with streaming_pipeline() as p:
         answers = answered(p)
@@ -420,7 +421,7 @@ def test_writes_stream_batch_by_batch(tmp_path):
     assert np.unique([path.name[:40] for path in files]).size == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_keeps_first_of_two_attempts_at_a_batch(tmp_path):
     from beam_dp.releases.answers.files import write_batch
 

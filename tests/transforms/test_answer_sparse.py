@@ -53,7 +53,7 @@ def answers(
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_answers_queries_accurately_and_reports_invalid_queries():
     rows = answers(LINES, plan())
     assert [row["error"] is None for row in rows] == [True, False, False, False, True]
@@ -63,7 +63,7 @@ def test_answers_queries_accurately_and_reports_invalid_queries():
     assert "3" in rows[2]["error"] and "must be text" in rows[3]["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unit_counts_with_at_most_k_records():
     rows = answers([LINES[0]], plan("person", 1))
     # Of each person one of two records, with neighbouring keys, is kept.
@@ -71,7 +71,7 @@ def test_unit_counts_with_at_most_k_records():
     assert rows[0]["value"] == pytest.approx(150, abs=80)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_accepts_no_queries_or_no_records():
     assert answers([], plan(), []) == []
     rows = answers([LINES[0]], plan(), [])
@@ -108,7 +108,7 @@ def flags(folder: Path, **overrides: str | None) -> list[str]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("repeats", ["0", "2"])
 def test_program_writes_one_run_even_if_bundles_repeat(tmp_path, capfd, repeats):
     assert main(flags(tmp_path, direct_runner_bundle_repeat=repeats)) == 0
@@ -124,7 +124,7 @@ def test_program_writes_one_run_even_if_bundles_repeat(tmp_path, capfd, repeats)
     assert "sparse_mw" in shown and re.search(r"refused +3", shown)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_program_answers_all_conjunctions_over_rows(tmp_path):
     rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
     argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)

@@ -52,7 +52,6 @@ def read(data: bytes, cuts: list[int], columns: list[str]) -> list[dict[str, Any
     ]
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     num_records=st.sampled_from([0, 1, 300]),

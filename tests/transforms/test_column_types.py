@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from fakes import pipeline, write_avro
+from versions import since
 
 import beam_dp.transforms.reading.read as read_module
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
@@ -136,19 +137,16 @@ def test_accepts_avro_column_if_its_type_has_levels(tmp_path, name):
         assert (codes >= 0).any() == (attribute in expected), attribute
 
 
-@pytest.mark.mostly_slow(one_in=3)
-@pytest.mark.parametrize("argument", ["key", "weight"])
 @pytest.mark.parametrize("name", AVRO)
-def test_accepts_avro_key_or_weight_if_its_type_is_readable(tmp_path, name, argument):
+def test_accepts_avro_key_or_weight_if_its_type_is_readable(tmp_path, name):
     kind, values, _ = AVRO[name]
     path = write_avro(tmp_path, kind, values)
-    if name in NO_KEYS:
-        with pytest.raises(
-            InputError, match=f"{argument}: 'a' is not valid: must be a column of n"
-        ):
+    for argument in ("key", "weight"):
+        if name in NO_KEYS:
+            with pytest.raises(InputError, match=f"{argument}: 'a' is not valid: must be a col"):
+                ReadRecords(path).check_column(argument, "a")
+        else:
             ReadRecords(path).check_column(argument, "a")
-    else:
-        ReadRecords(path).check_column(argument, "a")
     if any(value is not None for value in values):
         (batch,) = FORMATS["avro"].batches(path, 0, 2**20, Wanted(["a"]))
         key = HashKey.draw(1)
@@ -164,12 +162,12 @@ def test_accepts_parquet_column_if_its_type_has_levels(tmp_path, name):
     assert accepted(ReadRecords(str(path)).check_column) == expected
 
 
-@pytest.mark.parametrize("name", ["date", "array", "uuid"])
-def test_avro_file_whose_column_has_no_levels_stops_the_job(tmp_path, name, monkeypatch):
+@pytest.mark.job
+def test_avro_file_whose_column_has_no_levels_stops_the_job(tmp_path, monkeypatch):
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
     write_avro(tmp_path, "long", [1, 2, 3], "a")
-    write_avro(tmp_path, AVRO[name][0], [], "b")
-    condition = f"column 'a' must be of numbers, text or booleans; it is {name}"
+    write_avro(tmp_path, AVRO["uuid"][0], [], "b")
+    condition = "column 'a' must be of numbers, text or booleans; it is uuid"
     with pytest.raises(Exception, match=rf"b\.avro: {condition}"):  # noqa: SIM117
         with pipeline() as p:
             domain = Domain((IntegerAttribute("a", 0, 9),))
@@ -286,6 +284,13 @@ def schemas(kind: Any) -> list[Any]:
 def test_accepts_field_that_may_have_levels(kind):
     for schema in schemas(kind):
         encode(declared(schema))
+
+
+@since("apache-beam", "2.77")
+def test_rejects_field_of_numpy_arrays():
+    for schema in schemas(np.ndarray):
+        with pytest.raises(InputError, match="domain: 'age' is not valid: must be a field of num"):
+            encode(declared(schema))
 
 
 def test_unit_may_have_any_type():

@@ -64,17 +64,18 @@ def test_memory_counts_units_by_definition(declared):
     assert found.tolist() == expected(declared) and found[-1] >= 1
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.job
 @pytest.mark.parametrize(("size", "declared"), [(64, DECLARED), (900, DECLARED), (300, NOTHING)])
 def test_job_counts_as_in_memory_for_any_batches(size, declared):
     batches = [table().slice(start, size) for start in range(0, 900, size)]
     assert counted(batches, declared) == expected(declared)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_retried_bundles_and_single_rows_are_counted_once():
     assert counted(table().to_pylist(), bundle_repeat=2) == expected(DECLARED)
 
 
+@pytest.mark.job
 def test_job_without_records_counts_no_units():
     assert counted([table().slice(0, 0)]) == [0] * len(record_levels(MOST))

@@ -74,7 +74,7 @@ def in_memory(k: int) -> dict[str, Any]:
     return plain(counted_values(COLUMNS, promise(k), table().to_batches()))
 
 
-@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.job
 @pytest.mark.parametrize("size", [900, 64])
 @pytest.mark.parametrize("k", [0, 2])
 def test_job_counts_as_in_memory_for_any_batches(k, size):
@@ -83,7 +83,7 @@ def test_job_counts_as_in_memory_for_any_batches(k, size):
     assert len(found["city"]) > 20 and found == in_memory(k)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("k", [0, 2])
 def test_retried_bundles_and_single_rows_are_counted_once(k):
     assert counted(table().to_pylist(), k, bundle_repeat=2) == in_memory(k)

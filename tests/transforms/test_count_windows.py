@@ -154,7 +154,7 @@ def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
     assert counted(batch, units) == expected
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.job
 @pytest.mark.parametrize("number", range(3))
 @settings(max_examples=1)
 @given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
@@ -162,15 +162,16 @@ def test_stream_and_batch_give_the_same_tables(number, arriving, unit):
     compare(arriving, unit)
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     "schedules_tried",
-    [pytest.param(14, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.engines)],
+    [pytest.param(14, marks=pytest.mark.part), pytest.param(100, marks=pytest.mark.engines)],
 )
 def test_random_stream_gives_the_same_tables_as_a_batch(schedules_tried):
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unit_beyond_its_limits_counts_in_allowed_windows_only():
     """One that is in all windows, and has more records than count in each."""
     rows = [
@@ -186,6 +187,7 @@ def test_unit_beyond_its_limits_counts_in_allowed_windows_only():
     assert kept == [0, 1, 5, 6, 10, 11]
 
 
+@pytest.mark.job
 def test_counts_column_batches_like_rows():
     arriving = [
         [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
@@ -197,12 +199,14 @@ def test_counts_column_batches_like_rows():
     assert counted(batches) == [by_hand(arriving)]
 
 
+@pytest.mark.job
 def test_empty_window_has_a_table():
     expected = [(number, [0] * 8, HORIZON.closes(number), 0) for number in range(12)]
     row = {"a": 0, "b": 0, "event": 99, "arrival": 99}
     assert counted(beam.Create([row])) == [expected]
 
 
+@pytest.mark.job
 def test_counts_tables_of_several_blocks():
     horizon = Horizon(0, 10, 2, 0)
     rows = [{"a": a, "t": t} for a, t in ((0, 3), (300_000, 4), (299_999, 15), (300_000, 4))]

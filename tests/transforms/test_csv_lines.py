@@ -51,7 +51,6 @@ def text(value: str | bytes | int | None) -> str | None:
     return None if value in (None, "") else str(value)
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     header=st.sampled_from([b"a,b,c\n", b"a,b,c\r\n", b'\xef\xbb\xbf"a",b,c\n']),
@@ -119,7 +118,6 @@ def test_drops_line_that_is_too_long(monkeypatch):
         assert read(data, [cut], []) == [("1", "2", "3"), ("4", "5", "6")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_length_limit_applies_to_each_line_separately(monkeypatch, end):
     monkeypatch.setattr(csv_lines, "BLOCK_BYTES", 8)
@@ -134,7 +132,6 @@ def test_length_limit_applies_to_each_line_separately(monkeypatch, end):
             assert found == good * num_before + kept + good * num_behind
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(st.sampled_from([*PIECES, b"y" * 11]), max_size=30).map(b"".join),

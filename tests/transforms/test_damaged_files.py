@@ -62,7 +62,6 @@ def test_every_compression_that_beam_detects_is_tested():
     assert beams == kinds - {CompressionTypes.AUTO, CompressionTypes.UNCOMPRESSED}
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 def test_truncated_compressed_file_stops_the_job(tmp_path, extension):
     path = tmp_path / f"people.csv.{extension}"
@@ -86,7 +85,6 @@ def test_trailing_bytes_after_compressed_stream_stop_the_job(tmp_path, extension
     assert_stops_the_job(path, [COMPRESSIONS[extension](CSV) + garbage])
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("extension", COMPRESSIONS)
 def test_reads_compressed_file_of_many_blocks_once(tmp_path, extension):
     path = tmp_path / f"people.csv.{extension}"

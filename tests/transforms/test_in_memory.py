@@ -65,7 +65,7 @@ def rows_of(release: Any) -> list[Any]:
     return sorted(rows, key=repr)
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.job
 @pytest.mark.parametrize(("unit", "k"), [("record", 1), ("household", 1), ("household", 3)])
 def test_release_in_memory_has_the_same_records_as_the_pipeline(tmp_path, unit, k):
     promise = guarantee(unit, k)
@@ -90,7 +90,7 @@ def test_counting_left_out_records_does_not_change_records_inside(unit, tables):
     assert np.array_equal(summary.tables[tables[0]], whole.record_marginal(tables[0]))
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("unit", "mechanism", "options"),
     [
@@ -236,7 +236,7 @@ def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypa
     assert states == ["spent"] and len(ledger.entries("people")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_in_memory_does_not_import_beam(tmp_path):
     code = f"""
 import sys

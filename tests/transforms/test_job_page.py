@@ -52,7 +52,7 @@ def test_display_data_names_the_ledger_entry_but_not_the_ledger(tmp_path):
     assert "sqlite" not in json.dumps(release.annotations())
 
 
-@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.job
 @pytest.mark.parametrize("kind", KINDS)
 def test_counters_of_neighbours_are_functions_of_the_release(kind, tmp_path):
     for number, people in enumerate(NEIGHBOURS):
@@ -60,6 +60,7 @@ def test_counters_of_neighbours_are_functions_of_the_release(kind, tmp_path):
         assert counters(run(kind, people, out, LOCAL)) == expected(out)
 
 
+@pytest.mark.job
 def test_element_counts_of_beam_differ_between_neighbours(tmp_path):
     """So these stay private; and the counters above could have differed."""
     found = []
@@ -79,6 +80,7 @@ def lineage(result: Any) -> tuple[set[str], set[str]]:
     return sources, sinks
 
 
+@pytest.mark.job
 def test_lineage_names_the_pattern_that_was_given_and_the_committed_directory(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text("age\n1\n2\n")
@@ -97,6 +99,7 @@ def test_lineage_names_files_in_buckets_as_beam_does(path, name):
     assert job_page._lineage_name(path) == tuple(name.split())
 
 
+@pytest.mark.job
 def test_job_without_a_commit_counts_nothing(tmp_path, monkeypatch):
     """The draw is lost: its counters would tell of a draw that is not released."""
     monkeypatch.setattr("beam_dp.transforms.writing.commit_release", lambda *_: False)
@@ -104,6 +107,7 @@ def test_job_without_a_commit_counts_nothing(tmp_path, monkeypatch):
     assert counters(result) == {} and lineage(result) == (set(), set())
 
 
+@pytest.mark.job
 def test_counters_before_the_draw_would_be_found():
     """The test of neighbours is not blind."""
 

@@ -69,7 +69,7 @@ def released(
     return release.left_out
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_counts_record_once_at_its_first_failing_attribute(tmp_path):
     records = [
         GOOD,
@@ -86,14 +86,14 @@ def test_counts_record_once_at_its_first_failing_attribute(tmp_path):
     assert found.total == 6
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_domain_without_impossible_combinations_has_no_impossible_count(tmp_path):
     found = released([{**GOOD, "smokes": True}], tmp_path / "out")
     assert found.impossible is None
     assert found.total == 0
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path):
     def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
         return [{**record, "household": unit}] * number
@@ -114,13 +114,14 @@ def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path):
     assert release.num_records == 3  # those outside push out none of those inside
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_of_no_records_has_the_same_shape(tmp_path):
     found = released([], tmp_path / "none", domain=IMPOSSIBLE)
     assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}
     assert found.impossible == 0
 
 
+@pytest.mark.job
 def test_release_without_count_left_out_has_no_count(tmp_path):
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(
@@ -131,7 +132,7 @@ def test_release_without_count_left_out_has_no_count(tmp_path):
     assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
     """The n-th draw answers 10 n in every cell of the table and n in the count."""
     domain = Domain((IntegerAttribute("age", 0, 1),))
@@ -178,6 +179,7 @@ def test_counting_left_out_records_does_not_change_the_records_inside(unit, as_c
         assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
 
 
+@pytest.mark.job
 def test_interval_release_counts_values_without_a_level(tmp_path):
     domain = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
     records: list[Any] = [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}]
@@ -192,6 +194,7 @@ def test_interval_release_counts_values_without_a_level(tmp_path):
     assert found.left_out.budget["release"]["epsilon"] == 0.95
 
 
+@pytest.mark.job
 def test_release_counts_left_out_records_separately(tmp_path):
     with pipeline() as p:
         release = ReleaseSyntheticDatabase(

@@ -100,7 +100,6 @@ RECORDS = st.lists(
 CUTS = st.lists(st.integers(0, 60), max_size=6)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     RECORDS, CUTS, CUTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False)
@@ -117,7 +116,6 @@ def test_keeps_the_same_records_in_random_splits_into_bundles(
             shuffle.shuffle(records)
 
 
-@pytest.mark.slow
 def test_keeps_the_same_records_in_every_split_of_few_records():
     """All 203 partitions of 6 records; 3 of these are identical and 2 collide."""
     twins = [(1, record) for record in colliding_weights(1, 5, (2**32, 3))]
@@ -207,7 +205,7 @@ def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
     return records | encode | LimitContributions(WIDE, 1, cost_limit=None, num_partitions=4)
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("kind", "runner"),
     [
@@ -248,6 +246,7 @@ def test_keeps_the_same_colliding_records_through_beam(kind, runner):
 DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
 
 
+@pytest.mark.job
 def test_pipeline_limits_costs_like_release_in_memory():
     rng = np.random.default_rng(2)
     person = np.repeat(np.arange(60), rng.integers(1, 40, 60))
@@ -336,6 +335,7 @@ def summarise(
     return accumulator.from_shards(shards)
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("bundle_repeat", [0, 2])
 def test_histogram_of_several_blocks_equals_numpy_histogram(bundle_repeat):
     accumulator = HistogramAccumulator(TWO_BLOCKS)
@@ -348,6 +348,7 @@ def test_histogram_of_several_blocks_equals_numpy_histogram(bundle_repeat):
     )
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("unit", ["record", "unit"])
 def test_counts_marginals_of_a_domain_without_index(unit, monkeypatch):
     monkeypatch.setattr(limit_module, "_BUFFERED_RECORDS", 16)
@@ -366,7 +367,7 @@ def test_counts_marginals_of_a_domain_without_index(unit, monkeypatch):
         assert (table <= expected).all()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_empty_input_has_no_shards():
     accumulator = HistogramAccumulator(TWO_BLOCKS)
     for unit in ("record", "unit"):

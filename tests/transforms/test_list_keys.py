@@ -68,7 +68,7 @@ def _keep(shards: list[bytes]) -> None:
     COUNTED.append(listed_counts(shards))
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", [StabilityHistogram(), HybridSketch(2**10)])
 def test_lists_each_key_with_its_own_count(tmp_path, mechanism):
     found = release(RECORDS, plan(mechanism), tmp_path, LISTED)
@@ -79,7 +79,7 @@ def test_lists_each_key_with_its_own_count(tmp_path, mechanism):
     assert found.histogram is not None and len(found.histogram.counts) == len(EXPECTED) + 2
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("size", [1, 7, 500])
 def test_counts_of_texts_do_not_depend_on_batches(size):
     table = pa.table({"city": [f"city {i % 40}" * (1 + i % 3) for i in range(500)]})
@@ -90,7 +90,7 @@ def test_counts_of_texts_do_not_depend_on_batches(size):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_adding_a_unit_changes_only_the_counts_of_its_k_kept_records():
     made = plan(StabilityHistogram(), "person", 2)
     records = [{"city": f"city {i % 40} of a long name", "person": i // 3} for i in range(600)]
@@ -101,7 +101,7 @@ def test_adding_a_unit_changes_only_the_counts_of_its_k_kept_records():
     assert sum(changes) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_texts_that_share_an_element_have_their_own_counts(monkeypatch):
     """A text must not be listed because another one has the same hash."""
     monkeypatch.setattr(
@@ -114,7 +114,7 @@ def test_texts_that_share_an_element_have_their_own_counts(monkeypatch):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_text_of_a_record_that_the_limit_leaves_out_has_no_count():
     made = plan(StabilityHistogram(), "person", 1)
     records = [{"city": f"city {i}", "person": "one"} for i in range(50)]
@@ -155,12 +155,12 @@ def test_released_texts_with_the_same_element_share_one_released_count():
     assert histogram.keys.tolist() in (["d", "a"], ["d", "c"])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_empty_input_gives_an_empty_list(tmp_path):
     assert release([], plan(StabilityHistogram()), tmp_path, LISTED).listed_keys() == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_retried_bundles_list_each_key_once(tmp_path):
     found = release(RECORDS, plan(StabilityHistogram()), tmp_path, LISTED, bundle_repeat=2)
     assert dict(found.listed_keys()) == EXPECTED

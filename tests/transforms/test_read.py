@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import pathlib
-import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from fakes import COLLECTED, collect, pipeline, reading
+from fakes import COLLECTED, collect, outputs, pipeline, reading
 from hypothesis import given, settings, strategies as st
 
 import beam_dp.transforms.reading.formats as formats
@@ -49,10 +48,8 @@ def write(path: pathlib.Path, records: pa.Table) -> None:
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
-def read(pattern: pathlib.Path | str, **arguments: Any) -> list[dict[str, Any]]:
-    with pipeline() as p:
-        _ = p | ReadRecords(str(pattern), **arguments) | collect("batches")
-    rows = [row for batch in COLLECTED["batches"] for row in batch.to_pylist()]
+def rows_of(batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
     return [{key: _plain(value) for key, value in row.items()} for row in rows]
 
 
@@ -60,16 +57,52 @@ def _plain(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
-def test_reads_every_record_of_every_file_once(tmp_path, extension, monkeypatch):
+@pytest.mark.job
+def test_reads_every_record_of_every_matching_file_once(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_SPLIT_BYTES", 4000)
-    write(tmp_path / f"a.{extension}", table(1000))
-    write(tmp_path / f"b.{extension}", table(0))
-    write(tmp_path / f"c.{extension}", table(500, first=1000))
-    rows = read(tmp_path / f"*.{extension}", columns=["name", "id"])
-    assert sorted(rows, key=lambda row: int(row["id"])) == [
-        {"name": f"n{i % 5}", "id": str(i)} for i in range(1500)
-    ]
+    monkeypatch.chdir(tmp_path)
+    for extension in EXTENSIONS:
+        for name, records in (("a", table(1000)), ("b", table(0)), ("c", table(500, first=1000))):
+            write(tmp_path / f"{name}.{extension}", records)
+    (tmp_path / "day-1").mkdir()
+    write(tmp_path / "day-1" / "one.csv", table(2))
+    (tmp_path / "a b").mkdir()
+    for name, text in {"1": "x,y\n1,2\n", "2": "z,y,x\n5,4,3\n", "3": ""}.items():
+        (tmp_path / "a b" / f"{name}.csv").write_text(text)
+    (tmp_path / "people.txt").write_text("x\n1\n")
+    two = [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
+    columns = [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
+    all_of_them = [{"name": f"n{i % 5}", "id": str(i)} for i in range(1500)]
+    cases: dict[str, tuple[ReadRecords, list[dict[str, str]]]] = {
+        **{
+            extension: (
+                ReadRecords(f"{tmp_path}/*.{extension}", columns=["name", "id"]),
+                all_of_them,
+            )
+            for extension in EXTENSIONS
+        },
+        **{
+            pattern: (ReadRecords(pattern), two)
+            for pattern in ("d*/*.csv", "day-1/one.csv", "day-[12]/o?e.csv", "./day-1/*.csv")
+        },
+        **{
+            url: (ReadRecords(f"{url}{tmp_path}/a%20b/*.csv", columns=["x", "y"]), columns)
+            for url in ("file://", "FILE://", "file://localhost")
+        },
+        "a named format": (ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
+        "the same again": (ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
+    }
+    found = outputs({name: lambda p, read=read: p | read for name, (read, _) in cases.items()})
+    for name, (_, expected) in cases.items():
+        rows = sorted(rows_of(found[name]), key=lambda row: int(row.get("id", row.get("x", 0))))
+        assert rows == expected, name
+
+
+@pytest.mark.parametrize("pattern", ["*.csv", "a.csv", "[ab].csv", "?.csv", "**.csv", "./*.csv"])
+def test_finds_files_in_the_current_folder(tmp_path, monkeypatch, pattern):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    monkeypatch.chdir(tmp_path)
+    assert [name.removeprefix("./") for name, _ in ReadRecords(pattern).files] == ["a.csv"]
 
 
 @pytest.mark.parametrize("length, most", [(20, 18), (10, 3), (7, 7), (1, 5), (0, 4)])
@@ -81,13 +114,7 @@ def test_cuts_a_file_into_the_fewest_ranges_of_equal_length(length, most):
     assert not lengths or max(lengths) <= min(most, min(lengths) + 1)
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
-def test_reads_all_columns_by_default(tmp_path, extension):
-    write(tmp_path / f"a.{extension}", table(2))
-    rows = read(tmp_path / f"a.{extension}")
-    assert rows == [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
-
-
+@pytest.mark.job
 def test_reads_every_file_if_the_job_graph_holds_the_pattern_instead_of_names(
     tmp_path, monkeypatch
 ):
@@ -95,7 +122,8 @@ def test_reads_every_file_if_the_job_graph_holds_the_pattern_instead_of_names(
     monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
     for i in range(5):
         write(tmp_path / f"{i}.csv", table(2, first=2 * i))
-    rows = read(tmp_path / "*.csv", columns=["id"])
+    read = ReadRecords(f"{tmp_path}/*.csv", columns=["id"])
+    rows = rows_of(outputs({"found": lambda p: p | read})["found"])
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
@@ -108,43 +136,6 @@ def test_reads_text_as_dictionary_only_if_dictionary_is_short(tmp_path):
     assert batch.to_pydict() == records
 
 
-def test_finds_columns_by_name_in_each_file(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    (tmp_path / "b.csv").write_text("z,y,x\n5,4,3\n")
-    (tmp_path / "c.csv").write_text("")
-    rows = read(tmp_path / "*.csv", columns=["x", "y"])
-    assert sorted(rows, key=str) == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
-
-
-@pytest.mark.parametrize("pattern", ["*.csv", "a.csv", "[ab].csv", "?.csv", "**.csv", "./*.csv"])
-def test_reads_files_in_the_current_folder(tmp_path, monkeypatch, pattern):
-    (tmp_path / "a.csv").write_text("x\n1\n")
-    monkeypatch.chdir(tmp_path)
-    assert [name.removeprefix("./") for name, _ in ReadRecords(pattern).files] == ["a.csv"]
-    assert read(pathlib.PurePosixPath(pattern)) == [{"x": "1"}]
-
-
-def test_reads_files_below_the_first_folder_of_a_pattern(tmp_path, monkeypatch):
-    (tmp_path / "day-1").mkdir()
-    (tmp_path / "day-1" / "a.csv").write_text("x\n1\n")
-    monkeypatch.chdir(tmp_path)
-    assert [name for name, _ in ReadRecords("d*/*.csv").files] == ["day-1/a.csv"]
-
-
-@pytest.mark.parametrize("scheme", ["file://", "FILE://", "file://localhost"])
-def test_reads_url_of_local_files(tmp_path, scheme):
-    folder = tmp_path / "a b"
-    folder.mkdir()
-    (folder / "a.csv").write_text("x\n1\n")
-    found = ReadRecords(f"{scheme}{tmp_path}/a%20b/*.csv").files
-    assert found == [(str(folder / "a.csv"), 4)]
-
-
-def test_reads_files_in_a_named_format(tmp_path):
-    (tmp_path / "people.txt").write_text("x\n1\n")
-    assert read(tmp_path / "people.txt", file_format="csv") == [{"x": "1"}]
-
-
 def test_rejects_codec_and_names_its_missing_package(tmp_path):
     path = tmp_path / "a.avro"
     with path.open("wb") as file:
@@ -154,30 +145,7 @@ def test_rejects_codec_and_names_its_missing_package(tmp_path):
         ReadRecords(str(path))
 
 
-def damaged(path: pathlib.Path) -> None:
-    data = bytearray(path.read_bytes())
-    middle = len(data) // 2
-    data[middle : middle + 400] = bytes(255 - byte for byte in data[middle : middle + 400])
-    path.write_bytes(data)
-
-
-@pytest.mark.mostly_slow(one_in=2, start=1)
-@pytest.mark.parametrize("extension", ["avro", "parquet", "csv.gz"])
-def test_damaged_container_stops_the_job_and_is_named(tmp_path, extension):
-    path = tmp_path / f"people.{extension}"
-    write(path, table(50_000))
-    reading = ReadRecords(str(path))
-    damaged(path)
-    said = "must be whole: its compression is damaged" if ".gz" in extension else "cannot be read"
-    with pytest.raises(Exception, match=rf"people\.{extension}: {said}") as error:  # noqa: SIM117
-        with pipeline() as p:
-            _ = p | reading
-    assert type(error.value).__name__ == "ReadError"
-    shown = "".join(traceback.format_exception(error.value))
-    for parser in ("pyarrow", "Arrow", "fastavro", "zlib", "gzip"):
-        assert parser not in shown.replace(str(tmp_path), "")
-
-
+@pytest.mark.job
 def test_file_that_lost_a_column_stops_the_job(tmp_path):
     write(tmp_path / "a.parquet", table(3))
     reading = ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
@@ -195,49 +163,25 @@ def two_files(tmp_path, monkeypatch) -> pathlib.Path:
     return tmp_path
 
 
-def failure(folder: pathlib.Path, unit: str = "record") -> str:
+@pytest.mark.job
+def test_names_unchecked_file_whose_column_has_no_levels(two_files):
+    lists = pa.nulls(3, pa.list_(pa.field("element", pa.int64())))
+    write(two_files / "b.parquet", table(3).set_column(1, "group", lists))
     domain = Domain((IntegerAttribute("group", 0, 9),))
-    with pytest.raises(Exception, match=r"b\.parquet: ") as error, pipeline() as p:
-        _ = p | ReadRecords(f"{folder}/*") | EncodeRecords(domain, unit, as_cells=True)
+    condition = "column 'group' must be of numbers, text or booleans; it is list<element: int64>"
+    with pytest.raises(Exception, match=rf"b\.parquet: {condition}") as error, pipeline() as p:
+        _ = p | ReadRecords(f"{two_files}/*") | EncodeRecords(domain, "record", as_cells=True)
     assert type(error.value).__name__ == "ReadError"
-    return "".join(traceback.format_exception(error.value)).replace(str(folder), "")
 
 
-@pytest.mark.parametrize("data", [b"", b"secret" * 100, b"PAR1secretPAR1"])
-def test_names_damaged_file_that_was_not_checked(two_files, data):
-    (two_files / "b.parquet").write_bytes(data)
-    shown = failure(two_files)
-    assert "b.parquet: cannot be read" in shown
-    assert "Arrow" not in shown and "secret" not in shown
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.timestamp("us"), pa.date32(), pa.list_(pa.field("element", pa.int64()))]
-)
-def test_names_unchecked_file_whose_column_has_no_levels(two_files, kind):
-    strange = table(3).set_column(1, "group", pa.nulls(3, kind))
-    write(two_files / "b.parquet", strange)
-    shown = failure(two_files)
-    condition = f"column 'group' must be of numbers, text or booleans; it is {kind}"
-    assert f"b.parquet: {condition}" in shown
-
-
+@pytest.mark.job
 def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files):
     days = pa.array([1, 2, 3], pa.date32())
     write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
     domain = Domain((IntegerAttribute("group", 0, 9),))
-    with pipeline() as p:
-        encode = EncodeRecords(domain, "id", as_cells=True)
-        _ = p | ReadRecords(f"{two_files}/*") | encode | collect("encoded")
-    assert sum(len(batch.cells) for batch in COLLECTED["encoded"]) == 6
-
-
-def test_reads_same_files_twice_in_one_pipeline(tmp_path):
-    write(tmp_path / "a.csv", table(3))
-    with pipeline() as p:
-        for name in ("one", "two"):
-            _ = p | name >> ReadRecords(str(tmp_path / "a.csv")) | collect(name)
-    assert [len(COLLECTED[name]) for name in ("one", "two")] == [1, 1]
+    read, unit = ReadRecords(f"{two_files}/*"), EncodeRecords(domain, "id", as_cells=True)
+    found = outputs({"encoded": lambda p: p | read | unit})
+    assert sum(len(batch.cells) for batch in found["encoded"]) == 6
 
 
 AGE = Domain((IntegerAttribute("age", 0, 9),))
@@ -293,7 +237,6 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("comes_first", [True, False])
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_reads_all_columns_as_text_if_another_step_uses_them(path, consumer, comes_first):
@@ -316,7 +259,7 @@ def test_reads_named_columns_for_any_step(path):
     assert reading(p).columns == ["hours", "age"] and not reading(p).integers
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_after_a_user_step_has_its_columns(path):
     with pipeline() as p:
         records = p | ReadRecords(path)

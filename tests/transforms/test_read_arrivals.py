@@ -66,11 +66,13 @@ def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
     return sorted(TABLES)
 
 
+@pytest.mark.job
 def test_replay_counts_records_by_the_time_of_their_file(landing):
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
     assert tables(read) == EXPECTED
 
 
+@pytest.mark.job
 def test_watched_folder_gives_the_same_tables_as_a_replay(landing):
     """The horizon is over, so that the first look is the last one."""
     read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
@@ -105,6 +107,7 @@ def test_reads_clock_before_files(landing, monkeypatch):
     assert order == ["clock", "files"]
 
 
+@pytest.mark.job
 def test_reads_avro_timestamps_as_times(tmp_path):
     schema = {
         "type": "record",
@@ -135,6 +138,7 @@ def test_rejects_stream_if_beam_cannot_watch_the_folder(tmp_path, monkeypatch):
         ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
 
 
+@pytest.mark.job
 def test_folder_may_be_empty_at_the_start(tmp_path):
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
     assert tables(read) == [(number, [0] * 4) for number in range(3)]

@@ -28,6 +28,7 @@ def run(table: pa.Table, release: beam.PTransform, folder: str, beside: str | No
         _ = batches | release | dp.WriteRelease(folder, beside)
 
 
+@pytest.mark.job
 def test_two_pipelines_and_one_token_with_two_parts(tmp_path) -> None:
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
@@ -58,6 +59,7 @@ def released(noise: NoNoise, table: pa.Table = TABLE) -> DomainRelease:
     return plan.release(in_memory.counted_values(plan.columns, plan.whole, batches), noise)
 
 
+@pytest.mark.job
 def test_a_pipeline_finds_what_is_found_in_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(one_worker, "NoiseSource", NoNoise)
     plan = plan_domain(open_domain(), guarantee(100.0))
@@ -69,6 +71,7 @@ def test_a_pipeline_finds_what_is_found_in_memory(tmp_path, monkeypatch) -> None
         assert one.counts.tolist() == other.counts.tolist()
 
 
+@pytest.mark.job
 def test_an_empty_table_gives_a_domain_of_the_same_form(tmp_path) -> None:
     plan = plan_domain(open_domain(), guarantee())
     run(TABLE.slice(0, 0), dp.ReleaseDomain(plan), str(tmp_path / "out"))

@@ -74,7 +74,7 @@ SKETCHES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
 def test_distributed_projection_is_exact(mechanism):
     made = plan(mechanism)
@@ -90,7 +90,7 @@ def test_distributed_projection_is_exact(mechanism):
     assert max(len(shard) for _, shard in shards) <= 2**20 + 8
 
 
-@pytest.mark.mostly_slow(one_in=3, start=2)
+@pytest.mark.job
 @pytest.mark.parametrize("size", [1, 7, 600])
 def test_counts_do_not_depend_on_batches(size):
     key = HashKey.draw(4)
@@ -104,7 +104,7 @@ def test_counts_do_not_depend_on_batches(size):
     np.testing.assert_array_equal(counts.counts, numbers)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_adding_a_unit_only_adds_its_k_kept_records():
     made = plan(StabilityHistogram(), "person", 2)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
@@ -120,7 +120,7 @@ def test_adding_a_unit_only_adds_its_k_kept_records():
     assert sum(changes) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_norm_of_the_sketch_of_a_unit_is_bounded():
     rows, norm = 3, 2.0
     made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
@@ -136,7 +136,7 @@ def test_norm_of_the_sketch_of_a_unit_is_bounded():
     assert 0 < squared(one_unit) <= 12
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_kept_records_of_a_unit_depend_only_on_the_unit():
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
     encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
@@ -155,6 +155,7 @@ def test_kept_records_of_a_unit_depend_only_on_the_unit():
         assert kept(shuffled.tolist()) == alone
 
 
+@pytest.mark.job
 def test_leaves_out_heavy_record_if_each_record_is_a_unit():
     made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
     records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
@@ -163,6 +164,7 @@ def test_leaves_out_heavy_record_if_each_record_is_a_unit():
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
 
 
+@pytest.mark.job
 def test_clamps_weights_and_leaves_out_records_without_one():
     key = HashKey.draw(4)
     weights = [1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]
@@ -171,7 +173,7 @@ def test_clamps_weights_and_leaves_out_records_without_one():
     assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2, 2, 3, 5]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     "mechanism",
     [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
@@ -186,7 +188,7 @@ def test_written_release_answers_queries(mechanism, tmp_path):
     assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 3 * moved)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
 def test_key_does_not_depend_on_the_spelling_of_its_integer(mechanism, tmp_path):
     texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
@@ -200,7 +202,7 @@ def test_key_does_not_depend_on_the_spelling_of_its_integer(mechanism, tmp_path)
         found.answer_query(SparseQuery({"7.0": 1, "7": 1}))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_empty_input_gives_release_of_the_same_shape(tmp_path):
     made = plan(HybridSketch(2**10), epsilon=1.0)
     empty = release([], made, tmp_path / "empty")
@@ -218,13 +220,13 @@ def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_repeated_bundles_commit_one_draw(tmp_path):
     found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
     assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_repeated_bundles_count_each_record_once(tmp_path):
     made = plan(CountSketch(3 * 64))
     found = release(RECORDS, made, tmp_path, bundle_repeat=2)
@@ -236,7 +238,7 @@ def test_repeated_bundles_count_each_record_once(tmp_path):
 CANARY = "canary-4711@example.org"
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
@@ -261,6 +263,7 @@ def test_pipeline_graph_contains_no_drawn_noise():
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
 
 
+@pytest.mark.job
 def test_empty_input_gives_no_shards_and_readable_counts():
     assert isinstance(counts_of_shards([]), ElementCounts)
     assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []

@@ -80,6 +80,7 @@ def directory(tmp_path_factory) -> pathlib.Path:
     return found
 
 
+@pytest.mark.job
 def test_releases_every_window_and_block(directory):
     release = read_windows(directory)
     assert release.released == tuple(range(6))
@@ -96,7 +97,7 @@ def test_releases_every_window_and_block(directory):
     assert not list(directory.rglob(".draft-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_replay_draws_no_window_twice(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
@@ -106,7 +107,7 @@ def test_replay_draws_no_window_twice(directory, tmp_path):
     assert draws(copy) == before
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_draws_only_missing_windows(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
@@ -120,7 +121,7 @@ def test_draws_only_missing_windows(directory, tmp_path):
     assert read_windows(copy).released == tuple(range(6))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_completes_committed_release_whose_payload_is_still_in_a_draft(tmp_path):
     """The state left by a writer that was killed between the card and the payload."""
     run(SURE, tmp_path / "out")
@@ -134,7 +135,7 @@ def test_completes_committed_release_whose_payload_is_still_in_a_draft(tmp_path)
     assert draws(tmp_path / "out") == before
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_stream_releases_the_same_as_a_batch(tmp_path):
     stream = test_stream.TestStream()
     for arrival, rows in itertools.groupby(sorted(ROWS, key=ARRIVAL), key=ARRIVAL):
@@ -155,7 +156,7 @@ def test_stream_releases_the_same_as_a_batch(tmp_path):
     assert len(draws(tmp_path / "out")) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_releases_synthetic_database_of_each_window(tmp_path):
     plan = plan_window_databases(Laplace(), WORKLOAD, HORIZON, RECORDS, 1e3, 0.0)
     run(plan, tmp_path / "out")
@@ -165,6 +166,7 @@ def test_releases_synthetic_database_of_each_window(tmp_path):
         np.testing.assert_allclose(found.answer(WORKLOAD)[0].values, counts, atol=1)
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     "mechanism",
     [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],

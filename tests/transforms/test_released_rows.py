@@ -42,6 +42,7 @@ def in_order(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=repr)
 
 
+@pytest.mark.job
 def test_reads_rows_of_a_release_in_the_same_job(tmp_path):
     with pipeline() as p:
         release: Any = dp.ReleaseSyntheticDatabase(DOMAIN, WORKLOAD, guarantee(), NoPrivacy())  # type: ignore[arg-type]
@@ -56,6 +57,7 @@ def test_reads_rows_of_a_release_in_the_same_job(tmp_path):
     assert in_order(found) == in_order(PEOPLE)
 
 
+@pytest.mark.job
 def test_rows_of_an_existing_release_have_times_as_text(tmp_path):
     table = [{"visit": "2020-01-15", "at": "2020-01-01T08:00Z", "in/out of bed": "2"}] * 3
     table += [{"visit": None, "at": "2020-01-01T08:00Z", "in/out of bed": "0.5"}] * 2
@@ -79,6 +81,7 @@ def test_rows_of_an_existing_release_have_times_as_text(tmp_path):
     )
 
 
+@pytest.mark.job
 def test_refuses_unsuitable_release_or_arguments(tmp_path):
     domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
     with pipeline() as p:
@@ -134,7 +137,7 @@ def draw_ids(kind: str, folder: Path) -> set[str]:
     return {read_release(place).draw_id for place in places}
 
 
-@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.job
 @pytest.mark.parametrize("kind", ["marginals", "intervals", "answers", "windows"])
 def test_repeated_draws_reach_the_sink_as_one_draw(tmp_path, monkeypatch, kind):
     """Nothing keeps a draw: each time that a step is done again, it draws again."""
@@ -150,6 +153,7 @@ def test_repeated_draws_reach_the_sink_as_one_draw(tmp_path, monkeypatch, kind):
     assert found == draw_ids(kind, tmp_path)
 
 
+@pytest.mark.job
 def test_sink_before_the_commit_would_see_several_draws(tmp_path, monkeypatch):
     """The test above is not blind."""
     remove_barriers(monkeypatch)
@@ -159,6 +163,7 @@ def test_sink_before_the_commit_would_see_several_draws(tmp_path, monkeypatch):
     assert len({draw_id for draw_id, _ in COLLECTED["shards"]}) == 3
 
 
+@pytest.mark.job
 def test_marginal_rows_agree_with_the_release(tmp_path):
     with pipeline() as p:
         rows = released_rows("marginals", p | beam.Create(PEOPLE), tmp_path)
@@ -173,6 +178,7 @@ def test_marginal_rows_agree_with_the_release(tmp_path):
     assert in_order([{name: row[name] for name in names} for row in found]) == in_order(expected)
 
 
+@pytest.mark.job
 def test_interval_rows_have_the_ends_of_the_attribute(tmp_path):
     domain = dp.Domain((dp.NumericAttribute("fare", (0, 10, 20.5, 30)), DATED.attributes[0]))
     frame = {"fare": [1.0, 11.0, 11.0], "visit": ["2020-01-15"] * 3}
@@ -193,6 +199,7 @@ def test_interval_rows_have_the_ends_of_the_attribute(tmp_path):
     assert value == answer.values
 
 
+@pytest.mark.job
 def test_answer_rows_include_refused_queries(tmp_path):
     with pipeline() as p:
         _ = released_rows("answers", p | beam.Create(PEOPLE), tmp_path) | collect("rows")
@@ -203,6 +210,7 @@ def test_answer_rows_include_refused_queries(tmp_path):
     assert "unknown" in refused.reason
 
 
+@pytest.mark.job
 def test_window_rows_have_times_and_skip_blocks(tmp_path):
     with pipeline() as p:
         released_rows("windows", p | beam.Create(PEOPLE), tmp_path)

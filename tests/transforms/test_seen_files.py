@@ -205,6 +205,7 @@ def test_list_stores_seen_files_and_settled_time(folder):
         assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
 
 
+@pytest.mark.job
 def test_continued_stream_does_not_count_late_files(tmp_path):
     """Through Beam, on a horizon that is over; the last window is lost before the second job."""
     domain = Domain((IntegerAttribute("a", 0, 1),))

@@ -18,7 +18,7 @@ from apache_beam.transforms import trigger, window
 from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
-from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, pipeline, reading
+from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, outputs, pipeline, reading
 from open_domains import guarantee as open_guarantee, open_domain
 from pytest import MonkeyPatch
 
@@ -46,6 +46,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import (
+    AnswerBatch,
     AnswerQueries,
     AnswerSparseQueries,
     AnswerWorkload,
@@ -103,16 +104,16 @@ VISITS = [
 ]
 DICTS = [visit._asdict() for visit in VISITS]
 TABLE = pa.Table.from_pylist(DICTS)
-SOURCES: dict[str, list[Any]] = {
-    "rows": [beam.Row(**each) for each in DICTS],
-    "named tuples": VISITS,
-    "dicts, without the nulls": [
-        {name: value for name, value in each.items() if value is not None} for each in DICTS
-    ],
-    "tables": [TABLE.slice(0, 50), TABLE.slice(50)],
-    "batches": TABLE.to_batches(max_chunksize=64),
-    "frames": [pd.DataFrame(DICTS[:70]), pd.DataFrame(DICTS[70:], dtype=object)],
-}
+# Some of each kind that a source may hold.
+MIXTURE: list[Any] = [
+    *VISITS[:30],
+    *(beam.Row(**each) for each in DICTS[30:60]),
+    *({name: value for name, value in each.items() if value is not None} for each in DICTS[60:90]),
+    TABLE.slice(90, 30),
+    *TABLE.slice(120, 30).to_batches(max_chunksize=20),
+    pd.DataFrame(DICTS[150:170]),
+    pd.DataFrame(DICTS[170:], dtype=object),
+]
 
 KEY = KeyColumns("clinic")
 QUERIES = [
@@ -152,31 +153,46 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-COUNTS: list[Any] = []  # what online mechanisms are given, whose answers no epsilon makes exact
+# What online mechanisms are given, whose answers no epsilon makes exact; by the name of each.
+COUNTS: dict[str, list[Any]] = {}
 
 
-def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+def noted(name: str, function: Callable[..., Any], order: Any = list) -> Callable[..., Any]:
     def noting(*given: Any) -> Any:
         found = function(*given)
-        COUNTS.append(given[0] if isinstance(given[0], ElementCounts) else found.counts)
+        counts = given[0] if isinstance(given[0], ElementCounts) else found
+        COUNTS[name].append(order(counts.counts.tolist()))
         return found
 
     return noting
 
 
-def outcome(source: beam.PTransform, name: str) -> Any:
-    """The result of a transform for a source of records, without what each run draws."""
-    COUNTS.clear()
-    with MonkeyPatch.context() as patch, pipeline() as p:
-        patch.setattr(answer_queries._Starter, "histogram", noted(_Starter.histogram))
-        patch.setattr(answer_queries, "_CountsByFingerprint", noted(_CountsByFingerprint))
-        _ = TRANSFORMS[name](p | "Source" >> source) | collect("found")
-    (found,) = COLLECTED["found"]
-    if name == "AnswerQueries":
-        return COUNTS[0].tolist()
-    if name == "AnswerSparseQueries":
-        return sorted(COUNTS[0].counts.tolist())  # under the run's own hash
-    if name == "AnswerWorkload":
+def outcomes(sources: dict[str, beam.PTransform]) -> dict[str, list[Any]]:
+    """What each transform gives for each source, without what each run draws: of one pipeline."""
+    COUNTS.update(AnswerQueries=[], AnswerSparseQueries=[])
+    branches = {
+        f"{name}, {source}": lambda p, name=name, source=source: TRANSFORMS[name](
+            p | sources[source]
+        )
+        for name in TRANSFORMS
+        for source in sources
+    }
+    with MonkeyPatch.context() as patch:
+        histogram = noted("AnswerQueries", _Starter.histogram)
+        patch.setattr(answer_queries._Starter, "histogram", histogram)
+        by_fingerprint = noted("AnswerSparseQueries", _CountsByFingerprint, sorted)
+        patch.setattr(answer_queries, "_CountsByFingerprint", by_fingerprint)
+        found = outputs(branches)
+    results = {
+        name: [result(*found[f"{name}, {source}"]) for source in sources]
+        for name in TRANSFORMS
+        if name not in COUNTS
+    }
+    return {**results, **COUNTS}
+
+
+def result(found: Any) -> Any:
+    if isinstance(found, AnswerBatch):
         return [row["value"] for row in found.answers]
     release = release_from_bytes(found[1][2])
     if isinstance(release, SyntheticDatabase):
@@ -185,55 +201,6 @@ def outcome(source: beam.PTransform, name: str) -> Any:
         queries = {"clinic 1": 1.0}, {"clinic 0": 1.0, "clinic 4": 0.5}
         return [release.answer_query(SparseQuery(each)) for each in queries]
     return [release.answer([low], [high]) for low, high in ((0, 3), (2, 9), (5, 5))]
-
-
-@pytest.fixture(scope="module")
-def visits(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("visits") / "visits.parquet"
-    pyarrow.parquet.write_table(TABLE, path)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def of_a_file(visits) -> dict[str, str]:
-    return {name: str(outcome(ReadRecords(visits), name)) for name in TRANSFORMS}
-
-
-@pytest.mark.mostly_slow(one_in=2)
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_reads_only_needed_columns_of_a_file(name, visits):
-    p = pipeline()
-    TRANSFORMS[name](p | ReadRecords(visits))
-    needed = {
-        "ReleaseIntervals": {"age", "born"},
-        "ReleaseProjection": {"clinic", "born"},
-        "AnswerSparseQueries": {"clinic", "born"},
-    }
-    assert set(reading(p).columns) == needed.get(name, {*DOMAIN.names, "born"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_records_from_any_source_give_the_same_result_as_a_file(name, of_a_file):
-    found = {kind: str(outcome(beam.Create(each), name)) for kind, each in SOURCES.items()}
-    assert found == dict.fromkeys(SOURCES, of_a_file[name])
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_outcome_for_a_file_differs_from_that_for_no_records(name, of_a_file):
-    """Else all sources would agree that there is nothing."""
-    assert str(outcome(beam.Create([], reshuffle=False), name)) != of_a_file[name]
-
-
-class Lacking(typing.NamedTuple):
-    age: int
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_every_transform_rejects_schema_that_lacks_a_column(name):
-    rows = pipeline() | beam.Create([Lacking(1)])
-    with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
-        TRANSFORMS[name](rows)
 
 
 class CanaryError(Exception):
@@ -250,14 +217,56 @@ class Broken(dict):
     __repr__ = __str__ = lambda self: "canary-4711"
 
 
-@pytest.mark.mostly_slow(one_in=2)
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_errors_and_logs_do_not_depend_on_records(name, of_a_file, caplog):
-    strange: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
-    strange += [beam.Row(other="canary-4711"), pa.table({"other": ["canary-4711"]}), b"\xff"]
-    strange += [{**DICTS[0], "born": None}, {**DICTS[0], "born": float("nan")}]
-    assert str(outcome(beam.Create([*DICTS, *strange]), name)) == of_a_file[name]
+STRANGE: list[Any] = [Broken(), {"born": Broken()}, {"age": "canary-4711"}, {7: 8}, {}]
+STRANGE += [beam.Row(other="canary-4711"), pa.table({"other": ["canary-4711"]}), b"\xff"]
+STRANGE += [{**DICTS[0], "born": None}, {**DICTS[0], "born": float("nan")}]
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("visits") / "visits.parquet"
+    pyarrow.parquet.write_table(TABLE, path)
+    return str(path)
+
+
+@pytest.mark.job
+def test_records_of_all_kinds_give_the_same_result_as_a_file(visits, caplog):
+    """Also among records that are none, of which no error or log tells."""
+    sources = {
+        "file": ReadRecords(visits),
+        "mixture": beam.Create(MIXTURE),
+        "strange": beam.Create([*DICTS, *STRANGE]),
+    }
+    found = outcomes(sources)
+    nothing = outcomes({"nothing": beam.Create([], reshuffle=False)})
+    for name in TRANSFORMS:
+        assert len(found[name]) == 3 and len(set(map(str, found[name]))) == 1, name
+        # Else all sources would agree that there is nothing.
+        assert str(nothing[name][0]) != str(found[name][0]), name
     assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_reads_only_needed_columns_of_a_file(name, visits):
+    p = pipeline()
+    TRANSFORMS[name](p | ReadRecords(visits))
+    needed = {
+        "ReleaseIntervals": {"age", "born"},
+        "ReleaseProjection": {"clinic", "born"},
+        "AnswerSparseQueries": {"clinic", "born"},
+    }
+    assert set(reading(p).columns) == needed.get(name, {*DOMAIN.names, "born"})
+
+
+class Lacking(typing.NamedTuple):
+    age: int
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_every_transform_rejects_schema_that_lacks_a_column(name):
+    rows = pipeline() | beam.Create([Lacking(1)])
+    with pytest.raises(InputError, match="must be a field of the records; known are 'age'"):
+        TRANSFORMS[name](rows)
 
 
 def test_beam_timestamp_is_the_same_unit_as_python_datetime():
@@ -326,7 +335,6 @@ def test_every_exported_transform_is_tested_with_windows():
     assert exported() - readers == GUARDED.keys() - {CountElements.__name__}
 
 
-@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", GUARDED)
 def test_rejects_windows_and_triggers(name, tmp_path):
     for kind, given in WINDOWINGS.items():
@@ -349,6 +357,7 @@ def test_rejects_unbounded_collection(name, tmp_path):
         GUARDED[name](records, tmp_path / "out")
 
 
+@pytest.mark.job
 def test_global_window_merges_windows_into_one_histogram():
     with pipeline() as p:
         created = beam.Create([{"age": 1, "sex": "f", "smokes": True}] * 5)

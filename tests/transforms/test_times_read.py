@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 import functools
+import json
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils.timestamp import Timestamp
-from fakes import pipeline, write_avro
+from fakes import outputs, write_avro
 
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.universe import Domain
@@ -135,7 +136,8 @@ def test_declared_time_field_has_levels(kind):
     assert accepted(functools.partial(check_field, fields={"a": kind})) == PYTHON[kind]
 
 
-def test_python_dates_and_times_have_levels():
+@pytest.mark.job
+def test_dates_and_times_of_jobs_have_levels(tmp_path):
     domain = Domain(
         (
             DateAttribute("day", ("2020-01-01", "2020-01-02", "2020-01-03")),
@@ -153,33 +155,28 @@ def test_python_dates_and_times_have_levels():
         {"day": NOON, "at": NOON},
         {"day": DAYS, "at": MICROS},
     ]
-    with pipeline() as p:
-        cells = (
-            p
-            | beam.Create(rows)
-            | EncodeRecords(domain, "record", as_cells=True)
-            | beam.FlatMap(lambda batch: batch.cells.tolist())
-        )
-        assert_that(cells, equal_to([3, 3, 0]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["date", "timestamp-micros"])
-def test_job_reads_avro_dates_and_times(tmp_path, name):
-    kind, values, expected = AVRO[name]
-    path = write_avro(tmp_path, kind, values)
-    with pipeline() as p:
-        domain = Domain((expected[0],))
-        found = (
-            p
-            | ReadRecords(path)
-            | EncodeRecords(domain, "record", as_cells=True)
-            | beam.FlatMap(lambda batch: batch.cells.tolist())
-        )
-        assert_that(found, equal_to([0]))
-    entry = expected[0].to_json()
-    domain_text = f'{{"attributes": [{entry}]}}'.replace("'", '"').replace("True", "true")
-    assert check_domain(["--domain", domain_text, "--sample", path]) == 0
+    kinds = {name: AVRO[name] for name in ("date", "timestamp-micros")}
+    paths = {name: write_avro(tmp_path, *each[:2], name=name) for name, each in kinds.items()}
+    sources = {"rows": (beam.Create(rows), domain)} | {
+        name: (ReadRecords(paths[name]), Domain((kinds[name][2][0],))) for name in kinds
+    }
+    found = outputs(
+        {
+            name: lambda p, source=source, domain=domain: (
+                p | source | EncodeRecords(domain, "record", as_cells=True)
+            )
+            for name, (source, domain) in sources.items()
+        }
+    )
+    cells = {name: np.concatenate([b.cells for b in each]) for name, each in found.items()}
+    assert {name: sorted(each.tolist()) for name, each in cells.items()} == {
+        "rows": [0, 3, 3],
+        "date": [0],
+        "timestamp-micros": [0],
+    }
+    for name, (_, _, expected) in kinds.items():
+        text = json.dumps({"attributes": [expected[0].to_json()]})
+        assert check_domain(["--domain", text, "--sample", paths[name]]) == 0
 
 
 def test_rejects_column_used_both_as_date_and_as_key(tmp_path):

@@ -385,14 +385,14 @@ def test_injects_a_fault_into_every_guarded_step():
     assert guarded == {*(each.partition(" of ")[0] for each in FAULTS), OF_STREAMS}
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("job", JOBS)
 def test_job_succeeds_without_a_fault(job):
     with pipeline() as p:
         _ = JOBS[job](p | beam.Create(RECORDS))
 
 
-@pytest.mark.mostly_slow(one_in=6, start=4)
+@pytest.mark.job
 @pytest.mark.parametrize("step", FAULTS)
 def test_no_step_raises_an_error_that_quotes_a_record(step, monkeypatch, caplog):
     job, replaced = FAULTS[step]

@@ -73,6 +73,7 @@ def test_reads_lists_and_single_queries():
     ]
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_writes_only_a_complete_run(tmp_path, is_complete):
     plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
@@ -87,7 +88,7 @@ def test_writes_only_a_complete_run(tmp_path, is_complete):
         assert [each["id"] for each in read_rows(path.read_bytes())] == ["0", "1", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
     monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
     lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]

@@ -52,7 +52,6 @@ def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
     return kept
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("first_words", [64, 5, 1])
 @pytest.mark.parametrize(("most", "protected"), LIMITS)
 def test_kept_windows_match_a_computation_unit_by_unit(most, protected, first_words):
