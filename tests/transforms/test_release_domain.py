@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import apache_beam as beam
 import pyarrow as pa
+import pytest
 from noise_sources import NoNoise
 from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee, open_domain, residents
 
