@@ -414,8 +414,11 @@ def tables(domain: dp.Domain, *names: tuple[str, ...]) -> Marginals:
 
 
 EVERYTHING: dict[str, Any] = dict(globals())
-NAMES = ("windows", "files", "arrivals", "declared records", "tables in memory", "open domains")
+PLACES = (
+    "windows of streams", "files of records", "arrivals", "declared records", "tables in memory",
+    "open domains", "transforms", "hashes", "exact tables",
+)  # fmt: skip
 SURFACES: dict[str, Surface] = {
-    **dict.fromkeys((*NAMES, "transforms", "hashes", "summaries"), EVERYTHING),
+    **dict.fromkeys(PLACES, EVERYTHING),
     "answer-queries, of keys": Program(answer_queries.main, sketch_flags),
 }
