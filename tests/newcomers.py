@@ -16,6 +16,8 @@ from patience import HANG_SECONDS
 
 # What tells Python to look elsewhere than in its own environment, and us to work otherwise.
 HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+UV = shutil.which("uv")
+CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 # Releases that earlier versions wrote.
 GOLDEN = ROOT / "tests" / "golden"
 GOLDEN_RELEASES = sorted(each.parent.name for each in GOLDEN.glob("*/*.json"))
@@ -34,12 +36,16 @@ class Home:
     folder: pathlib.Path
 
     def install(self, *arguments: str | pathlib.Path) -> None:
-        """Runs ``pip install``; what is imported is compiled then, the rest never."""
-        pip = [self.folder / "environment" / "bin" / "python", "-m", "pip", "--quiet"]
-        asked = ["--disable-pip-version-check", "install", "--no-compile", *arguments]
-        subprocess.run(
-            [*pip, *asked], check=True, cwd=self.folder / "elsewhere", env=self._environment()
-        )
+        """Installs packages, in the versions of ``constraints.txt``.
+
+        uv links the files of its cache; pip, which takes longer, compiles none in advance.
+        """
+        python = self.folder / "environment" / "bin" / "python"
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
+        tool = [UV, "pip", "install", "--python", python] if UV else pip
+        command = [*tool, "--quiet", "--constraint", CONSTRAINTS, *arguments]
+        elsewhere = self.folder / "elsewhere"
+        subprocess.run(command, check=True, cwd=elsewhere, env=self.environment())
 
     def run(self, *command: str, **environment: str) -> str:
         """Runs a command of the environment as a user would; returns what it printed.
@@ -76,7 +82,8 @@ class Home:
         assert page.name in self.run("beam-dp", "report", place, "--output", page.name)
         assert page.read_text("utf-8").lower().startswith("<!doctype html>")
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """The variables of its commands."""
         inherited = {name: value for name, value in os.environ.items() if name not in HIDDEN}
         return {**inherited, "TMPDIR": str(self.folder / "temporary"), "COLUMNS": "80"}
 
@@ -84,38 +91,45 @@ class Home:
         return subprocess.run(
             [str(self.folder / "environment" / "bin" / command[0]), *command[1:]],
             cwd=self.folder / "elsewhere",
-            env={**self._environment(), **environment},
+            env={**self.environment(), **environment},
             capture_output=True,
             text=True,
             timeout=HANG_SECONDS,
         )
 
 
-def built_wheels(folder: pathlib.Path) -> pathlib.Path:
-    """Builds the wheel of a checkout; returns a folder that has all that it requires, too."""
+def built_wheel(folder: pathlib.Path) -> pathlib.Path:
+    """Builds the wheel of a checkout, without what it requires; returns its path."""
     copy_sources(folder / "sources")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--wheel-dir", folder / "wheels", folder / "sources"]
-    subprocess.run([*pip, *build], check=True, cwd=folder)
-    return folder / "wheels"
+    pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir"]
+    tool = [UV, "build", "--quiet", "--wheel", "--out-dir"] if UV else pip
+    subprocess.run([*tool, folder / "wheels", folder / "sources"], check=True, cwd=folder)
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    return wheel
+
+
+def empty_home(folder: pathlib.Path, python: str = sys.executable) -> Home:
+    """Makes an environment of an interpreter that holds pip, and no other package."""
+    for name in ("temporary", "elsewhere"):
+        (folder / name).mkdir()
+    tool = [UV, "venv", "--quiet", "--seed", "--python", python] if UV else [python, "-m", "venv"]
+    subprocess.run([*tool, folder / "environment"], check=True)
+    return Home(folder)
 
 
 def installed(
     folder: pathlib.Path, *arguments: str | pathlib.Path, python: str = sys.executable
 ) -> Home:
-    """Makes an empty environment of an interpreter, and runs ``pip install`` there."""
-    home = Home(folder)
-    (folder / "temporary").mkdir()
-    (folder / "elsewhere").mkdir()
-    subprocess.run([python, "-m", "venv", folder / "environment"], check=True)
+    """Makes an environment of an interpreter, and installs packages there."""
+    home = empty_home(folder, python)
     home.install(*arguments)
     return home
 
 
-def reading_line() -> list[str]:
-    """Returns what README tells pip to install where releases are read only, after ``install``."""
+def reading_line(wheel: str | pathlib.Path) -> list[str]:
+    """Returns what README says to install where releases are read only, with this wheel."""
     line = re.search(
         r"^    pip install (--no-deps beam_dp .*)$", (ROOT / "README.md").read_text("utf-8"), re.M
     )
     assert line is not None
-    return line[1].split()
+    return [str(wheel) if word == "beam_dp" else word for word in line[1].split()]

@@ -13,7 +13,7 @@ import pytest
 from distributed import DIST, HERE, built
 from interpreters import ROOT
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.release]
 TOOLS = ROOT / ".venv-dist" / "bin" / "python"
 HASHES = """
 import sys, pathlib, beam_dp.hashing.backend as backend

@@ -18,7 +18,7 @@ from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.sketches.release import SparseRelease
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.release]
 CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
 DOMAIN = {
     "attributes": [
@@ -45,8 +45,7 @@ def reading(request, tmp_path_factory) -> Home:
     if python is None:
         pytest.skip(f"python{request.param} is not here")
     folder = tmp_path_factory.mktemp(f"python{request.param}-")
-    others = [word for word in reading_line() if word != "beam_dp"]
-    return installed(folder, built(HERE), *others, python=python)
+    return installed(folder, *reading_line(built(HERE)), python=python)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from jobs import write_table
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.part]
 PROGRAMS = (
     "answer-queries",
     "release-intervals",
@@ -44,6 +44,7 @@ DOMAIN: dict[str, Any] = {
         },
     ]
 }
+DECLARED = "--domain domain.json"
 # False, true and null, as people write them.
 DRINKS = ("no", "YES", "NA", " No", "yes ")
 # So large an epsilon that no noise hides a record that was lost.
@@ -73,7 +74,7 @@ def people() -> pa.Table:
 
 @pytest.fixture(scope="module", autouse=True)
 def files(home) -> None:
-    """Data, where the commands are typed."""
+    """Data and a budget, where the commands are typed."""
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "domain.json").write_text(json.dumps(DOMAIN), encoding="utf-8")
     (elsewhere / "queries.jsonl").write_text(
@@ -81,6 +82,10 @@ def files(home) -> None:
         '{"prefix": {"attribute": "children", "high": 2}}\n',
         encoding="utf-8",
     )
+    (elsewhere / "keys.txt").write_text("Female\nMale\n", encoding="utf-8")
+    budget = {name: PROMISE[name] for name in ("delta", "privacy_unit", "neighboring")}
+    declared = flags(declare="people", epsilon="2000", **budget)
+    home.run("beam-dp", "ledger", "budgets.sqlite", *declared)
     for file_format in ("parquet", "csv", "avro"):
         write_table(elsewhere, people(), file_format)
 
@@ -101,13 +106,11 @@ def test_installs_only_declared_packages(home):
     assert others == ["None"] * len(names)
 
 
-@pytest.mark.parametrize("command", [*PROGRAMS, *COMMANDS])
-def test_help_shows_the_typed_command(home, command):
-    assert home.run("beam-dp", command, "--help").startswith(f"usage: beam-dp {command} [-h]")
-
-
-def test_help_lists_every_command(home):
+def test_help_lists_every_command_and_shows_the_typed_one(home):
     assert {*PROGRAMS, *COMMANDS} <= {*home.run("beam-dp", "--help").split()}
+    for command in (*PROGRAMS, *COMMANDS):
+        shown = home.run("beam-dp", command, "--help")
+        assert shown.startswith(f"usage: beam-dp {command} [-h]")
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
@@ -162,36 +165,30 @@ def test_command_that_plan_prints_can_be_run(home, output, job):
     assert "epsilon" in home.run("beam-dp", "describe", output)
 
 
-def test_intervals_are_released_and_answered(home):
-    argv = flags(
-        input="people.parquet", domain="domain.json", attribute="children", output="intervals",
-        **PROMISE,
-    )  # fmt: skip
-    home.run("beam-dp", "release-intervals", *argv)
-    home.run("beam-dp", "answer", "intervals", "--interval", "1", "3")
-
-
-def test_queries_are_answered(home):
-    argv = flags(
-        input="people.avro", domain="domain.json", queries="queries.jsonl", num_records="noisy",
-        output="answers", **PROMISE,
-    )  # fmt: skip
-    home.run("beam-dp", "answer-queries", *argv)
-    assert "2" in home.run("beam-dp", "describe", "answers")
-
-
-def test_sparse_queries_are_paid_from_a_ledger(home):
-    budget = {name: PROMISE[name] for name in ("delta", "privacy_unit", "neighboring")}
-    declared = flags(declare="people", epsilon="2000", **budget)
-    home.run("beam-dp", "ledger", "budgets.sqlite", *declared)
-    argv = flags(
-        input="people.csv", key="sex", max_sparsity="2", size="64", output="sparse",
-        ledger="budgets.sqlite", dataset_id="people", **PROMISE,
-    )  # fmt: skip
-    home.run("beam-dp", "release-projection", *argv)
-    assert "released" in home.run("beam-dp", "ledger", "budgets.sqlite")
-    (home.folder / "elsewhere" / "keys.txt").write_text("Female\nMale\n", encoding="utf-8")
-    home.run("beam-dp", "answer", "sparse", "--sparse", "keys.txt")
+@pytest.mark.parametrize(
+    ("job", "asked"),
+    [
+        (
+            f"release-intervals --input people.parquet {DECLARED} --attribute children",
+            "answer OUTPUT --interval 1 3",
+        ),
+        (
+            f"answer-queries --input people.avro {DECLARED} --queries queries.jsonl"
+            " --num_records noisy",
+            "describe OUTPUT",
+        ),
+        (
+            "release-projection --input people.csv --key sex --max_sparsity 2 --size 64"
+            " --ledger budgets.sqlite --dataset_id people",
+            "answer OUTPUT --sparse keys.txt",
+        ),
+    ],
+)
+def test_release_of_every_program_can_be_asked(home, job, asked):
+    output = job.partition(" ")[0]
+    home.run("beam-dp", *job.split(), *flags(output=output, **PROMISE))
+    assert home.run("beam-dp", *asked.replace("OUTPUT", output).split())
+    assert "--ledger" not in job or "released" in home.run("beam-dp", "ledger", "budgets.sqlite")
 
 
 def test_windows_of_files_are_released(home):

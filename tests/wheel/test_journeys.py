@@ -23,6 +23,7 @@ def written(home: Home) -> set[pathlib.Path]:
     return {path for path in home.folder.rglob("*") if not path.is_relative_to(environment)}
 
 
+@pytest.mark.part
 @pytest.mark.parametrize(("command", "shown"), PAGE.commands())
 def test_journey_matches_its_page_and_writes_only_into_its_folder(home, command, shown):
     script = command.removeprefix("python ")
@@ -37,6 +38,7 @@ def test_journey_matches_its_page_and_writes_only_into_its_folder(home, command,
     assert {path for path in written(home) - before if not path.is_relative_to(output)} == set()
 
 
+@pytest.mark.job
 def test_readme_can_be_followed(home):
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "visits").mkdir()

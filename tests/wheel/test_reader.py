@@ -7,13 +7,12 @@ import pytest
 from newcomers import GOLDEN, GOLDEN_RELEASES
 from source_imports import ROOT
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.part]
 MOST_BYTES = 150 * 2**20
 NO_PART = r"[\w-]+ is not installed, and what makes releases needs it: pip install beam_dp"
 
 
-def test_wheel_contains_every_source_file_and_the_kernel(wheels):
-    (wheel,) = wheels.glob("beam_dp-*.whl")
+def test_wheel_contains_every_source_file_and_the_kernel(wheel):
     with zipfile.ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     sources = {
