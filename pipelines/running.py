@@ -25,6 +25,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import Flag, FlagError
+from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.leftovers import finish_writing
@@ -46,9 +47,25 @@ def run_main(
     """Runs a program; prints one line if an argument is invalid; returns the exit code.
 
     That is 0, 1 if the job failed, 2 for a bad argument, or 128 + N for signal N. ``parsed`` is the
-    result of ``parse_own``, if `beam-dp` has already parsed the command line.
+    result of ``parse_own``, if `beam-dp` has already parsed the command line. No line that can't be
+    printed changes this code, unless printing is all that the program was asked to do.
     """
     given = list(sys.argv[1:] if argv is None else argv)
+    with lasting_output() as output:
+        code = _main(name, own_flags, description, run, given, parsed)
+        output.flush()
+        only_prints = "--validate_only" in given or all(flag.name != "output" for flag in own_flags)
+        return code if code or not only_prints else code_of_lost(output)
+
+
+def _main(
+    name: str,
+    own_flags: Sequence[Flag],
+    description: str | None,
+    run: Callable[[dict[str, str], list[str], Progress], int],
+    given: list[str],
+    parsed: tuple[dict[str, str], list[str]] | None,
+) -> int:
     try:
         progress = Progress()
         with StopSignals(), progress.hearing_warnings():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from beam_dp.errors import InputError, invalid
 from beam_dp.flags import command_line
 from beam_dp.flags.flag import Flag, FlagError, Parser, listed, nearest, one_of
+from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
@@ -43,6 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with lasting_output() as output:
+        code = _main(arguments)
+        output.flush()
+        is_job = bool(arguments) and arguments[0] in PIPELINES
+        return code if code or is_job else code_of_lost(output)
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments:
         command_parsers(())[0].print_help(sys.stderr)
         return EXIT_BAD_INPUT
@@ -65,10 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {arguments[0]}: {cure}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe; Python must not report this as an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def command(name: str) -> command_line.Command:

@@ -1,0 +1,95 @@
+"""A line that can't be printed ends no paid job, and a command that only prints says so."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from jobs import job_flags, paid_by
+
+from beam_dp.cli.main import main as beam_dp
+from beam_dp.flags.output import LossyStream, lasting_output
+from beam_dp.releases.kinds import read_release
+from pipelines.release_synthetic_database import main
+
+
+class Failing(io.StringIO):
+    """A stream that refuses to write after some letters, as a full disk or a closed pipe does."""
+
+    def __init__(self, error: Exception, room: int = 0) -> None:
+        super().__init__()
+        self._error, self._room = error, room
+
+    def write(self, text: str) -> int:
+        self._room -= len(text)
+        if self._room < 0:
+            raise self._error
+        return super().write(text)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+FAULTS = {
+    "full": FULL,
+    "closed": ValueError("I/O operation on closed file"),
+    "broken": BrokenPipeError(),
+}
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("streams", [["stderr"], ["stdout"], ["stdout", "stderr"]])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_paid_job_is_committed_whatever_becomes_of_its_lines(tmp_path, monkeypatch, streams, fault):
+    ledger, flags = paid_by(job_flags(tmp_path), tmp_path)
+    for name in streams:
+        monkeypatch.setattr(sys, name, Failing(FAULTS[fault], room=30))
+    assert main(flags) == 0
+    (entry,) = ledger.entries("people")
+    assert entry.draw_id == read_release(str(tmp_path / "out")).draw_id
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("redirected", ["2>/dev/full >/dev/full", "2>&- >&-"])
+def test_exit_code_of_a_process_says_whether_the_release_is_committed(tmp_path, redirected):
+    _, flags = paid_by(job_flags(tmp_path), tmp_path)
+    command = [sys.executable, "-m", "beam_dp.cli", "release-synthetic-database", *flags]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command]
+    assert subprocess.run(shell, check=False, cwd=os.getcwd()).returncode == 0
+    assert (tmp_path / "out/card.json").exists()
+    # The same command again is refused, and says so by its code alone.
+    assert subprocess.run(shell, check=False, cwd=os.getcwd()).returncode == 2
+
+
+@pytest.mark.parametrize("fault, code", [("full", 1), ("closed", 1), ("broken", 0)])
+def test_command_that_only_prints_fails_if_its_answer_is_lost(monkeypatch, fault, code):
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", Failing(FAULTS[fault]))
+    monkeypatch.setattr(sys, "stderr", said)
+    assert beam_dp(["completion", "bash"]) == code
+    assert said.getvalue().startswith("error: standard output can't be written: ") == (code == 1)
+
+
+def test_preview_that_is_not_printed_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Failing(FULL))
+    assert main([*job_flags(tmp_path), "--validate_only"]) == 1
+
+
+def test_letters_that_the_encoding_lacks_are_escaped():
+    raw = io.BytesIO()
+    stream = LossyStream(io.TextIOWrapper(raw, encoding="ascii"))
+    print("Zürich", file=stream, flush=True)
+    assert raw.getvalue() == b"Z\\xfcrich\n" and stream.error is None
+
+
+def test_streams_are_put_back_and_nothing_is_lost_without_a_fault(capsys):
+    before = sys.stdout, sys.stderr
+    with lasting_output() as output:
+        print("one")
+        with lasting_output() as inner:
+            print("two", file=sys.stderr)
+        assert inner is output
+    assert (sys.stdout, sys.stderr) == before and output.error is None
+    assert tuple(capsys.readouterr()) == ("one\n", "two\n")
