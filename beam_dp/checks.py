@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from numbers import Number
+from numbers import Number, Real
 from typing import Any, TypeGuard
 
 from beam_dp.errors import InputError
@@ -94,6 +94,12 @@ def checked_number(
     kind = "a finite number" if most is None and below is None else "a number"
     limits = _range(above, least, most, below)
     raise InputError(name, value, f"must be {kind}{limits}{note}{_of_python(value)}")
+
+
+def checked_weight(name: str, value: object, note: str = "") -> float:
+    """Returns a weight as a float: in a range where products and sums of weights stay finite."""
+    number = float(value) if isinstance(value, Real) else value
+    return checked_number(name, number, least=1e-100, most=1e100, note=note)
 
 
 def _of_python(value: object) -> str:

@@ -9,7 +9,10 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Printed if a message is withheld.
 NOTHING_KEPT = "was not stored; `beam-dp check-domain` tests a domain on public or made-up rows"
@@ -81,6 +84,16 @@ class PrivateStepError(RuntimeError):
         super().__init__(message)  # Beam copies the error and adds the name of the step
 
 
+def usual_floats() -> np.errstate:
+    """Returns a context with numpy's own rules for overflows, whatever the caller has set.
+
+    With ``np.seterr(all="raise")``, a harmless underflow would end a release that is paid for.
+    """
+    import numpy  # which most commands do not need
+
+    return numpy.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+
+
 def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
     """Decorates a step on private data: replaces any error by an error with a constant message.
 
@@ -91,7 +104,8 @@ def withhold_messages(step: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(step)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> Any:
         try:
-            result = step(*args, **kwargs)
+            with usual_floats():
+                result = step(*args, **kwargs)
         except UnreadableError:
             raise
         except Exception as error:

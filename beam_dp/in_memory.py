@@ -17,7 +17,7 @@ from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.encoding.tables import Table
-from beam_dp.errors import InputError, withhold_messages
+from beam_dp.errors import InputError, usual_floats, withhold_messages
 from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
+@usual_floats()
 def release(
     table: Any,
     domain: Domain | OpenDomain,

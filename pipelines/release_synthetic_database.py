@@ -126,8 +126,11 @@ class Job(program.ReleaseJob):
             told = program.bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
             error = f"depends on the data; if the rounds end early, {told}"
         workload = self.plan.workload
+        records, noise = program.number_text(self.plan.num_records), self.plan.num_rows_from_noise
+        if noise:
+            records = f"{records}; released, up to {noise:,.0f} more or fewer than there are"
         return {
-            "records": program.number_text(self.plan.num_records),
+            "records": records,
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
             **of_queries,
             "error": error,

@@ -20,7 +20,12 @@ from beam_dp.flags.flag import Flag, flags_of
 from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
+from beam_dp.mechanisms.marginals.plan import (
+    MarginalsPlan,
+    Mechanism,
+    StartingRecords,
+    check_num_rows,
+)
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
@@ -151,6 +156,8 @@ def plan_release(
             condition = f"must be left out with {mechanism.name} here, which decides the number"
             raise InputError("num_synthetic_records", rows, condition)
         checked_integer("num_synthetic_records", rows, 1, MAX_RECORDS)
+    else:
+        check_num_rows(plan)
     left_out = plan_left_out(domain, guarantee, plan.loss) if options.count_left_out else None
     loss = plan.loss if left_out is None else left_out.loss
     if discovered is not None:

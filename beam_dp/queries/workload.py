@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.checks import check_is, checked_integer, checked_weight
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.texts import json_text, parsed_lines
@@ -32,7 +32,7 @@ class Workload:
     Args:
         domain: the domain of the records.
         marginals: distinct sets of attribute names; the names of a set are put in domain order.
-        weights: the importance of the error of each marginal, finite and > 0; 1.0 by default.
+        weights: the importance of the error of each marginal, from 1e-100 to 1e100; 1.0 by default.
 
     Example:
         >>> from beam_dp.domain.files import read_domain
@@ -57,9 +57,8 @@ class Workload:
             if names in seen:
                 raise InputError("workload", ",".join(names), "must list each marginal once")
             seen.add(names)
-        weights = tuple(
-            checked_number("weights", float(weight), above=0) for weight in self.weights
-        ) or (1.0,) * len(ordered)
+        weights = tuple(checked_weight("weights", weight) for weight in self.weights)
+        weights = weights or (1.0,) * len(ordered)
         if len(weights) != len(ordered):
             raise InputError("weights", len(weights), f"must be one per marginal, {len(ordered)}")
         object.__setattr__(self, "marginals", ordered)
@@ -127,8 +126,7 @@ def workload_from_json(parsed: Any, domain: Domain) -> Workload:
         raise InputError("weights", weights, "must be a list of numbers")
     if not isinstance(parsed["marginals"], list):
         raise InputError("workload", parsed["marginals"], "must be a list of marginals")
-    numbers = tuple(checked_number("weights", weight, above=0) for weight in weights)
-    return Workload(domain, tuple(parsed["marginals"]), numbers)
+    return Workload(domain, tuple(parsed["marginals"]), tuple(weights))
 
 
 def marginals(
@@ -232,7 +230,7 @@ def _parse_lines(text: str, source: str, domain: Domain) -> Workload:
                 raise InputError("workload", source, condition)
         try:
             weight = entry.get("weight", 1.0)
-            weights.append(checked_number("weight", weight, above=0, note=", as a weight"))
+            weights.append(checked_weight("weight", weight, note=", as a weight"))
             tables.append(_in_domain_order(domain, entry["marginal"]))
         except InputError as error:
             condition = f"line {number}: {shown(error.value)}: {error.condition}"

@@ -31,6 +31,7 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
@@ -52,6 +53,8 @@ MAX_TREE_CELLS = 2**24
 MAX_SELECTED_CELLS = 2**21
 MAX_COEFFICIENTS = 2**26
 MAX_SUM = 2**62
+# Five standard deviations of a noisy number of records may be at most as many records.
+MAX_ROWS_FROM_NOISE = 1e8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -182,6 +185,14 @@ class MarginalsPlan(Plan):
     def num_rows(self, total: int) -> int:
         """Returns the number of released records, given the public or noisy number of records."""
         return self.num_synthetic_records or total
+
+    @property
+    def num_rows_from_noise(self) -> float:
+        """How many records may be released for noise alone: five deviations of a noisy number."""
+        if self.total_is_public or self.num_synthetic_records or self.sets_num_rows:
+            return 0.0
+        variances = support_variances(self.domain, [()], self.measurements, False)
+        return 5 * math.sqrt(cell_variance(self.domain, variances, ()))
 
     @property
     def resources(self) -> Resources:
@@ -430,6 +441,17 @@ def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> 
     if num_records != "noisy" and num_records > most:
         condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"
         raise InputError("num_records", num_records, condition)
+
+
+def check_num_rows(plan: MarginalsPlan) -> None:
+    """Refuses a noisy number of records whose noise alone would fill a disk with records."""
+    most = plan.num_rows_from_noise
+    if most > MAX_ROWS_FROM_NOISE:
+        condition = (
+            f"must be given: the noisy number of records may be {most:,.0f} too large, more than"
+            f" {MAX_ROWS_FROM_NOISE:,.0f}; or spend more epsilon, or keep fewer records per unit"
+        )
+        raise InputError("num_synthetic_records", None, condition)
 
 
 def _what_fits(domain: Domain) -> str:
