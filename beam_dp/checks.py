@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from numbers import Number, Real
+from numbers import Number
 from typing import Any, TypeGuard
 
 from beam_dp.errors import InputError
@@ -98,7 +98,7 @@ def checked_number(
 
 def checked_weight(name: str, value: object, note: str = "") -> float:
     """Returns a weight as a float: in a range where products and sums of weights stay finite."""
-    number = float(value) if isinstance(value, Real) else value
+    number = value.item() if hasattr(value, "item") else value  # of numpy
     return checked_number(name, number, least=1e-100, most=1e100, note=note)
 
 
@@ -162,4 +162,4 @@ def _written(limit: float) -> str:
     size, power = abs(limit), int(limit).bit_length() - 1
     if size >= _LEAST_WRITTEN_AS_POWER and size == 2**power:
         return f"{'-' if limit < 0 else ''}2^{power}"
-    return f"{int(limit):,}"
+    return f"{int(limit):,}" if size < 10**18 else f"{limit:g}"

@@ -54,6 +54,7 @@ class NoPrivacyPlan(Plan):
     asked: Any = None
     unit_costs: None = None
     num_synthetic_records: None = None
+    num_rows_from_noise: float = 0.0
 
     @property
     def steps(self) -> tuple[Step, ...]:

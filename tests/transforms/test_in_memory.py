@@ -10,6 +10,7 @@ import subprocess
 import sys
 import traceback
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,16 @@ def test_exception_keeps_a_release_that_could_not_be_written(tmp_path, monkeypat
     kept = caught.value.release  # type: ignore[attr-defined]
     dp.write_release(kept, tmp_path / "elsewhere")
     assert dp.read_release(tmp_path / "elsewhere").draw_id == kept.draw_id
+
+
+def test_release_works_where_the_caller_has_numpy_raise_errors():
+    generator = np.random.default_rng(3)
+    domain = dp.parse_domain('{"age": 6, "sex": 2, "education": 4}')
+    # No record has the last level of education, so its share underflows.
+    largest = {"age": 6, "sex": 2, "education": 3}
+    table = pa.table({name: generator.integers(0, most, 5000) for name, most in largest.items()})
+    promise = dp.Guarantee(100.0, 1e-9, "add_or_remove_one", "record", 1)
+    with np.errstate(all="raise"), warnings.catch_warnings(action="ignore"):
+        drawn = dp.release(table, domain, dp.marginals(domain, ways=2), promise)
+        assert np.geterr()["under"] == "raise"
+    assert drawn.num_records > 4000

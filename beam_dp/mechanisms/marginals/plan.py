@@ -191,8 +191,13 @@ class MarginalsPlan(Plan):
         """How many records may be released for noise alone: five deviations of a noisy number."""
         if self.total_is_public or self.num_synthetic_records or self.sets_num_rows:
             return 0.0
-        variances = support_variances(self.domain, [()], self.measurements, False)
+        variances = support_variances(self.domain, [()], self.measurements_of_total, False)
         return 5 * math.sqrt(cell_variance(self.domain, variances, ()))
+
+    @property
+    def measurements_of_total(self) -> Sequence[Measurement]:
+        """The measurements that every draw makes, from which a noisy number of records follows."""
+        return self.measurements
 
     @property
     def resources(self) -> Resources:

@@ -120,6 +120,11 @@ class RoundsPlan(plans.MarginalsPlan):
             **dataclasses.asdict(self.unit),
         }
 
+    @property
+    def measurements_of_total(self) -> Sequence[Measurement]:
+        """See ``MarginalsPlan``."""
+        return [self.unit.measured((), self.unit.total_scale)] if self.unit.total_scale else []
+
     @on_one_thread
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
