@@ -28,6 +28,7 @@ CHANGED_SECONDS = 600.0
 # Of a test that no recorded run knows.
 UNKNOWN_SECONDS = 1.0
 _CUT = pytest.StashKey[list[str]]()
+JOB_MARKERS = ("job", "engines", "wheel")
 RELEASE_MARKERS = ("release", "faults", "site", "images", "benchmark")
 # What changes the law of every mechanism.
 COMMON_PACKAGES = ("beam_dp/noise/", "beam_dp/privacy/")
@@ -109,7 +110,9 @@ def tier_of(item: pytest.Item) -> str:
         return "release"
     if any(item.get_closest_marker(name) for name in ("slow", "mostly_slow", "audit")):
         return "part"
-    return next((name for name in ("part", "job") if item.get_closest_marker(name)), "test")
+    if item.get_closest_marker("part"):
+        return "part"
+    return "job" if any(item.get_closest_marker(name) for name in JOB_MARKERS) else "test"
 
 
 def in_part(item: pytest.Item, part: str) -> bool:
