@@ -8,7 +8,7 @@ import pytest
 import yaml
 from documents.belongings import BELONGINGS, FIGURES
 from documents.blocks import PAGES, Block, blocks_of
-from documents.not_run import NOT_RUN, reason
+from documents.not_run import reason
 from documents.reader import Reader, check_flags
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
@@ -16,13 +16,6 @@ BLOCKS = {page: blocks_of(page) for page in PAGES}
 
 def is_run(block: Block) -> bool:
     return reason(block.page, block.text) == ""
-
-
-@pytest.mark.parametrize("lists", [NOT_RUN, BELONGINGS], ids=["not run", "belongings"])
-def test_every_listed_exception_names_an_existing_block(lists):
-    for page, listed in lists.items():
-        for start in filter(None, listed):
-            assert [block.text.startswith(start) for block in BLOCKS[page]].count(True) == 1, start
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])

@@ -59,13 +59,14 @@ def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
     return len(unfair)
 
 
-@pytest.mark.parametrize("independence", [2, 3])
+@pytest.mark.parametrize("independence", [2, pytest.param(3, marks=pytest.mark.part)])
 def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence):
     entries = all_keys_of_one_polynomial(independence)
     assert entries.shape == (64, 16**independence)
     assert dependent_subsets(entries, independence) == 0
 
 
+@pytest.mark.part
 def test_one_more_entry_than_the_independence_can_be_dependent():
     """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
     assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0

@@ -20,10 +20,10 @@ def test_key_round_trips_through_bytes():
 
 
 def test_every_draw_gives_a_new_key():
-    first, second = HashKey.draw(8), HashKey.draw(8)
+    first, second = HashKey.draw(48), HashKey.draw(48)
     assert first != second
     assert first.fingerprint_key != second.fingerprint_key
-    # Among 36 uniform words of 64 bits each bit is set somewhere: false alarm 64 / 2^36 each way.
+    # Each bit is set in some of 1,176 uniform words, and not in others.
     assert int(np.bitwise_or.reduce(first.words)) == 2**64 - 1
     assert int(np.bitwise_and.reduce(first.words)) == 0
 

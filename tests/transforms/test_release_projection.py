@@ -1,18 +1,22 @@
-"""Sparse releases through Beam: exact sums, bounded units, one draw; nothing tells of records."""
+"""Sparse releases through Beam: exact sums, bounded units, one draw, lists of keys."""
 
 from __future__ import annotations
 
+import collections
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import fakes
 import numpy as np
 import pyarrow as pa
 import pytest
+from fakes import outputs, pipeline
 from job_pages import counters, expected
+from sketch_laws import Shifted
 
+import beam_dp.encoding.keys as keys_module
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.mechanisms import (
@@ -21,7 +25,7 @@ from beam_dp.mechanisms.sketches.mechanisms import (
     SparseProject,
     StabilityHistogram,
 )
-from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.kinds import read_release
@@ -29,18 +33,26 @@ from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
-from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
+from beam_dp.transforms.counting.count_keys import (
+    CountElements,
+    CountListedKeys,
+    counts_of_shards,
+    listed_counts,
+)
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
-from beam_dp.transforms.counting.summarise import EncodeKeys, Summarise
+from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys, Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = KeyColumns("email")
 RECORDS = [{"email": f"{i % 40}@example.org", "person": i // 3} for i in range(600)]
+KEY = HashKey(4, np.arange(1, 11, dtype=np.uint64), bytes(16))
 
 
-def plan(mechanism: Any, unit: str = "record", k: int = 1, epsilon: float = HUGE) -> SparsePlan:
+def plan(
+    mechanism: Any, unit: str = "record", k: int = 1, epsilon: float = HUGE, most: int = 5
+) -> SparsePlan:
     promise = Guarantee(epsilon, 1e-9, "add_or_remove_one", unit, k)
-    made: SparsePlan = mechanism.plan(promise, max_sparsity=10, max_weight=5)
+    made: SparsePlan = mechanism.plan(promise, max_sparsity=10, max_weight=most)
     return made
 
 
@@ -52,19 +64,18 @@ def exact(records: list[dict[str, Any]], plan: SparsePlan) -> np.ndarray:
     return signs.project(keys, np.ones(len(keys), np.int64))
 
 
-def release(
-    records: Any, plan: SparsePlan, folder: Path, columns: KeyColumns = COLUMNS, **how: Any
-) -> SparseRelease:
-    with fakes.pipeline(**how) as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(records)
-            | ReleaseProjection(plan, columns)
-            | WriteRelease(folder / "out")
-        )
-    found = read_release(folder / "out")
-    assert isinstance(found, SparseRelease)
-    return found
+def released(folder: Path, cases: dict[str, tuple[Any, Any]], **how: Any) -> dict[str, Any]:
+    """Releases, each of records and a transform, of one pipeline."""
+    outputs(
+        {
+            name: lambda p, name=name, records=records, release=release: (
+                p | beam.Create(records) | release | WriteRelease(folder / name)
+            )
+            for name, (records, release) in cases.items()
+        },
+        **how,
+    )
+    return {name: read_release(folder / name, kind=SparseRelease) for name in cases}
 
 
 SKETCHES = [
@@ -72,167 +83,324 @@ SKETCHES = [
     SparseProject(2**18, num_blocks=8),
     CountSketch(3 * 2**17),
 ]
+SMALL = CountSketch(3 * 64)
+CLIPPED = CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0)
+TEXTS_OF_7 = [{"email": text} for text in ["7", "7.0", b"7.0", 7, 7.0, "7.00"] for _ in range(200)]
+# Keys that are listed.
+LISTED = KeyColumns("city", list_keys=True)
+LONG = "Llanfairpwllgwyngyll" * 12 + "ABC"  # 243 bytes
+CITIES: list[Any] = ["Bern", "Bern ", "Zürich", LONG, LONG[:-1] + "D", LONG + "x" * 14, "7", "7.0"]
+CITIES += [7, b"\xff\xfe", "", None, 2.5]
+OF_CITIES = [
+    {"city": city, "person": f"{number}/{i}"}
+    for number, city in enumerate(CITIES)
+    for i in range(2 + number)
+]
+# The long one has 257 bytes; 7, "7" and "7.0" are one key; a null and a fraction are none.
+EXPECTED = {"Bern": 2, "Bern ": 3, "Zürich": 4, LONG: 5, LONG[:-1] + "D": 6, "7": 8 + 9 + 10}
+EXPECTED |= {"": 12}
+
+
+def listing(mechanism: Any, unit: str = "record", k: int = 1, columns: Any = LISTED) -> SparsePlan:
+    return ReleaseProjection(plan(mechanism, unit, k, most=1), columns).plan
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("mechanism", SKETCHES, ids=lambda each: f"{each.projection_width}")
-def test_distributed_projection_is_exact(mechanism):
-    made = plan(mechanism)
-    assert made.sketch is not None
-    accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
-    shards: list[Any] = (
-        RECORDS
-        | EncodeKeys(COLUMNS, 5, made.hash_key, "record")
-        | LimitKeys(made)
-        | Summarise(accumulator)
+def test_written_releases_answer_queries(tmp_path):
+    """Of any mechanism; a key does not depend on the spelling of its integer."""
+    mechanisms = {
+        "dense": SKETCHES[0],
+        "blocks": SparseProject(2**12, num_blocks=8),
+        "count sketch": CountSketch(3 * 2**10),
+        "histogram": StabilityHistogram(),
+        "hybrid": HybridSketch(3 * 2**10, 3),
+    }
+    found = released(
+        tmp_path,
+        {
+            **{
+                name: (RECORDS, ReleaseProjection(plan(each), COLUMNS))
+                for name, each in mechanisms.items()
+            },
+            **{
+                f"spelling, {each.name}": (TEXTS_OF_7, ReleaseProjection(plan(each), COLUMNS))
+                for each in (SMALL, StabilityHistogram())
+            },
+            **{
+                f"listed, {each.name}": (OF_CITIES, ReleaseProjection(plan(each, most=1), LISTED))
+                for each in (StabilityHistogram(), HybridSketch(2**10))
+            },
+            "listed, nothing": ([], ReleaseProjection(plan(StabilityHistogram(), most=1), LISTED)),
+            "empty": ([], ReleaseProjection(plan(HybridSketch(2**10), epsilon=1.0), COLUMNS)),
+            "full": (RECORDS, ReleaseProjection(plan(HybridSketch(2**10), epsilon=1.0), COLUMNS)),
+        },
     )
-    np.testing.assert_array_equal(accumulator.from_shards(shards).sums, exact(RECORDS, made))
-    assert max(len(shard) for _, shard in shards) <= 2**20 + 8
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("size", [1, 7, 600])
-def test_counts_do_not_depend_on_batches(size):
-    key = HashKey.draw(4)
-    table = pa.Table.from_pylist(RECORDS)
-    batches = [table.slice(start, size) for start in range(0, 600, size)]
-    shards: list[bytes] = batches | EncodeKeys(COLUMNS, 1, key, "record") | CountElements()
-    counts = counts_of_shards(shards)
-    keys = universe_elements([record["email"] for record in RECORDS], key)
-    elements, numbers = np.unique(keys, return_counts=True)
-    np.testing.assert_array_equal(counts.elements, elements)
-    np.testing.assert_array_equal(counts.counts, numbers)
-
-
-@pytest.mark.job
-def test_adding_a_unit_only_adds_its_k_kept_records():
-    made = plan(StabilityHistogram(), "person", 2)
-    encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
-
-    def bounded(records: list[dict[str, Any]]) -> dict[int, int]:
-        counts = counts_of_shards(records | encode | LimitKeys(made) | CountElements())
-        return dict(zip(counts.elements.tolist(), counts.counts.tolist(), strict=True))
-
-    everybody, without = bounded(RECORDS), bounded(RECORDS[3:])
-    assert sum(everybody.values()) == 400
-    changes = [everybody[key] - without.get(key, 0) for key in everybody]
-    assert set(changes) <= {0, 1, 2}
-    assert sum(changes) == 2
-
-
-@pytest.mark.job
-def test_norm_of_the_sketch_of_a_unit_is_bounded():
-    rows, norm = 3, 2.0
-    made = plan(CountSketch(rows * 64, rows, noise="gaussian", unit_norm=norm), "person", 50)
-    assert made.sketch is not None and made.sketch.max_squared_norm == 12
-    accumulator = ProjectionAccumulator(made.sketch.signs(made.hash_key))
-    one_unit = [{"email": f"{i % 4}@example.org", "person": 1} for i in range(50)]
-
-    def squared(records: list[dict[str, Any]]) -> int:
-        encoded = records | EncodeKeys(COLUMNS, 1, made.hash_key, "person")
-        sums = accumulator.from_shards(encoded | LimitKeys(made) | Summarise(accumulator)).sums
-        return int((sums**2).sum())
-
-    assert 0 < squared(one_unit) <= 12
-
-
-@pytest.mark.job
-def test_kept_records_of_a_unit_depend_only_on_the_unit():
-    made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0), "person", 50)
-    encode = EncodeKeys(COLUMNS, 1, made.hash_key, "person")
-    one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
-    others = [{"email": "x", "person": i} for i in range(2, 9)]
-    (x,) = universe_elements(["x"], made.hash_key)
-
-    def kept(records: list[dict[str, Any]]) -> list[int]:
-        keys = np.concatenate([each.keys for each in records | encode | LimitKeys(made)])
-        return sorted(keys[keys != x].tolist())
-
-    alone = kept(one_unit)
-    assert 0 < len(alone) < 40
-    for seed in range(5):
-        shuffled = np.random.default_rng(seed).permutation(np.array([*others, *one_unit]))
-        assert kept(shuffled.tolist()) == alone
-
-
-@pytest.mark.job
-def test_leaves_out_heavy_record_if_each_record_is_a_unit():
-    made = plan(CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0))
-    records = [{"email": "a", "n": weight} for weight in (1, 2, 3, 5)]
-    columns = KeyColumns("email", weight="n")
-    batches = records | EncodeKeys(columns, 5, made.hash_key, "record") | LimitKeys(made)
-    assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2]
-
-
-@pytest.mark.job
-def test_clamps_weights_and_leaves_out_records_without_one():
-    key = HashKey.draw(4)
-    weights = [1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]
-    records = [{"email": "a", "n": weight} for weight in weights]
-    batches = records | EncodeKeys(KeyColumns("email", weight="n"), 5, key, "record")
-    assert sorted(np.concatenate([batch.weights for batch in batches])) == [1, 2, 2, 3, 5]
-
-
-@pytest.mark.job
-@pytest.mark.parametrize(
-    "mechanism",
-    [*SKETCHES, StabilityHistogram(), HybridSketch(3 * 2**10, 3)],
-    ids=lambda each: f"{each.name}{getattr(each, 'projection_width', '')}",
-)
-def test_written_release_answers_queries(mechanism, tmp_path):
-    found = release(RECORDS, plan(mechanism), tmp_path)
-    query = universe_elements([f"{i}@example.org" for i in range(8)], found.hash_key)
-    answer = found.answer(query, np.ones(8))
-    # Another key in a cell of a clipped mean moves the answer by at most half a scale of noise.
-    moved = 0.5 * found.sketch.scale if found.sketch is not None else 0.0
-    assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 3 * moved)
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("mechanism", [CountSketch(3 * 64), StabilityHistogram()])
-def test_key_does_not_depend_on_the_spelling_of_its_integer(mechanism, tmp_path):
-    texts: list[Any] = ["7", "7.0", b"7.0", 7, 7.0, "7.00"]
-    records = [{"email": text} for text in texts for _ in range(200)]
-    found = release(records, plan(mechanism), tmp_path)
-    for text, count in (("7.0", 1000), ("7", 1000), ("7.00", 200), ("8.0", 0)):
-        assert found.answer_query(SparseQuery({text: 1})).value == pytest.approx(count, abs=1)
-    with pytest.raises(
-        InputError, match=r"'7' is not valid: must be given once: '7.0' is the same"
-    ):
-        found.answer_query(SparseQuery({"7.0": 1, "7": 1}))
-
-
-@pytest.mark.job
-def test_empty_input_gives_release_of_the_same_shape(tmp_path):
-    made = plan(HybridSketch(2**10), epsilon=1.0)
-    empty = release([], made, tmp_path / "empty")
-    full = release(RECORDS, made, tmp_path / "full")
-    assert empty.sketch is not None and full.sketch is not None
+    for name in mechanisms:
+        query = universe_elements([f"{i}@example.org" for i in range(8)], found[name].hash_key)
+        answer, sketch = found[name].answer(query, np.ones(8)), found[name].sketch
+        # Another key in a cell of a clipped mean moves the answer by at most half a scale of noise.
+        moved = 0.5 * sketch.scale if sketch is not None else 0.0
+        assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 3 * moved)
+    for name in [name for name in found if name.startswith("spelling")]:
+        for text, count in (("7.0", 1000), ("7", 1000), ("7.00", 200), ("8.0", 0)):
+            answer = found[name].answer_query(SparseQuery({text: 1}))
+            assert answer.value == pytest.approx(count, abs=1)
+        with pytest.raises(InputError, match=r"must be given once: '7.0' is the same"):
+            found[name].answer_query(SparseQuery({"7.0": 1, "7": 1}))
+    for name in ("listed, stability_histogram", "listed, hybrid_sketch"):
+        keys = found[name].listed_keys()
+        assert dict(keys) == EXPECTED
+        assert [count for _, count in keys] == sorted(EXPECTED.values(), reverse=True)
+        # Keys that cannot be listed have a count.
+        assert len(found[name].histogram.counts) == len(EXPECTED) + 2
+    assert found["listed, nothing"].listed_keys() == []
+    # A release of no records has the same shape.
+    empty, full = found["empty"], found["full"]
     assert empty.sketch.cells.shape == full.sketch.cells.shape
     names = [
-        sorted(name.replace(each.draw_id, "") for name in _names(tmp_path / folder / "out"))
-        for each, folder in ((empty, "empty"), (full, "full"))
+        sorted(path.name.replace(each.draw_id, "") for path in (tmp_path / name).iterdir())
+        for name, each in (("empty", empty), ("full", full))
     ]
     assert names[0] == names[1]
 
 
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
 @pytest.mark.job
-def test_repeated_bundles_commit_one_draw(tmp_path):
-    found = release(RECORDS, plan(CountSketch(3 * 64), epsilon=1.0), tmp_path, bundle_repeat=2)
-    assert {name for name in _names(tmp_path / "out") if found.draw_id not in name} == {"card.json"}
-
-
-@pytest.mark.job
-def test_repeated_bundles_count_each_record_once(tmp_path):
-    made = plan(CountSketch(3 * 64))
-    found = release(RECORDS, made, tmp_path, bundle_repeat=2)
-    assert found.sketch is not None
+def test_repeated_bundles_commit_one_draw_that_counts_each_record_once(tmp_path):
+    made = plan(SMALL)
     assert made.sketch is not None
-    np.testing.assert_array_equal(found.sketch.cells, made.sketch.fold(exact(RECORDS, made)))
+    cases = {
+        "exact": (RECORDS, ReleaseProjection(made, COLUMNS)),
+        "listed": (OF_CITIES, ReleaseProjection(plan(StabilityHistogram(), most=1), LISTED)),
+        "noisy": (RECORDS, ReleaseProjection(plan(SMALL, epsilon=1.0), COLUMNS)),
+    }
+    found = released(tmp_path, cases, bundle_repeat=2)
+    np.testing.assert_array_equal(
+        found["exact"].sketch.cells, made.sketch.fold(exact(RECORDS, made))
+    )
+    assert dict(found["listed"].listed_keys()) == EXPECTED
+    names = {path.name for path in (tmp_path / "noisy").iterdir()}
+    assert {name for name in names if found["noisy"].draw_id not in name} == {"card.json"}
+
+
+def of_weights(weights: list[Any]) -> list[dict[str, Any]]:
+    return [{"email": "a", "n": weight} for weight in weights]
+
+
+def encoded(columns: KeyColumns, most: int, key: HashKey, unit: str = "record") -> EncodeKeys:
+    return EncodeKeys(columns, most, key, unit)
+
+
+@pytest.mark.job
+def test_counts_and_sums_are_exact_in_any_batches():
+    table = pa.Table.from_pylist(RECORDS[:120])
+    sizes = (1, 7, 600)
+    made = [plan(each) for each in SKETCHES]
+    accumulators = [
+        ProjectionAccumulator(each.sketch.signs(each.hash_key)) for each in made if each.sketch
+    ]
+    weighed = KeyColumns("email", weight="n")
+    clipped = plan(CLIPPED)
+
+    def of_size(size: int) -> Callable[[Any], Any]:
+        batches = [table.slice(start, size) for start in range(0, 120, size)]
+        return lambda p: p | beam.Create(batches) | encoded(COLUMNS, 1, KEY) | CountElements()
+
+    def summed(place: int) -> Callable[[Any], Any]:
+        encode = encoded(COLUMNS, 5, made[place].hash_key)
+        return lambda p: (
+            p
+            | beam.Create(RECORDS)
+            | encode
+            | LimitKeys(made[place])
+            | Summarise(accumulators[place])
+        )
+
+    found = outputs(
+        {
+            **{f"{size} rows": of_size(size) for size in sizes},
+            **{f"sketch {place}": summed(place) for place in range(len(made))},
+            "nothing": lambda p: p | beam.Create([]) | encoded(COLUMNS, 1, KEY) | CountElements(),
+            "clamped": lambda p: (
+                p
+                | beam.Create(of_weights([1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]))
+                | encoded(weighed, 5, KEY)
+            ),
+            "heavy": lambda p: (
+                p
+                | beam.Create(of_weights([1, 2, 3, 5]))
+                | encoded(weighed, 5, clipped.hash_key)
+                | LimitKeys(clipped)
+            ),
+        }
+    )
+    elements = universe_elements([record["email"] for record in RECORDS[:120]], KEY)
+    for size in sizes:
+        counts = counts_of_shards(found[f"{size} rows"])
+        assert counts.elements.tolist() == np.unique(elements).tolist()
+        assert counts.counts.tolist() == [3] * 40
+    for place, each in enumerate(made):
+        shards = found[f"sketch {place}"]
+        sums = accumulators[place].from_shards(shards).sums
+        np.testing.assert_array_equal(sums, exact(RECORDS, each))
+        assert max(len(shard) for _, shard in shards) <= 2**20 + 8
+    assert found["nothing"] == [] and isinstance(counts_of_shards([]), ElementCounts)
+    weights = {name: [b.weights for b in found[name]] for name in ("clamped", "heavy")}
+    assert sorted(np.concatenate(weights["clamped"])) == [1, 2, 2, 3, 5]
+    # Each record is a unit: one that is too heavy is left out.
+    assert sorted(np.concatenate(weights["heavy"])) == [1, 2]
+
+
+def counted_texts(made: SparsePlan, records: Any) -> Callable[[Any], Any]:
+    """The exact counts of each text, with no noise."""
+
+    def branch(p: Any) -> Any:
+        encode = EncodeKeys(LISTED, 1, made.hash_key, made.guarantee.privacy_unit)
+        each = p | beam.Create(records) | encode
+        return (each[KEYS] | LimitKeys(made), each[TEXTS]) | CountListedKeys()
+
+    return branch
+
+
+def by_text(shards: list[bytes]) -> dict[bytes | None, list[int]]:
+    found = listed_counts(shards)
+    assert found.texts is not None
+    texts = collections.defaultdict(list)
+    for text, count in zip(found.texts.to_pylist(), found.counts.tolist(), strict=True):
+        texts[text].append(count)
+    return dict(texts)
+
+
+@pytest.mark.job
+def test_adding_a_unit_only_adds_its_k_kept_records():
+    """Of the counts of elements, of those of texts, and of one unit whatever others there are."""
+    made, listed = (each(StabilityHistogram(), "person", 2) for each in (plan, listing))
+    one = listing(StabilityHistogram(), "person", 1)
+    clipped = plan(CLIPPED, "person", 50)
+    cities = [{"city": f"city {i % 40} of a long name", "person": i // 3} for i in range(600)]
+    one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
+    same_keys = [{"email": f"{i % 4}@example.org", "person": 1} for i in range(50)]
+    others = [{"email": "x", "person": i} for i in range(2, 9)]
+    orders = [
+        np.random.default_rng(seed).permutation(np.array([*others, *one_unit])).tolist()
+        for seed in range(5)
+    ]
+
+    def kept(each: SparsePlan, records: Any) -> Callable[[Any], Any]:
+        encode = EncodeKeys(COLUMNS, 1, each.hash_key, "person")
+        return lambda p: p | beam.Create(records) | encode | LimitKeys(each)
+
+    def elements(records: Any) -> Callable[[Any], Any]:
+        return lambda p: kept(made, records)(p) | CountElements()
+
+    found = outputs(
+        {
+            "all elements": elements(RECORDS),
+            "fewer elements": elements(RECORDS[3:]),
+            "all texts": counted_texts(listed, cities),
+            "fewer texts": counted_texts(listed, cities[3:]),
+            "a text": counted_texts(
+                one, [{"city": f"city {i}", "person": "one"} for i in range(50)]
+            ),
+            "same keys": kept(clipped, same_keys),
+            "alone": kept(clipped, one_unit),
+            **{f"order {number}": kept(clipped, order) for number, order in enumerate(orders)},
+        }
+    )
+
+    def counts(shards: list[bytes]) -> dict[Any, int]:
+        each = counts_of_shards(shards)
+        return dict(zip(each.elements.tolist(), each.counts.tolist(), strict=True))
+
+    def sums(shards: list[bytes]) -> dict[Any, int]:
+        return {text: sum(numbers) for text, numbers in by_text(shards).items()}
+
+    for kind, read in (("elements", counts), ("texts", sums)):
+        everybody, without = read(found[f"all {kind}"]), read(found[f"fewer {kind}"])
+        assert sum(everybody.values()) == 400
+        changes = [everybody[key] - without.get(key, 0) for key in everybody]
+        assert set(changes) <= {0, 1, 2}
+        assert sum(changes) == 2
+    # The text of a record that the limit leaves out has no count.
+    assert [*by_text(found["a text"]).values()] == [[1]]
+    # The norm of the sketch of a unit is bounded, and its kept records depend on it alone.
+    assert clipped.sketch is not None and clipped.sketch.max_squared_norm == 12
+    signs = clipped.sketch.signs(clipped.hash_key)
+    (batch,) = found["same keys"]
+    assert 0 < (signs.project(batch.keys, batch.weights) ** 2).sum() <= 12
+    (x,) = universe_elements(["x"], clipped.hash_key)
+
+    def of_the_unit(name: str) -> list[int]:
+        keys = np.concatenate([each.keys for each in found[name]])
+        return sorted(keys[keys != x].tolist())
+
+    assert 0 < len(of_the_unit("alone")) < 40
+    for number in range(len(orders)):
+        assert of_the_unit(f"order {number}") == of_the_unit("alone")
+
+
+@pytest.mark.job
+def test_texts_have_their_own_counts_in_any_batches(monkeypatch):
+    """Also texts of one hash: none may be listed because another has the same."""
+    table = pa.table({"city": [f"city {i % 40}" * (1 + i % 3) for i in range(100)]})
+    made = listing(StabilityHistogram())
+    sizes = (1, 7, 100)
+    batches = {size: [table.slice(start, size) for start in range(0, 100, size)] for size in sizes}
+    monkeypatch.setattr(
+        keys_module, "universe_elements", lambda texts, _: np.full(len(texts), 5, np.uint64)
+    )
+    found = outputs(
+        {
+            **{f"{size} rows": counted_texts(made, batches[size]) for size in sizes},
+            "cities": counted_texts(made, OF_CITIES),
+        }
+    )
+    expected = collections.Counter(text.encode() for text in table["city"].to_pylist())
+    for size in sizes:
+        assert by_text(found[f"{size} rows"]) == {text: [n] for text, n in expected.items()}
+    assert by_text(found["cities"]) == {
+        **{text.encode(): [count] for text, count in EXPECTED.items()},
+        b"\xff\xfe": [11],
+        None: [7],
+    }
+
+
+def test_texts_below_the_threshold_are_not_listed():
+    made = listing(StabilityHistogram())
+    assert made.histogram is not None
+    least = made.histogram.threshold
+    texts = [b"a", b"b", b"c", b"\xff", None]
+    exact = ElementCounts(
+        universe_elements(["a", "b", "c", "d", "e"], made.hash_key),
+        np.array([least - 1, least, least + 5, least, least], np.int64),
+        pa.array(texts, pa.large_binary()),
+    )
+    found = release_sparse(made, SparseSummary(counts=exact), Shifted(0))
+    assert found.listed_keys() == [("c", least + 5), ("b", least)]
+    assert found.histogram is not None and len(found.histogram.counts) == 4
+    found = release_sparse(made, SparseSummary(counts=exact), Shifted(1))
+    assert dict(found.listed_keys()) == {"a": least, "b": least + 1, "c": least + 6}
+
+
+def test_released_texts_with_the_same_element_share_one_released_count():
+    made = listing(StabilityHistogram())
+    assert made.histogram is not None
+    least = made.histogram.threshold
+    exact = ElementCounts(
+        np.array([9, 9, 9, 3], np.uint64),
+        np.array([least, least - 1, least + 2, least], np.int64),
+        pa.array([b"a", b"b", b"c", b"d"], pa.large_binary()),
+    )
+    histogram = release_sparse(made, SparseSummary(counts=exact), Shifted(0)).histogram
+    assert histogram is not None and histogram.keys is not None
+    assert histogram.elements.tolist() == [3, 9]
+    assert histogram.counts.tolist() == [least, 2 * least + 2]
+    assert histogram.keys.tolist() in (["d", "a"], ["d", "c"])
+
+
+def test_card_says_that_keys_are_listed_only_if_they_are():
+    assert listing(StabilityHistogram()).public["key"]["list_keys"] is True
+    unlisted = listing(StabilityHistogram(), columns=KeyColumns("city"))
+    assert "list_keys" not in unlisted.public["key"]
 
 
 CANARY = "canary-4711@example.org"
@@ -242,15 +410,15 @@ CANARY = "canary-4711@example.org"
 def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
-        pipeline = fakes.pipeline()
+        p = pipeline()
         release_it = ReleaseProjection(plan(HybridSketch(64), "person", epsilon=1.0), COLUMNS)
         _ = (
-            pipeline
+            p
             | beam.Create([*records, {"email": object(), "person": []}, None, 3])
             | release_it
             | WriteRelease(tmp_path / str(number))
         )
-        result = pipeline.run()
+        result = p.run()
         result.wait_until_finish()
         assert counters(result) == expected(tmp_path / str(number))
         for path in (tmp_path / str(number)).iterdir():
@@ -259,11 +427,5 @@ def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
 
 
 def test_pipeline_graph_contains_no_drawn_noise():
-    release_it = ReleaseProjection(plan(CountSketch(3 * 64), epsilon=1.0), COLUMNS)
+    release_it = ReleaseProjection(plan(SMALL, epsilon=1.0), COLUMNS)
     assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)
-
-
-@pytest.mark.job
-def test_empty_input_gives_no_shards_and_readable_counts():
-    assert isinstance(counts_of_shards([]), ElementCounts)
-    assert list([] | EncodeKeys(COLUMNS, 1, HashKey.draw(4), "record") | CountElements()) == []
