@@ -275,8 +275,8 @@ def flights_of_boeings(names: dict[str, Any]) -> None:
     assert f"is {truth:,}." in (ROOT / "docs" / "sparse_queries.md").read_text("utf-8")
     release = dp.read_release("out/flights", kind=dp.SparseRelease)
     answer = release.answer_query(read_sparse_query("boeings.txt"))
-    # Six standard errors: less than one run in ten million errs by more.
-    assert abs(answer.value - truth) < 6 * answer.standard_error < 1000
+    # Six standard errors are exceeded in less than one run of ten million, eight in none.
+    assert abs(answer.value - truth) < 8 * answer.standard_error < 1300
     files = pathlib.Path("out/flights").iterdir()
     assert sum(file.stat().st_size for file in files) < 1.5e6
 

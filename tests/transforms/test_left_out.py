@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from fakes import DOMAIN, NoPrivacy, guarantee, pipeline
+from fakes import DOMAIN, NoPrivacy, guarantee, outputs
 from noise_sources import NoNoise
 
 from beam_dp.domain.ordered import IntegerAttribute
@@ -21,7 +20,6 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
@@ -42,94 +40,90 @@ def without_noise(monkeypatch) -> None:
     monkeypatch.setattr(one_worker, "NoiseSource", Exact)
 
 
-def released(
-    records: Sequence[Any],
-    directory: pathlib.Path,
-    *,
-    domain: Domain = DOMAIN,
-    promise: Guarantee | None = None,
-    bundle_repeat: int = 0,
-) -> LeftOut:
-    with pipeline(bundle_repeat) as p:
-        _ = (
-            p
-            | beam.Create(records)
-            | ReleaseSyntheticDatabase(
-                domain,
-                marginals(domain, ways=1),
-                promise or guarantee(),
-                Laplace(),
-                count_left_out=True,
+def counting(
+    domain: Domain = DOMAIN, promise: Guarantee | None = None, mechanism: Any = None, **more: Any
+) -> ReleaseSyntheticDatabase:
+    workload, mechanism = marginals(domain, ways=1), mechanism or Laplace()
+    given = {"count_left_out": True, **more}
+    return ReleaseSyntheticDatabase(domain, workload, promise or guarantee(), mechanism, **given)
+
+
+def of(unit: Any, number: int, **changed: Any) -> list[dict[str, Any]]:
+    return [{**GOOD, **changed, "household": unit}] * number
+
+
+AGES = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
+CASES: dict[str, tuple[list[Any], Any]] = {
+    "each once": (
+        [
+            GOOD,
+            {**GOOD, "age": 10},
+            {**GOOD, "age": None, "sex": "x", "smokes": "perhaps"},
+            {**GOOD, "sex": "x", "smokes": "perhaps"},
+            {**GOOD, "smokes": "yes"},
+            {**GOOD, "smokes": True},
+            {"nothing": 1},
+        ],
+        counting(IMPOSSIBLE),
+    ),
+    "all possible": ([{**GOOD, "smokes": True}], counting()),
+    "of units": (
+        [
+            *of("bad", 600, age=99),
+            *of("bad", 400, sex="x"),
+            *of("bad", 3),
+            *of("other", 1, sex="x"),
+            *of(None, 50, age=99),  # belongs to no unit: nothing would bound it
+        ],
+        counting(promise=guarantee("household", 3)),
+    ),
+    "none": ([], counting(IMPOSSIBLE)),
+    "not counted": ([{**GOOD, "age": 99}], counting(count_left_out=False)),
+    "exact": ([GOOD, {**GOOD, "age": 99}], counting(mechanism=NoPrivacy())),
+    "intervals": (
+        [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}],
+        ReleaseIntervals(AGES, "age", guarantee(), count_left_out=True),
+    ),
+}
+
+
+def released(folder: pathlib.Path, cases: Any = CASES, bundle_repeat: int = 0) -> dict[str, Any]:
+    outputs(
+        {
+            name: lambda p, name=name, records=records, release=release: (
+                p | beam.Create(records) | release | WriteRelease(folder / name)
             )
-            | WriteRelease(directory)
-        )
-    release = read_release(directory)
-    assert isinstance(release, SyntheticDatabase)
-    assert release.left_out is not None
-    return release.left_out
+            for name, (records, release) in cases.items()
+        },
+        bundle_repeat,
+    )
+    return {name: read_release(folder / name) for name in cases}
 
 
 @pytest.mark.job
-def test_counts_record_once_at_its_first_failing_attribute(tmp_path):
-    records = [
-        GOOD,
-        {**GOOD, "age": 10},
-        {**GOOD, "age": None, "sex": "x", "smokes": "perhaps"},
-        {**GOOD, "sex": "x", "smokes": "perhaps"},
-        {**GOOD, "smokes": "yes"},
-        {**GOOD, "smokes": True},
-        {"nothing": 1},
-    ]
-    found = released(records, tmp_path / "out", domain=IMPOSSIBLE)
-    assert dict(found.counts) == {"age": 3, "sex": 1, "smokes": 1}
-    assert found.impossible == 1
-    assert found.total == 6
-
-
-@pytest.mark.job
-def test_domain_without_impossible_combinations_has_no_impossible_count(tmp_path):
-    found = released([{**GOOD, "smokes": True}], tmp_path / "out")
-    assert found.impossible is None
-    assert found.total == 0
-
-
-@pytest.mark.job
-def test_counts_at_most_k_left_out_records_of_a_unit(tmp_path):
-    def of(unit: Any, record: dict[str, Any], number: int) -> list[dict[str, Any]]:
-        return [{**record, "household": unit}] * number
-
-    records = [
-        *of("bad", {**GOOD, "age": 99}, 600),
-        *of("bad", {**GOOD, "sex": "x"}, 400),
-        *of("bad", GOOD, 3),
-        *of("other", {**GOOD, "sex": "x"}, 1),
-        *of(None, {**GOOD, "age": 99}, 50),  # belongs to no unit: nothing would bound it
-    ]
-    promise = guarantee("household", 3)
-    found = released(records, tmp_path / "out", promise=promise)
-    assert found.total == 4
-    assert found.counts["smokes"] == 0
-    release = read_release(tmp_path / "out")
-    assert isinstance(release, SyntheticDatabase)
-    assert release.num_records == 3  # those outside push out none of those inside
-
-
-@pytest.mark.job
-def test_release_of_no_records_has_the_same_shape(tmp_path):
-    found = released([], tmp_path / "none", domain=IMPOSSIBLE)
-    assert dict(found.counts) == {"age": 0, "sex": 0, "smokes": 0}
-    assert found.impossible == 0
-
-
-@pytest.mark.job
-def test_release_without_count_left_out_has_no_count(tmp_path):
-    with pipeline() as p:
-        release = ReleaseSyntheticDatabase(
-            DOMAIN, marginals(DOMAIN, ways=1), guarantee(), Laplace()
-        )
-        _ = p | beam.Create([{**GOOD, "age": 99}]) | release | WriteRelease(tmp_path / "out")
-    assert read_release(tmp_path / "out").left_out is None  # type: ignore[union-attr]
-    assert "left_out" not in (tmp_path / "out" / "card.json").read_text()
+def test_counts_records_that_are_left_out(tmp_path):
+    """Once, at the first attribute that fails, or as impossible; at most k of a unit."""
+    found = released(tmp_path)
+    each_once = found["each once"].left_out
+    assert dict(each_once.counts) == {"age": 3, "sex": 1, "smokes": 1}
+    assert (each_once.impossible, each_once.total) == (1, 6)
+    assert (found["all possible"].left_out.impossible, found["all possible"].left_out.total) == (
+        None,
+        0,
+    )
+    of_units = found["of units"]
+    assert (of_units.left_out.total, of_units.left_out.counts["smokes"]) == (4, 0)
+    assert of_units.num_records == 3  # those outside push out none of those inside
+    none = found["none"].left_out
+    assert dict(none.counts) == {"age": 0, "sex": 0, "smokes": 0} and none.impossible == 0
+    assert found["not counted"].left_out is None
+    assert "left_out" not in (tmp_path / "not counted" / "card.json").read_text()
+    exact = found["exact"]
+    assert (exact.num_records, exact.left_out.total, exact.guarantee) == (1, 1, guarantee())
+    intervals = found["intervals"]
+    assert isinstance(intervals, IntervalRelease) and intervals.guarantee == guarantee()
+    assert dict(intervals.left_out.counts) == {"age": 2}
+    assert intervals.left_out.budget["release"]["epsilon"] == 0.95
 
 
 @pytest.mark.job
@@ -146,11 +140,10 @@ def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
             return np.full_like(values, draws[-1] if is_count else 10 * (len(draws) + 1))
 
     monkeypatch.setattr(one_worker, "NoiseSource", Numbered)
-    found = released([], tmp_path / "out", domain=domain, bundle_repeat=2)
+    release = released(tmp_path, {"out": ([], counting(domain))}, bundle_repeat=2)["out"]
     assert draws == [1, 2, 3]
-    release = read_release(tmp_path / "out")
     assert isinstance(release, SyntheticDatabase)
-    assert release.num_records == 20 * found.counts["age"]
+    assert release.num_records == 20 * release.left_out.counts["age"]
 
 
 @pytest.mark.parametrize("unit", ["record", "household"])
@@ -177,31 +170,3 @@ def test_counting_left_out_records_does_not_change_the_records_inside(unit, as_c
         assert alone.units is not None and inside.units is not None and left_out.units is not None
         assert (alone.units == inside.units).all()
         assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
-
-
-@pytest.mark.job
-def test_interval_release_counts_values_without_a_level(tmp_path):
-    domain = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
-    records: list[Any] = [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}]
-    with pipeline() as p:
-        release = ReleaseIntervals(domain, "age", guarantee(), count_left_out=True)
-        _ = p | beam.Create(records) | release | WriteRelease(tmp_path / "out")
-    found = read_release(tmp_path / "out")
-    assert isinstance(found, IntervalRelease)
-    assert found.left_out is not None
-    assert dict(found.left_out.counts) == {"age": 2}
-    assert found.guarantee == guarantee()
-    assert found.left_out.budget["release"]["epsilon"] == 0.95
-
-
-@pytest.mark.job
-def test_release_counts_left_out_records_separately(tmp_path):
-    with pipeline() as p:
-        release = ReleaseSyntheticDatabase(
-            DOMAIN, marginals(DOMAIN, ways=1), guarantee(), NoPrivacy(), count_left_out=True
-        )
-        _ = p | beam.Create([GOOD, {**GOOD, "age": 99}]) | release | WriteRelease(tmp_path / "out")
-    found = read_release(tmp_path / "out")
-    assert isinstance(found, SyntheticDatabase) and found.left_out is not None
-    assert (found.num_records, found.left_out.total) == (1, 1)
-    assert found.guarantee == guarantee()

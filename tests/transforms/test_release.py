@@ -298,6 +298,7 @@ def test_public_sizes_determine_the_counted_and_sent_tables(domain, tables, as_c
     assert num_counted <= max(3 * 2**24, num_sent)
 
 
+@pytest.mark.part
 def test_many_small_tables_stay_within_the_limit(monkeypatch):
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""
 
