@@ -20,7 +20,7 @@ from fuzz.mutations import (
     raised_by,
 )
 from horizons import DOMAIN as HORIZON_DOMAIN, FIRST, card_of, leveled, released_horizon
-from releases.release_examples import (
+from release_examples import (
     DOMAIN as RECORDS_DOMAIN,
     DRAW,
     records_bytes,

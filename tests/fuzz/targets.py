@@ -29,7 +29,7 @@ from fuzz.release_targets import (
     stated,
 )
 from fuzz.verify_target import verify_target
-from releases.release_examples import DOMAIN, DRAW, release_of
+from release_examples import DOMAIN, DRAW, release_of
 from written_draws import draw_of
 
 from beam_dp.domain.files import parse_domain

@@ -21,6 +21,7 @@ from beam_dp.storage import amazon
 from beam_dp.storage.amazon import AmazonBucket
 from beam_dp.storage.bucket import BucketStore
 
+pytestmark = pytest.mark.job
 OUT = "s3://releases/out"
 PUBLIC = (
     "aws s3api put-public-access-block --bucket releases --public-access-block-configuration"
@@ -65,7 +66,6 @@ def fail_first(
     service.before = fail
 
 
-@pytest.mark.mostly_slow(one_in=5, start=4)
 @pytest.mark.parametrize(
     ("settings", "cure"),
     [
@@ -140,7 +140,6 @@ def test_permissions_are_tested_inside_the_output_folder(service):
     assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "-ab", "bucket name", "a" * 64])
 def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
     with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
@@ -149,7 +148,6 @@ def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
         read_release(f"s3://{bucket}/out")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 @pytest.mark.usefixtures("no_waits")
 def test_service_error_gives_a_one_line_error(service, status):
@@ -275,7 +273,6 @@ def test_copy_that_fails_after_its_status_was_sent_is_a_failure(service, no_wait
     assert service.names() == ["card", "commit"]
 
 
-@pytest.mark.slow
 def test_large_file_is_sent_in_one_piece(service):
     data = bytes(range(256)) * (40 * 2**10)  # 10 MiB
     bucket, held = AmazonBucket("releases"), io.BytesIO()

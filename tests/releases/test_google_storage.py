@@ -17,6 +17,7 @@ from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage.google import GoogleBucket
 
+pytestmark = pytest.mark.job
 OUT = "gs://releases/out"
 
 

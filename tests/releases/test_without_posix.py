@@ -10,6 +10,9 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.job
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 LESS = """
 import os, posixpath, sys
