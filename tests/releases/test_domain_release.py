@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from open_domains import CITY, SEX, domain_release as release_of, guarantee
+from open_domains import domain_release as release_of, guarantee
 from release_examples import release_of as database_of
 from rich.console import Console
 
@@ -19,31 +18,10 @@ from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.errors import InputError
 from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.files import avro
-from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.files.commit import probe_output
-from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import of_kind
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
-
-
-def same(one: DomainRelease, other: DomainRelease) -> bool:
-    return (
-        one.card == other.card
-        and one.domain == other.domain
-        and all(
-            first.values == second.values and all(map(np.array_equal, first[1:], second[1:]))
-            for first, second in zip(one.found, other.found, strict=True)
-        )
-    )
-
-
-@pytest.mark.parametrize("texts", [(), ("Bonn", "Oslo"), ("", "é", HOSTILE)])
-def test_a_domain_is_read_as_it_was_written(tmp_path: Path, texts: tuple[str, ...]) -> None:
-    release = release_of(texts)
-    dp.write_release(release, tmp_path / "out")
-    assert same(dp.read_release(tmp_path / "out", kind=DomainRelease), release)
-    assert same(release_from_bytes(release_to_bytes(release)), release)
 
 
 def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
@@ -53,74 +31,6 @@ def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
     assert free.domain["income"].edges_from == PaidRelease(None, free.draw_id)
     assert dp.read_domain(free.domain.to_json()) == free.domain
     assert dp.verify_release(paid).holds
-
-
-def rewritten(folder: Path, **fields: Any) -> None:
-    """Changes fields of a card."""
-    path = folder / "card.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-
-
-def with_rows(folder: Path, release: DomainRelease, rows: list[dict[str, Any]]) -> None:
-    """Replaces the rows of a release, with the checksum on the card."""
-    from beam_dp.releases.domain.files import SCHEMA
-
-    name = avro.file_name(release.draw_id, "found")
-    data = avro.write_records(SCHEMA, release.draw_id, "found", rows)
-    (folder / name).write_bytes(data)
-    found = fingerprint(data)
-    rewritten(folder, files={name: {"sha256": found.sha256, "bytes": found.num_bytes}})
-
-
-def row(attribute: str, text: str = "", edge: float = 0.0, count: float = 1.0) -> dict[str, Any]:
-    return {"attribute": attribute, "text": text, "number": edge, "count": count} | {
-        "standard_error": 2.0
-    }
-
-
-EDGES = [row("income", edge=0), row("income", edge=5)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([row("sex", "F")], "a column that is not to be discovered"),
-        ([row("city", "a" * 257), *EDGES], "more or longer texts"),
-        ([*(row("city", str(n)) for n in range(21)), *EDGES], "more or longer texts"),
-        ([row("city", "a", count=np.nan), *EDGES], "one finite number per level"),
-        ([row("city", "a"), row("city", "a"), *EDGES], "must be listed once"),
-        ([row("city", "Atlantis"), *EDGES], "must be listed once"),
-        ([row("income", edge=0)], "must list at least two edges"),
-        ([row("income", edge=3), row("income", edge=3)], "must be > the edge before it"),
-        ([row("income", edge=3), row("income", edge=np.inf)], "must be finite"),
-        ([row("income", edge=n) for n in range(6)], "more bins"),
-    ],
-)
-def test_damaged_or_hostile_rows_are_refused(tmp_path: Path, rows: list, message: str) -> None:
-    release = release_of()
-    dp.write_release(release, tmp_path)
-    with_rows(tmp_path, release, rows)
-    with pytest.raises(dp.ReleaseError, match=message):
-        dp.read_release(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"mechanism": "mwem"}, "must be 'discovery'"),
-        ({"domain": {"attributes": [SEX]}}, "must have attributes to discover"),
-        ({"domain": {"attributes": [CITY]}}, "one per attribute|not to be discovered"),
-        ({"noise": [3]}, "must be a list of JSON objects"),
-        ({"noise": [{"measured": "city"}, {"measured": "sex"}]}, "must be of 'income'"),
-        ({"parameters": {}}, "must have exactly the fields"),
-        ({"guarantee": {}}, "must have exactly the fields"),
-    ],
-)
-def test_malformed_cards_are_refused(tmp_path: Path, fields: dict, message: str) -> None:
-    dp.write_release(release_of(), tmp_path)
-    rewritten(tmp_path, **fields)
-    with pytest.raises(dp.ReleaseError, match=message):
-        dp.read_release(tmp_path)
 
 
 def changed(release: DomainRelease, place: int, **fields: Any) -> DomainRelease:
@@ -185,4 +95,5 @@ def test_a_release_stands_beside_its_domain(place) -> None:
     probe_output(place.url(), "domain")
     dp.write_release(release, place.url(), beside="domain")
     assert dp.read_release(place.url()).draw_id == release.draw_id
-    assert same(dp.read_release(f"{place.url()}/domain", kind=DomainRelease), domain)
+    found = dp.read_release(f"{place.url()}/domain", kind=DomainRelease)
+    assert found.card == domain.card and found.domain == domain.domain

@@ -47,33 +47,6 @@ def test_rejects_deep_nesting(hostile, place, depth):
     assert "nested" in line
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda card: card.update(mechanism="\ud800"),
-        lambda card: card["parameters"].update({"\ud800": 1}),
-        lambda card: card["parameters"].update(a=["\ud800"]),
-        lambda card: card["guarantee"].update(privacy_unit="\ud800"),
-    ],
-)
-def test_rejects_unpaired_surrogates(hostile, change):
-    assert "Unicode" in hostile(change)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda card: card.update(noise=[3]), "must be a list of JSON objects"),
-        (lambda card: card["versions"].update(numpy=3), "must be strings"),
-        (lambda card: card["errors"][0].update(bound=10**400), "finite numbers >= 0"),
-        (lambda card: card["workload"]["marginals"].append(["x" * 10**6]), "known are"),
-        (lambda card: card["workload"].update({"x" * 10**6: 0}), "must have marginals"),
-    ],
-)
-def test_rejects_card_values_that_would_fail_later(hostile, change, message):
-    assert message in hostile(change)
-
-
 @pytest.mark.slow
 def test_reads_domain_whose_size_python_cannot_print(tmp_path):
     """18 times 300 digits: more than Python prints of an integer. Such a release is valid."""

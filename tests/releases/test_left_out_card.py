@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from damaged_files import edited_card, refusal_line
+from damaged_files import edited_card
+from kind_examples import IMPOSSIBLE, left_out_of
 from noise_sources import NoNoise
 from release_examples import DOMAIN, release_of
 from test_describe import text_of
@@ -20,28 +21,6 @@ from beam_dp.releases.kinds import (
     release_to_bytes,
     write_release,
 )
-from beam_dp.releases.left_out import LeftOut
-
-
-def left_out_of(domain, start=-3, **fields):
-    given = {
-        "counts": {name: start + 1300 * number for number, name in enumerate(domain.names)},
-        "impossible": 7 if domain.impossible else None,
-        "scale": 20.0,
-        "standard_error": 28.25,
-        "bound": 74.0,
-        "sum_standard_error": 40.0,
-        "sum_bound": 182.5,
-        "failure_probability": 0.05,
-        "budget": {
-            "release": {"epsilon": 0.95, "delta": 1e-9},
-            "left_out": {"epsilon": 0.05, "delta": 0.0},
-        },
-    }
-    return LeftOut(**{**given, **fields})
-
-
-IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]], "b": [1]}])
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
@@ -80,41 +59,6 @@ def test_rejects_counts_of_another_domain():
             release_of(DOMAIN, left_out=left_out)
     with pytest.raises(InputError, match="left_out"):
         release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"counts": None},
-        {"counts": [1, 2]},
-        {"counts": {"a": 1.5, "b": 0}},
-        {"counts": {"a": True, "b": 0}},
-        {"counts": {"a": 2**63, "b": 0}},
-        {"counts": {"a": "1", "b": 0}},
-        {"counts": {"a": 1, "b": 1, "c": 1}},
-        {"impossible": None},
-        {"impossible": "7"},
-        {"sum": 1},
-        {"noise": {"distribution": "uniform", "scale": 1}},
-        {"noise": {"distribution": "discrete_laplace", "scale": -1}},
-        {"noise": {"distribution": "discrete_laplace"}},
-        {"standard_error": None},
-        {"bound": -1},
-        {"sum_bound": "1"},
-        {"failure_probability": 10**400},
-        {"budget": {}},
-        {"budget": {"release": {"epsilon": 1}, "left_out": {"epsilon": 1}}},
-        {"budget": {"release": [], "left_out": []}},
-        {"budget": {"release": {"epsilon": 1, "delta": None}, "left_out": {}}},
-    ],
-    ids=str,
-)
-def test_damaged_counts_give_a_one_line_error(tmp_path, change):
-    write_release(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)), tmp_path)
-    assert read_release(tmp_path).left_out is not None
-    with edited_card(tmp_path) as card:
-        card["left_out"].update(change)
-    assert "left_out" in refusal_line(tmp_path)
 
 
 def test_describes_counts_with_their_errors():

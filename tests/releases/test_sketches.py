@@ -2,131 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
 import fastavro
 import numpy as np
 import pytest
 from damaged_files import refusal_of
+from kind_examples import DRAW, KEY, listed_keys, sketch_of
 from rich.console import Console
 from scipy import stats
 
-import beam_dp as dp
-from beam_dp.hashing.keys import HashKey, universe_elements
+from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.files.avro import encode_longs
-from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
+from beam_dp.releases.kinds import write_release
 from beam_dp.releases.sketches.describe import describe_sparse_release, report_sparse_release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
-from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
-
-DRAW = "0123456789abcdef0123456789abcdef"
-KEY = HashKey.draw(8)
-
-
-def release_of(width: int = 3 * 2**16, *, sketch: bool = True, histogram: bool = True) -> Any:
-    rng = np.random.default_rng(5)
-    cells = rng.integers(-9, 9, width)
-    cells[:4] = [2**62, -(2**62), 2**63 - 1, -(2**63)]
-    elements = np.unique(rng.integers(0, 2**64, 900, np.uint64))
-    return SparseRelease(
-        draw_id=DRAW,
-        mechanism="hybrid_sketch",
-        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2),
-        hash_key=KEY,
-        max_sparsity=10,
-        max_weight=7,
-        plan={"key": {"key": "email", "key_type": "text", "weight": None, "rule": 2}},
-        sketch=NoisySketch(
-            "blocks", len(cells), 3, "discrete_laplace", 3.5, "clipped_mean", 4, cells=cells
-        )
-        if sketch
-        else None,
-        histogram=NoisyCounts(elements, rng.integers(50, 900, len(elements)), 2.5, 50)
-        if histogram
-        else None,
-    )
-
-
-def listed_release(key_type: str = "text") -> Any:
-    keys: list[Any] = [f"{i} ü{'!' * i}" for i in range(40)]
-    keys = [key.encode() for key in keys] if key_type == "bytes" else keys
-    elements = universe_elements(keys, KEY)
-    order = np.argsort(elements)
-    held = np.empty(len(keys), object)
-    held[:] = [None if place == 7 else keys[place] for place in order]
-    histogram = NoisyCounts(elements[order], 50 + np.arange(40), 2.5, 50, held)
-    plan = {"key": {"key": "email", "key_type": key_type, "rule": 2, "list_keys": True}}
-    return dataclasses.replace(release_of(sketch=False), plan=plan, histogram=histogram)
-
-
-def assert_same(one: SparseRelease, other: SparseRelease) -> None:
-    for name in ("draw_id", "mechanism", "guarantee", "hash_key", "max_sparsity", "max_weight"):
-        assert getattr(one, name) == getattr(other, name)
-    assert dict(one.plan) == dict(other.plan)
-    for part in ("sketch", "histogram"):
-        mine, theirs = getattr(one, part), getattr(other, part)
-        assert (mine is None) == (theirs is None)
-        for name, value in vars(mine).items() if mine is not None else ():
-            np.testing.assert_array_equal(value, getattr(theirs, name))
-
-
-def test_sketch_refuses_more_cells_than_its_width():
-    with pytest.raises(dp.InputError, match=r"cells: \(7,\) is not valid: must be \(6,\)"):
-        NoisySketch("blocks", 6, 3, "discrete_laplace", 3.5, cells=np.zeros(7, np.int64))
-
-
-@pytest.mark.parametrize(("sketch", "histogram"), [(True, True), (True, False), (False, True)])
-def test_sketch_release_round_trips_through_files(tmp_path, sketch, histogram):
-    release = release_of(sketch=sketch, histogram=histogram)
-    write_release(release, tmp_path)
-    found = read_release(tmp_path)
-    assert isinstance(found, SparseRelease)
-    assert_same(found, release)
-    again = release_from_bytes(release_to_bytes(release))
-    assert isinstance(again, SparseRelease)
-    assert_same(again, release)
-
-
-@pytest.mark.parametrize("key_type", ["text", "bytes"])
-def test_listed_keys_round_trip_through_files(tmp_path, key_type):
-    release = listed_release(key_type)
-    write_release(release, tmp_path)
-    found = read_release(tmp_path, kind=SparseRelease)
-    assert_same(found, release)
-    assert len(found.listed_keys()) == 39
-    with (tmp_path / f"histogram-{DRAW}.avro").open("rb") as file:
-        rows = list(fastavro.reader(file))
-    assert [row["key"] for row in rows] == release.histogram.keys.tolist()
-
-
-def test_rejects_a_listed_key_of_another_element(tmp_path):
-    def rename(data: bytes) -> bytes:
-        return data.replace("3 ü!!!".encode(), "4 ü!!!".encode())
-
-    refusal = refusal_of(listed_release(), "histogram", tmp_path, change_data=changed(rename))
-    assert "must each belong to its element" in refusal
-
-
-@pytest.mark.parametrize("change", [{"list_keys": False}, {"key_type": "bytes"}])
-def test_rejects_a_card_about_other_lists_of_keys(tmp_path, change):
-    def forge(card: Any) -> None:
-        card["parameters"]["key"].update(change)
-
-    refusal_of(listed_release(), "histogram", tmp_path, forge)
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:-40], lambda data: data + data[-16:]])
-def test_rejects_a_damaged_list_of_keys(tmp_path, change):
-    refusal_of(listed_release(), "histogram", tmp_path, change_data=changed(change))
+from beam_dp.releases.sketches.release import NoisyCounts, SparseRelease
 
 
 def test_description_and_report_show_hostile_keys_as_text():
-    release = listed_release()
+    release = listed_keys()
     release.histogram.keys[-1] = "<script>\x1b[31m\u202e"
     console = Console(width=80)
     with console.capture() as captured:
@@ -139,7 +36,7 @@ def test_description_and_report_show_hostile_keys_as_text():
 
 
 def test_fastavro_reads_the_payload(tmp_path):
-    release = release_of()
+    release = sketch_of()
     write_release(release, tmp_path)
     rows = {}
     for name in ("projection", "histogram", "hash-key"):
@@ -154,70 +51,8 @@ def test_fastavro_reads_the_payload(tmp_path):
     assert HashKey.from_bytes(rows["hash-key"][0]["key"]) == KEY
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda card: card.update(hash_family="md5"), "hash_family = 'md5': must be 'bivariate"),
-        (lambda card: card.update(draw_id="0" * 32), "must be the payload of the card's draw"),
-        (lambda card: card.update(max_sparsity=0), "max_sparsity = 0"),
-        (lambda card: card.update(max_sparsity=True), "max_sparsity = True"),
-        (lambda card: card.update(max_weight=2**60), "max_weight"),
-        (lambda card: card.update(sketch=None, histogram=None), "a sketch or a histogram"),
-        (lambda card: card["parameters"]["key"].update(key_type="float"), "key_type"),
-        (lambda card: card["parameters"]["key"].update(rule=3), "rule of keys = 3: must be 2"),
-        (lambda card: card["parameters"]["key"].pop("rule"), "rule of keys = None: must be 2"),
-        (lambda card: card["sketch"].update(family="sparse"), "family = 'sparse'"),
-        (lambda card: card["sketch"].update(estimator=[]), "estimator"),
-        (lambda card: card["sketch"].update(projection_width=2**40), "projection_width"),
-        (lambda card: card["sketch"].update(projection_width=9), "projection"),
-        (lambda card: card["sketch"].update(num_blocks=0), "num_blocks = 0"),
-        (lambda card: card["sketch"].update(num_blocks=7), "multiple"),
-        (lambda card: card["sketch"].update(family="dense"), "as many rows as cells"),
-        (lambda card: card["sketch"].update(scale=0), "scale = 0"),
-        (lambda card: card["sketch"].update(scale=2.0**60), "scale"),
-        (lambda card: card["sketch"].update(grid=0), "grid = 0"),
-        (lambda card: card["sketch"].pop("grid"), "grid"),
-        (lambda card: card["sketch"].update(more=1), "sketch"),
-        (lambda card: card["histogram"].update(threshold=51), "threshold"),
-        (lambda card: card["histogram"].update(num_elements=9), "more elements"),
-        (lambda card: card["histogram"].update(num_elements=10**6), "fewer elements"),
-        (lambda card: card["files"].pop(f"histogram-{DRAW}.avro"), "payload"),
-        (lambda card: card.pop("guarantee"), "guarantee"),
-    ],
-)
-def test_rejects_hostile_cards(tmp_path, change, message):
-    assert message in refusal_of(release_of(), "hash key", tmp_path, change, max_lines=100_000)
-
-
-def changed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Checks that a change has an effect."""
-
-    def checked(good: bytes) -> bytes:
-        data = change(good)
-        assert data != good
-        return data
-
-    return checked
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("hash-key", lambda data: data.replace(b"GF(2^64), 1", b"GF(2^64), 2")),
-        ("hash-key", lambda data: data.replace(b"beam_dp hash key 1", b"beam_dp hash key 2")),
-        ("projection", lambda data: data[:-40]),
-        ("projection", lambda data: data[:-200] + b"\x80" * 184 + data[-16:]),
-        ("histogram", lambda data: data[:-40]),
-        ("histogram", lambda data: data.replace(b"element", b"elemint")),
-        ("histogram", lambda data: data + data[-16:]),
-    ],
-)
-def test_rejects_damaged_files(tmp_path, name, change):
-    refusal_of(release_of(), name, tmp_path, change_data=changed(change), max_lines=100_000)
-
-
 def test_rejects_elements_out_of_order(tmp_path):
-    elements = release_of().histogram.elements.view(np.int64)
+    elements = sketch_of().histogram.elements.view(np.int64)
 
     def swap(data: bytes) -> bytes:
         start, then = encode_longs(elements[:1]), encode_longs(elements[1:2])
@@ -228,7 +63,7 @@ def test_rejects_elements_out_of_order(tmp_path):
         )
 
     assert "ascending" in refusal_of(
-        release_of(), "histogram", tmp_path, change_data=changed(swap), max_lines=100_000
+        sketch_of(), "histogram", tmp_path, change_data=swap, max_lines=100_000
     )
 
 

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import multiprocessing
 import os
@@ -10,7 +9,6 @@ from release_examples import DRAW, release_of, same_release
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
@@ -36,21 +34,6 @@ def payload(draw_id):
 def assert_holds(directory, release):
     assert names_in(directory) == ["card.json", *payload(release.draw_id)]
     assert same_release(read_release(directory), release)
-
-
-def test_card_states_the_promise_and_describes_the_files(tmp_path):
-    write_release(OURS, tmp_path / "out")
-    card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["schema_version"] == 2 and card["draw_id"] == DRAW
-    assert card["guarantee"]["epsilon"] == 1.0
-    assert card["num_records"] == {"noisy": 50}
-    assert card["errors"][0]["marginal"] == ["getting in/out of bed", "hours"]
-    for name, entry in card["files"].items():
-        data = (tmp_path / "out" / name).read_bytes()
-        assert entry == {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    public = release_of(num_records_is_public=True, draw_id=OTHER_DRAW)
-    write_release(public, tmp_path / "public")
-    assert read_release(tmp_path / "public").num_records_is_public
 
 
 def test_file_names_do_not_depend_on_the_number_of_records(tmp_path):
@@ -313,5 +296,3 @@ def test_rejects_a_release_of_another_kind(directory):
     told = "is not valid: must contain a SparseRelease; this is a SyntheticDatabase$"
     with pytest.raises(ReleaseError, match=told):
         read_release(directory, kind=SparseRelease)
-
-
