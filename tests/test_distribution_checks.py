@@ -1,17 +1,23 @@
-"""What `make dist` refuses to publish, and the version that it publishes."""
+"""What `make dist` refuses to publish, the version that it publishes, and the locked ones."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import itertools
 import pathlib
 import re
 import tarfile
 import zipfile
 
 import pytest
+from interpreters import named_versions
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from source_imports import ROOT
 
 from tools.distributions.checks import KERNEL, odd_in_sources, odd_in_wheel
 
+EXTRAS = importlib.metadata.metadata("beam_dp").get_all("Provides-Extra") or ()
 X86 = "beam_dp-0.1.0-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl"
 ELF = {
     "x86_64": b"\x7fELF".ljust(18, b"\0") + b"\x3e\0",
@@ -78,6 +84,25 @@ def test_source_distribution_has_committed_files_without_tests(commit):
     assert odd.startswith("tests.tar.gz: tests/c.py does not belong there")
     (commit / "beam_dp" / "a.py").write_text("other")
     assert odd_in_sources(packed, commit)
+
+
+def test_constraints_cover_setup_and_name_no_place():
+    """Also what only some Pythons need: the versions are those of all that is supported."""
+    lines = (ROOT / "tools" / "constraints.txt").read_text("utf-8").splitlines()
+    pinned: dict[str, list[Requirement]] = {}
+    for line in lines:
+        assert re.fullmatch(r"[a-z0-9-]+==[\w.!+]+( ; [^@/]+)?", line), line
+        pinned.setdefault(line.partition("==")[0], []).append(Requirement(line))
+    asked = [Requirement(line) for line in importlib.metadata.requires("beam_dp") or ()]
+    assert len(asked) > 30
+    for each, python in itertools.product(asked, named_versions("setup.py")):
+        where = {"python_version": python, "python_full_version": f"{python}.0"}
+        extras = [{**where, "extra": name} for name in ("", *EXTRAS)]
+        if each.marker is not None and not any(map(each.marker.evaluate, extras)):
+            continue
+        known = pinned[canonicalize_name(each.name)]
+        (one,) = [line for line in known if line.marker is None or line.marker.evaluate(where)]
+        assert each.specifier.contains(str(one.specifier)[2:]), (str(each), python)
 
 
 def test_every_file_has_the_same_version():

@@ -86,7 +86,7 @@ def test_to_arrow_without_pyarrow_shows_how_to_install_it(made, monkeypatch):
     assert told.value.name == "pyarrow"
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_reading_without_heavy_packages_gives_the_same_values(tmp_path):
     domain = dp.parse_domain(DOMAIN)
     rows = [

@@ -13,7 +13,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "pip install --no-deps": "installed by tests/wheel",
     },
     "CONTRIBUTING.md": {
-        "make test ": "minutes; run by .ci/run",
+        "make test  ": "minutes; run by .ci/run",
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
     "docs/accuracy.md": {"python benchmarks/floors.py": "minutes: make bench"},
@@ -23,9 +23,9 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "IMAGE=": "Docker and Dataflow",
     },
     "docs/flink.md": {
-        "make flink\nexport": "Flink: make test-engines",
-        "python -m apache_beam.runners.worker": "a cluster of Flink: make test-engines",
-        "make flink && cd tests": "a cluster of Flink: make test-engines",
+        "make flink\nexport": "Flink: make test-release",
+        "python -m apache_beam.runners.worker": "a cluster of Flink: make test-release",
+        "make flink && cd tests": "a cluster of Flink: make test-release",
         "podTemplate:": "Kubernetes",
         "beam-dp release-intervals ... --input '/data": "Kubernetes",
     },
@@ -41,20 +41,20 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "docs/references.md": {"@software": "an entry for BibTeX"},
     "docs/releases.md": {"SELECT WITH DIFFERENTIAL_PRIVACY": "BigQuery"},
     "docs/runners.md": {
-        "make prism": "Prism: make test-engines",
+        "make prism": "Prism: make test-release",
         "gcloud storage buckets": "Google Cloud",
         "echo 'beam_dp==": "not published yet",
-        "beam-dp release-intervals ... --setup_file": "other machines: make test-engines",
+        "beam-dp release-intervals ... --setup_file": "other machines: make test-release",
         "beam-dp release-intervals ... --runner=SparkRunner": "Spark",
     },
     "docs/streams.md": {
-        "beam-dp release-windows": "a stream on Prism: make test-engines",
-        "visits = dp.ReadKafka": "Kafka: make test-engines",
-        "- type: ReadKafka": "Kafka: make test-engines",
-        "--runner FlinkRunner": "flags of Flink: make test-engines",
+        "beam-dp release-windows": "a stream on Prism: make test-release",
+        "visits = dp.ReadKafka": "Kafka: make test-release",
+        "- type: ReadKafka": "Kafka: make test-release",
+        "--runner FlinkRunner": "flags of Flink: make test-release",
         "out/week-48/": "a list of files",
     },
-    "docs/yaml.md": {"make java ": "Java and Prism: make test-engines"},
+    "docs/yaml.md": {"make java ": "Java and Prism: make test-release"},
 }
 
 

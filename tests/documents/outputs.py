@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Sequence
 
-# Two draws differ by more than so many of their 95 % margins with a probability below 1e-40 if the
-# noise is Gaussian, and below 2e-11 if it is Laplace noise of one scale: e^-x (1 + x / 2) with
-# x = 1.96 sqrt(2) 10. The pages show fewer than 20 such numbers.
-MARGINS = 10.0
+# Two draws differ by more than so many of their 95 % margins with a probability below 1e-50 if the
+# noise is Gaussian, and below 1e-12 if it is Laplace noise of one scale: e^-x (1 + x / 2) with
+# x = 1.96 sqrt(2) 11. The pages show fewer than 20 such numbers.
+MARGINS = 11.0
 NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 # Columns that noise decides. Of a table of differences it also decides which cells are shown, for
 # those that differ most stand first.
