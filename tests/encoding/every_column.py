@@ -1,19 +1,25 @@
-"""What the package reads out of columns of every Arrow type, as text that two processes compare."""
+"""Columns of every Arrow type and layout, and what the package reads out of a column.
+
+The latter is text that two processes compare.
+"""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.layouts import seconds_of
 from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.hashing.keys import HashKey
+from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.queries.sparse import KEY_TYPES
 
 ATTRIBUTES: list[Attribute] = [
@@ -22,12 +28,36 @@ ATTRIBUTES: list[Attribute] = [
     BooleanAttribute("a"),
     CategoricalAttribute("a", ("1", "7", "x"), other=True),
 ]
+KEY = HashKey(2, np.arange(1, num_words(2) + 1, dtype=np.uint64), b"0123456789abcdef")
+HEAVIEST = 100
 _DAY = datetime.date(2020, 1, 2)
 _NO_ZONE = "Nowhere/Land"  # of which no database of time zones knows
 _FINE = 1_600_000_000_000_000_001  # nanoseconds, which Python's own types do not hold
+Read = list[tuple[Any, ...]]
 
 
-def _plain() -> list[pa.Array]:
+def contributions(column: pa.Array) -> Read:
+    """What each value is read as: as a unit, as a key of each type, as a weight."""
+    units, has_unit = unit_fingerprints(column)
+    read: list[Any] = [np.where(has_unit, units[half], 0) for half in (0, 1)] + [has_unit]
+    for key_type in KEY_TYPES:
+        elements, valid = key_elements(column, key_type, KEY)
+        read += [np.where(valid, elements, 0), valid]
+    weights, valid = clamped_numbers(column, HEAVIEST)
+    read += [np.where(valid, weights, 0), valid]
+    return rows(read)
+
+
+def levels(column: pa.Array, attributes: Sequence[Attribute] = ATTRIBUTES) -> Read:
+    """What each value is as a time and as a level of each attribute."""
+    return rows([seconds_of(column), *(encode_column(each, column) for each in attributes)])
+
+
+def rows(columns: list[Any]) -> Read:
+    return list(zip(*(each.tolist() for each in columns), strict=True))
+
+
+def plain_columns() -> list[pa.Array]:
     """Arrays of two values and a null, one of each type that holds no other."""
     integers = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
     numbers = [*integers, pa.float16(), pa.float32(), pa.float64()]
@@ -54,7 +84,7 @@ def _plain() -> list[pa.Array]:
     ]
 
 
-def _made_of(values: pa.Array) -> list[pa.Array]:
+def made_of(values: pa.Array) -> list[pa.Array]:
     """The array, and what holds its values in every other way that Arrow has."""
     found = [
         values,
@@ -74,19 +104,14 @@ def _made_of(values: pa.Array) -> list[pa.Array]:
     return found
 
 
+def every_column() -> list[pa.Array]:
+    return [column for values in plain_columns() for column in made_of(values)]
+
+
 def everything_read() -> dict[str, Any]:
-    """What is read out of every column: codes, units, weights and keys, by the array's type."""
-    key = HashKey.draw(2)
+    """What is read out of every column, and out of its values, by the array's type."""
     found: dict[str, Any] = {}
-    for number, values in enumerate(_plain()):
-        for array in _made_of(values):
-            units, has_unit = unit_fingerprints(array)
-            again, has_again = unit_fingerprints(arrow_column(list(array)))
-            weights, has_weight = clamped_numbers(array, 8)
-            is_key = [key_elements(array, kind, key)[1].tolist() for kind in KEY_TYPES]
-            found[f"{number}: {array.type}"] = [
-                [encode_column(each, array).tolist() for each in ATTRIBUTES],
-                [units.tolist(), has_unit.tolist(), again.tolist(), has_again.tolist()],
-                [weights.tolist(), has_weight.tolist(), is_key],
-            ]
+    for number, array in enumerate(every_column()):
+        again = contributions(arrow_column(list(array)))
+        found[f"{number}: {array.type}"] = [contributions(array), again, levels(array)]
     return found
