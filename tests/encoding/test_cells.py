@@ -19,7 +19,7 @@ shapes = st.lists(st.sampled_from([1, 2, 3, 5, 16, 100, 256, 257, 70_000]), max_
 
 
 @given(shapes, st.integers(0, 40), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_encodes_only_records_inside_the_domain(shape, num_records, random, strays):
     domain = Domain(tuple(IntegerAttribute(f"c{i}", 5, s + 4) for i, s in enumerate(shape)))
     if not domain.has_index:

@@ -237,22 +237,37 @@ def _fitting(kind, near, edges):
     return pa.array(texts, getattr(pa, kind)()), texts
 
 
-@pytest.mark.parametrize("flags", [(False, False), (True, True)])
-@pytest.mark.parametrize("base", BASES + OPTIONS, ids=lambda base: f"{base.kind}-{base.size}")
-@pytest.mark.parametrize(
-    "kind", [*(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)),
-             "float32", "float64", "string"],
-)  # fmt: skip
-def test_values_at_and_near_every_level_get_expected_codes(kind, base, flags):
+FITTED = [
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float32", "float64", "string"),
+]
+
+
+def check_near_levels(kind, base, flags):
     attribute = _with_flags(base, *flags)
     edges = [edge for edge in getattr(base, "edges", ())[:20] if isinstance(edge, float)]
     array, values = _fitting(kind, _near_levels(base), edges)
     expected = _expected(attribute, values)
-    assert encode_column(attribute, array).tolist() == expected
+    assert encode_column(attribute, array).tolist() == expected, (kind, attribute)
     # One value at a time, so that no other one decides which way is taken.
     for place in range(0, len(values), 7):
         alone = encode_column(attribute, array.slice(place, 1)).tolist()
-        assert alone == expected[place : place + 1], values[place]
+        assert alone == expected[place : place + 1], (kind, attribute, values[place])
+
+
+def test_values_at_and_near_levels_get_expected_codes():
+    """Each type and each attribute in a few pairs."""
+    for number, base in enumerate(BASES + OPTIONS):
+        for step, flags in enumerate([(False, False), (True, True)]):
+            check_near_levels(FITTED[(number + 4 * step) % len(FITTED)], base, flags)
+
+
+@pytest.mark.part
+@pytest.mark.parametrize("kind", FITTED)
+def test_values_at_and_near_every_level_get_expected_codes(kind):
+    for base in BASES + OPTIONS:
+        for flags in ((False, False), (True, True)):
+            check_near_levels(kind, base, flags)
 
 
 def test_failed_arrow_conversion_affects_no_other_value(monkeypatch):
@@ -274,10 +289,7 @@ def _expected(attribute, values):
     return [code_of(attribute, value) for value in values]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@given(data=st.data())
-@settings(max_examples=40)
-def test_codes_match_a_reference_that_reads_single_values(kind, data):
+def check_codes(kind, data):
     attribute = data.draw(attributes)
     array, values = data.draw(_array(kind))
     expected = _expected(attribute, values)
@@ -291,6 +303,20 @@ def test_codes_match_a_reference_that_reads_single_values(kind, data):
         assert encode_column(attribute, chunked).tolist() == expected[start:] + expected[:start]
 
 
+@given(st.sampled_from(KINDS), st.data())
+@settings(max_examples=150)
+def test_codes_of_any_type_match_a_reference_that_reads_single_values(kind, data):
+    check_codes(kind, data)
+
+
+@pytest.mark.part
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=40)
+def test_codes_of_each_type_match_a_reference_that_reads_single_values(kind, data):
+    check_codes(kind, data)
+
+
 zoned = times.map(lambda time: time.replace(tzinfo=datetime.UTC))
 objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), floats, texts, blobs,
                     decimals, dates, times, zoned)  # fmt: skip
@@ -299,22 +325,22 @@ objects = st.one_of(st.none(), st.booleans(), int64s, uint64s, st.integers(), fl
 @given(attributes, st.lists(objects, max_size=12))
 @example(IntegerAttribute("a", -(2**63), -(2**63)), [-(2**63) - 1])
 @example(CategoricalAttribute("a", ("0", "7")), [False, "0.0", b"7.0", 7])
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_mixed_python_values_are_coded_one_by_one(attribute, values):
     assert encode_column(attribute, arrow_column(values)).tolist() == _expected(attribute, values)
 
 
-@pytest.mark.parametrize("base", [base for base in BASES if base.kind[:4] != "date"])
-def test_unsupported_values_are_outside_the_domain_or_other(base):
+def test_unsupported_values_are_outside_the_domain_or_other():
     values = [
         [1], {"a": 1}, (1,), object(), datetime.date(2020, 1, 1), 1j, np.datetime64(1, "ns"),
         decimal.Decimal("NaN"), decimal.Decimal("sNaN"), decimal.Decimal("Infinity"), math.nan,
         "\ud800", np.longdouble("inf"), 10**5000,
     ]  # fmt: skip
-    assert encode_column(base, arrow_column(values)).tolist() == [-1] * len(values)
-    assert set(encode_column(_with_flags(base, True, False), arrow_column(values))) == {
-        base.num_levels
-    }
+    for base in BASES:
+        if not base.kind.startswith("date"):
+            assert encode_column(base, arrow_column(values)).tolist() == [-1] * len(values)
+            codes = encode_column(_with_flags(base, True, False), arrow_column(values))
+            assert {*codes.tolist()} == {base.num_levels}
 
 
 class Coded(pa.ExtensionType):
@@ -390,7 +416,7 @@ def test_text_that_is_not_a_number_affects_no_other_value():
 
 
 def test_long_invalid_text_is_dropped_in_few_steps():
-    array = pa.array(["1" * 1_000_000 + "x", " " * 1_000_000 + "x", "1" * 1_000_000])
+    array = pa.array(["1" * 200_000 + "x", " " * 200_000 + "x", "1" * 200_000])
     with lines_below(200_000):
         for base in BASES:
             assert encode_column(base, array).tolist() == [-1, -1, -1]

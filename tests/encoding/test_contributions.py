@@ -28,7 +28,7 @@ from beam_dp.encoding.units import unit_fingerprints
 RECORDS = st.lists(st.tuples(st.integers(0, 4), st.tuples(st.integers(0, 3))), max_size=30)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(RECORDS, st.integers(1, 5), st.randoms())
 def test_unit_keeps_the_same_k_records_in_any_order(records, k, random):
     kept = survivors(records, k)
