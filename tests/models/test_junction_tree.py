@@ -46,7 +46,7 @@ def random_case(seed: int) -> tuple[tuple[int, ...], list[Axes]]:
     return shape, sets
 
 
-RANDOM = {f"random {seed}": random_case(seed) for seed in range(60)}
+RANDOM = [random_case(seed) for seed in range(60)]
 
 
 def dense(shape: tuple[int, ...], sets: list[Axes], potentials: list[np.ndarray]):
@@ -85,31 +85,29 @@ def check(
         np.testing.assert_allclose(table, marginal(weights, axes), rtol=rtol, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 30.0, 800.0])
 @pytest.mark.parametrize("name", CASES)
-def test_calibrated_marginals_equal_those_of_the_whole_domain(name, size):
+def test_calibrated_marginals_equal_those_of_the_whole_domain(name):
     shape, sets = CASES[name]
-    check(shape, sets, potentials_of(shape, sets, size), rtol=1e-9)
+    for size in (0.0, 1.0, 30.0, 800.0):
+        check(shape, sets, potentials_of(shape, sets, size), rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_calibrated_marginals_of_random_sets_equal_those_of_the_whole_domain(seed):
-    shape, sets = RANDOM[f"random {seed}"]
-    check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
+def test_calibrated_marginals_of_random_sets_equal_those_of_the_whole_domain():
+    for seed, (shape, sets) in enumerate(RANDOM):
+        check(shape, sets, potentials_of(shape, sets, 10.0 ** (seed % 4), seed))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_impossible_cells_get_no_mass(seed):
-    shape, sets = RANDOM[f"random {seed}"]
-    potentials = potentials_of(shape, sets, 300.0 if seed % 2 else 1.0, seed)
-    rng = np.random.default_rng(seed)
-    for table in potentials:
-        # The first cell stays possible, so that the domain's first one does.
-        forbidden = np.asarray(rng.random(table.shape) < 0.3)
-        forbidden[(0,) * table.ndim] = False
-        table[forbidden] = -np.inf
-    with np.errstate(invalid="ignore"):
-        check(shape, sets, potentials)
+def test_impossible_cells_get_no_mass():
+    for seed, (shape, sets) in enumerate(RANDOM[:40]):
+        potentials = potentials_of(shape, sets, 300.0 if seed % 2 else 1.0, seed)
+        rng = np.random.default_rng(seed)
+        for table in potentials:
+            # The first cell stays possible, so that the domain's first one does.
+            forbidden = np.asarray(rng.random(table.shape) < 0.3)
+            forbidden[(0,) * table.ndim] = False
+            table[forbidden] = -np.inf
+        with np.errstate(invalid="ignore"):
+            check(shape, sets, potentials)
 
 
 @pytest.mark.parametrize("sets", [[(0, 1), (1, 2)], [(0,), (1, 2)]])
@@ -139,8 +137,12 @@ def test_second_calibration_replaces_the_first():
     np.testing.assert_allclose(found[0], marginal(weights, sets[0]), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("shape", "sets"), [*CASES.values(), *RANDOM.values()])
-def test_tree_is_a_junction_tree_of_the_predicted_size(shape, sets):
+def test_tree_is_a_junction_tree_of_the_predicted_size():
+    for shape, sets in [*CASES.values(), *RANDOM]:
+        check_form(shape, sets)
+
+
+def check_form(shape: tuple[int, ...], sets: list[Axes]) -> None:
     tree = JunctionTree(shape, sets)
     for axis in range(len(shape)):
         holding = [i for i, clique in enumerate(tree.cliques) if axis in clique.axes]

@@ -145,7 +145,9 @@ def hessian(basis, chosen, total):
     return np.array(columns)
 
 
-@pytest.mark.parametrize("seed", [5, 6, 7])
+@pytest.mark.parametrize(
+    "seed", [5, *(pytest.param(seed, marks=pytest.mark.part) for seed in (6, 7))]
+)
 def test_fit_of_tables_with_empty_cells_takes_few_evaluations(monkeypatch, seed):
     """Many cells of each pair are empty; with the diagonal alone, 2,000 to 3,400 are needed."""
     shape = (12, 12, 12)

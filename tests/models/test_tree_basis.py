@@ -178,7 +178,7 @@ def test_weights_are_unchanged_after_adding_supports():
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-@pytest.mark.parametrize("num_attributes", [33, 300])
+@pytest.mark.parametrize("num_attributes", [33, pytest.param(300, marks=pytest.mark.part)])
 def test_fits_a_domain_too_large_for_an_array(num_attributes):
     """The fit of a chain does not depend on how many attributes nobody measured."""
     supports = closure([(0, 1), (1, 2)])
