@@ -1,92 +1,107 @@
-"""The sampler against closed forms.
+"""The sampler against closed forms, and what it does exactly with scripted bits.
 
-Every statistical test compares frequencies with a law by chi-square at a false-alarm probability
-of 2.1e-6 at most and shows, on the same draws, that a scale 30% off would have been rejected.
+Noise of production has no seed. So each check of its law has a chance of a false alarm of at most
+1e-12, by exact binomial tails, and rejects a scale 30 % off on the same draws, which fails with at
+most 1e-12 as well: computed for the numbers of draws below.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from beam_dp.errors import InputError
+from beam_dp.noise import source, tails
 from beam_dp.noise.source import NoiseSource
 from beam_dp.testing.audit import exponential_mechanism, permute_and_flip
 
-FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-12
 DRAWS = 30_000
-CHOICES = 8000  # a law of a scale 1.3 times as large passes for the true one with 1e-13 at most
+CHOICES = 12_000
+LARGEST = 2.0**50
+KINDS = ("laplace", "gaussian")
 
 
 def rejects(counts: np.ndarray, law: np.ndarray) -> bool:
-    """Whether chi-square at 1e-6 rejects the law of some outcomes.
-
-    With 200 expected in each cell it rejects a true law with at most 2.1e-6.
-    """
-    expected = law / law.sum() * counts.sum()
-    order = np.argsort(expected)[::-1]
-    expected, counts = expected[order], counts[order]
-    enough = int((expected >= 200).sum())  # rarer outcomes share one cell
-    if enough < len(expected):
-        expected = np.append(expected[: enough - 1], expected[enough - 1 :].sum())
-        counts = np.append(counts[: enough - 1], counts[enough - 1 :].sum())
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    return bool(statistic > stats.chi2.isf(FALSE_ALARM, len(expected) - 1))
+    """Whether the number of an outcome, or of it and all before, is too rare under a law."""
+    total, law = int(counts.sum()), law / law.sum()
+    seen = np.concatenate([counts, np.cumsum(counts)[:-1]])
+    chances = np.minimum(np.concatenate([law, np.cumsum(law)[:-1]]), 1.0)
+    below, above = stats.binom.cdf(seen, total, chances), stats.binom.sf(seen - 1, total, chances)
+    return bool(2 * len(seen) * np.minimum(below, above).min() < FALSE_ALARM)
 
 
 def discrete_law(kind: str, z: np.ndarray, scale: float) -> np.ndarray:
-    return np.exp(-np.abs(z) / scale) if kind == "laplace" else np.exp(-(z**2) / (2 * scale**2))
-
-
-def frequencies(draws: np.ndarray, reach: int) -> np.ndarray:
-    return np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+    """The law of noise up to a factor: geometric noise is Laplace noise from 0 on."""
+    if kind == "gaussian":
+        return np.exp(-(z**2) / (2 * scale**2))
+    return np.exp(-np.abs(z) / scale) * ((z >= 0) | (kind == "laplace"))
 
 
 def clipped_law(kind: str, scale: float, reach: int) -> np.ndarray:
-    far = max(reach, math.ceil(50 * scale))
+    far = max(reach, math.ceil(80 * scale))
     z = np.arange(-far, far + 1)
     law = discrete_law(kind, z, scale)
     return np.bincount(np.clip(z, -reach, reach) + reach, weights=law)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-@pytest.mark.parametrize("scale", [0.5, 1.0, 7.5])
-def test_noise_has_the_stated_distribution_and_scale(kind, scale):
-    draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), scale)
+def check_law(kind: str, scale: float) -> None:
+    if kind == "geometric":
+        draws = NoiseSource().geometric(DRAWS, scale)
+    else:
+        draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), scale)
+    assert draws.shape == (DRAWS,) and draws.dtype == np.int64
     reach = max(2, math.ceil(4 * scale))
-    counts = frequencies(draws, reach)
-    assert not rejects(counts, clipped_law(kind, scale, reach))
-    for wrong in (0.7, 1.3):
-        assert rejects(counts, clipped_law(kind, wrong * scale, reach))
+    counts = np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+    for factor in (1.0, 0.7, 1.3):
+        assert rejects(counts, clipped_law(kind, factor * scale, reach)) == (factor != 1.0)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_wide_noise_has_the_stated_variance(kind):
-    """A sum of 4,000 squares is within 6 standard errors (kurtosis 3 or 6): P < 1e-6."""
-    scale = 2.0**40
-    draws = getattr(NoiseSource(), kind)(np.zeros(4000, np.int64), scale) / scale
-    variance, kurtosis = (2.0, 6.0) if kind == "laplace" else (1.0, 3.0)
-    error = 6 * variance * math.sqrt((kurtosis - 1) / 4000)
-    assert abs((draws**2).mean() - variance) < error
-    assert error < variance * (1.3**2 - 1)
-    assert np.unique(draws).size > 3990  # no coarse grid
+def test_noise_of_either_kind_has_the_stated_distribution_and_scale():
+    """Of the same scale, so that no sampler that is kept is taken for that of another kind."""
+    for kind in KINDS:
+        check_law(kind, 1.0)
 
 
-def test_low_bits_of_wide_noise_are_fair():
-    """Low bits are fair: 64 outcomes by chi-square."""
-    draws = NoiseSource().laplace(np.zeros(DRAWS, np.int64), 2.0**30)
-    assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
+@pytest.mark.part
+@pytest.mark.parametrize("kind", [*KINDS, "geometric"])
+@pytest.mark.parametrize("scale", [0.3, 0.5, 2.0, 7.5])
+def test_noise_of_any_scale_has_the_stated_distribution_and_scale(kind, scale):
+    check_law(kind, scale)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 2.0**40, LARGEST])
+def test_sampler_has_the_privacy_loss_of_its_scale(scale):
+    for size in (1, 1000):
+        laplace, gaussian = (source._sampler(kind, size, scale) for kind in KINDS)
+        assert laplace is not None and laplace.map(1) == pytest.approx(1 / scale)
+        assert gaussian is not None and gaussian.map(1.0) == pytest.approx(1 / scale**2 / 2)
+
+
+def test_wide_noise_has_the_stated_scale_and_no_grid():
+    """Of 16 ranges of sizes each has one sixteenth; the low bits are fair."""
+    shares = np.arange(1, 16) / 16
+    for kind, quantile in (("laplace", stats.expon.ppf), ("gaussian", stats.halfnorm.ppf)):
+        draws = getattr(NoiseSource(), kind)(np.zeros(DRAWS, np.int64), 2.0**40)
+        for factor in (1.0, 0.7, 1.3):
+            ranges = np.searchsorted(factor * quantile(shares) * 2.0**40, np.abs(draws))
+            assert rejects(np.bincount(ranges, minlength=16), np.ones(16)) == (factor != 1.0)
+        assert not rejects(np.bincount(draws & 63, minlength=64), np.ones(64))
 
 
 CHOICE_LAWS = {"select": exponential_mechanism, "permute_and_flip": permute_and_flip}
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("base", [0, 10**9, 2**60, -(2**62)])
 @pytest.mark.parametrize("choice", CHOICE_LAWS)
 def test_selection_has_the_stated_distribution_and_scale(choice, base):
@@ -101,9 +116,11 @@ def test_selection_has_the_stated_distribution_and_scale(choice, base):
                 assert rejects(counts, stated)
 
 
-def test_selection_among_ties_is_fair():
-    noise = NoiseSource()
-    counts = np.bincount([noise.select(np.full(5, 10**9), 1.0) for _ in range(2500)], minlength=5)
+@pytest.mark.part
+@pytest.mark.parametrize("choice", CHOICE_LAWS)
+def test_selection_among_ties_is_fair(choice):
+    scores, draw = np.full(5, 10**9), getattr(NoiseSource(), choice)
+    counts = np.bincount([draw(scores, 1.0) for _ in range(8000)], minlength=5)
     assert not rejects(counts, np.ones(5))
     assert rejects(counts, np.array([1.6, 1, 1, 1, 1]))
 
@@ -113,17 +130,17 @@ def test_selection_handles_extreme_scores_and_scales():
     for draw in (NoiseSource().select, NoiseSource().permute_and_flip):
         assert draw(np.array([-7]), 1.0) == 0
         assert {draw(ends, 1.0) for _ in range(20)} == {1}
-        assert 0 <= draw(ends, 2.0**50) <= 1
+        assert 0 <= draw(ends, LARGEST) <= 1
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rejects_scale_without_privacy_on_every_call(kind):
     for _ in range(2):
-        with pytest.raises(InputError, match="too small to give any privacy"):
+        with pytest.raises(InputError, match=r"^scale: "):
             getattr(NoiseSource(), kind)(np.zeros(3, np.int64), 5e-324)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_sums_wrap_instead_of_saturating(kind):
     largest = np.full(200, 2**63 - 1, np.int64)
     with np.errstate(over="raise"):
@@ -133,7 +150,7 @@ def test_sums_wrap_instead_of_saturating(kind):
     assert np.unique(noisy).size > 100
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (), (1,), (2, 3, 4)])
 def test_noisy_values_have_the_shape_and_type_of_the_input(kind, shape):
     values = np.zeros(shape, np.int64)
@@ -148,19 +165,18 @@ def test_earlier_scale_or_kind_does_not_affect_later_draws():
         assert (
             noise.laplace(zeros, scale).any() == noise.gaussian(zeros, scale).any() == (scale > 1)
         )
-        assert any(noise.select(two, scale) for _ in range(40)) == (scale > 1)  # P < 2^-39
-    # Of 30,000 draws at scale 1, one kind has values beyond 6 (P > 1 - 1e-16, and < 1e-6).
-    far = [
-        np.abs(draw(np.zeros(DRAWS, np.int64), 1.0)).max() > 6
-        for draw in (noise.laplace, noise.gaussian)
-    ]
-    assert far == [True, False]
+        assert any(noise.select(two, scale) for _ in range(50)) == (scale > 1)  # P < 2^-49
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def differ(drawn: Sequence[np.ndarray]) -> bool:
+    """Whether no two of up to 400 draws of 8 wide values are equal: else with P < 2^-350."""
+    return len({each.tobytes() for each in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_forked_processes_draw_independent_noise(kind):
     def draw() -> np.ndarray:
-        return getattr(NoiseSource(), kind)(np.zeros(8, np.int64), 2.0**40)
+        return getattr(NoiseSource(), kind)(np.zeros(8, np.int64), LARGEST)
 
     drawn = [draw()]
     for _ in range(2):
@@ -173,58 +189,68 @@ def test_forked_processes_draw_independent_noise(kind):
         with os.fdopen(reader, "rb") as pipe:
             drawn.append(np.frombuffer(pipe.read(), np.int64))
         os.waitpid(child, 0)
-    assert np.unique([*drawn, draw()]).size == 32  # P(a repeat) < 1e-8
+    assert differ([*drawn, draw()])
 
 
 def test_threads_draw_independent_noise():
     noise, zeros = NoiseSource(), np.zeros(8, np.int64)
     with ThreadPoolExecutor(4) as threads:
-        drawn = list(threads.map(lambda _: noise.laplace(zeros, 2.0**45), range(400)))
-    assert np.unique(drawn).size == 3200  # P(a repeat) < 1e-6
+        assert differ([*threads.map(lambda _: noise.laplace(zeros, LARGEST), range(400))])
 
 
 def test_every_cell_gets_independent_noise():
-    noisy = NoiseSource().laplace(np.zeros((40, 40), np.int64), 2.0**40)
-    assert np.unique(noisy).size == 1600  # P(a repeat) < 1e-5
+    noisy = NoiseSource().laplace(np.zeros((40, 8), np.int64), LARGEST)
+    assert differ(noisy) and differ(noisy.T)
 
 
-@pytest.mark.parametrize("scale", [0.3, 2.0, 9.0])
-def test_geometric_noise_has_the_stated_distribution_and_scale(scale):
-    drawn = NoiseSource().geometric(DRAWS, scale)
-    assert drawn.shape == (DRAWS,) and drawn.dtype == np.int64 and drawn.min() >= 0
-    reach = max(2, math.ceil(4 * scale))
-    counts = np.bincount(np.minimum(drawn, reach), minlength=reach + 1)
-    z = np.arange(math.ceil(60 * scale) + reach)
-    for factor in (1.0, 0.7, 1.3):
-        law = np.bincount(np.minimum(z, reach), weights=np.exp(-z / (factor * scale)))
-        assert rejects(counts, law) == (factor != 1.0)
+def test_copy_of_a_noise_source_draws_noise_of_its_own():
+    """There is no state to clone through pickle, and no seed."""
+    noise = NoiseSource()
+    assert not vars(noise)
+    copy = pickle.loads(pickle.dumps(noise))
+    assert differ([each.laplace(np.zeros(8, np.int64), LARGEST) for each in (noise, copy)])
+    with pytest.raises(TypeError):
+        NoiseSource(1)  # type: ignore[call-arg]
+
+
+class ScriptedBits(NoiseSource):
+    """Draws a binary fraction: the bits of some integer, then zeros."""
+
+    def __init__(self, drawn: int, size: int) -> None:
+        self._left, self._size = drawn, size
+
+    def bits(self, number: int) -> int:
+        taken = min(number, self._size)
+        self._size -= taken
+        found, self._left = divmod(self._left, 1 << self._size)
+        return found << (number - taken)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 17, 64, 65])
-def test_integers_below_a_bound_are_uniform(bound):
-    noise = NoiseSource()
-    counts = np.bincount([noise.below(bound) for _ in range(DRAWS)], minlength=bound)
-    assert counts.size == bound
-    assert bound == 1 or not rejects(counts, np.ones(bound))
-    assert bound == 1 or rejects(counts, np.append(np.ones(bound - 1), 2.0))
-    assert noise.below(2**200 + 1) <= 2**200
+def test_integer_below_a_bound_is_the_first_draw_below_it(bound):
+    """Each draw of that many bits is as likely, so the integer is uniform."""
+    width = (bound - 1).bit_length()
+    for first in range(2**width):
+        found = ScriptedBits(first << width, 2 * width).below(bound)
+        assert found == (first if first < bound else 0)
+    assert NoiseSource().below(2**200 + 1) <= 2**200
 
 
 @pytest.mark.parametrize("numerator", [0, 1, 3, 7])
-def test_probability_of_a_coin_is_between_its_bounds(numerator):
+def test_coin_shows_heads_exactly_below_its_probability(numerator):
     """Sevenths, seen through bounds so wide at first that most tosses need more bits."""
-    noise = NoiseSource()
 
     def bounds(bits: int) -> tuple[int, int]:
         middle, doubt = (numerator << bits) // 7, 1 << max(bits - 1 - bits // 40, 0)
         return max(middle - doubt, 0), min(middle + 1 + doubt, 1 << bits)
 
-    heads = sum(noise.coin(bounds) for _ in range(5000))
-    if numerator in (0, 7):
-        assert heads == 5000 * (numerator == 7)
-    else:
-        assert not rejects(np.array([5000 - heads, heads]), np.array([7 - numerator, numerator]))
-        assert rejects(np.array([5000 - heads, heads]), np.array([6 - numerator, numerator + 1]))
+    edge = (numerator << 100) // 7
+    near = [edge + step for step in (-(2**60), -1, 0, 1, 2**60)]
+    for drawn in (*near, 1, 2**99, 2**100 - 1):
+        if not 0 < drawn < 2**100:  # all bits of 0 are those of a coin without heads
+            continue
+        heads = ScriptedBits(drawn, 100).coin(bounds)
+        assert heads == (Fraction(drawn, 2**100) < Fraction(numerator, 7)), drawn - edge
 
 
 def test_signs_are_fair_and_draw_ids_differ():
@@ -237,12 +263,97 @@ def test_signs_are_fair_and_draw_ids_differ():
     assert len(ids) == 100 and all(len(each) == 32 for each in ids)
 
 
-def test_noise_source_has_no_state_to_clone():
-    """A copy that travels through pickle draws noise of its own."""
-    source = NoiseSource()
-    assert not vars(source)
-    values = np.zeros(8, np.int64)
-    copy = pickle.loads(pickle.dumps(source))
-    assert (copy.laplace(values, 2.0**40) != source.laplace(values, 2.0**40)).any()
-    with pytest.raises(TypeError):
-        NoiseSource(1)  # type: ignore[call-arg]
+# Noise of which only large values are kept has the law of noise that is drawn for every value.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noisy_value_at_the_threshold_is_kept(kind, monkeypatch):
+    """Where all noise is drawn: one below the threshold, exactly there, one above."""
+    scripted = np.array([-1, 0, 1], np.int64)
+    monkeypatch.setattr(source, "_draw", lambda kind, values, scale: values + scripted)
+    places, noisy = NoiseSource().reaching(kind, np.full(3, 7), 100.0, 7)
+    assert (places.tolist(), noisy.tolist()) == ([1, 2], [7, 8])
+
+
+class Rare(NoiseSource):
+    """Every rare event happens, and exceeds its distance by nothing."""
+
+    def coin(self, bounds) -> bool:
+        return True
+
+    def geometric(self, size: int, scale: float) -> np.ndarray:
+        return np.zeros(size, np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rare_noisy_value_at_the_threshold_is_kept(kind, monkeypatch):
+    """Where one random number decides: below its limit, and above."""
+    words = np.array([0, 2**64 - 1], np.uint64).tobytes()
+    monkeypatch.setattr("beam_dp.noise.source.secrets.token_bytes", lambda size: words[:size])
+    places, noisy = Rare().reaching(kind, np.zeros(2, np.int64), 10.0, 500)
+    assert (places.tolist(), noisy.tolist()) == ([0], [500])
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "distance"),
+    [
+        *(("laplace", *case) for case in ((0.5, 7), (3.0, 40), (2.0, 200), (1e6, 2 * 10**7))),
+        *(("gaussian", *case) for case in ((8.0, 40), (12.5, 60), (300.0, 4000))),
+    ],
+)
+def test_probability_of_each_kept_value_is_exact(kind, scale, distance):
+    (limit,), (is_rare,) = tails.tail_limits(kind, np.array([distance]), scale)
+    low, high = tails.limit_share(kind, distance, scale, int(limit), 128)
+    assert is_rare and 0 <= high - low <= 2
+    assert high <= 2**128  # it is a probability
+    steps = tails.step_scale(kind, distance, scale)
+    whole = 1 / math.tanh(1 / (2 * scale))  # the sum of a two-sided geometric series
+    if kind == "gaussian":
+        z = np.arange(-math.ceil(60 * scale), math.ceil(60 * scale) + 1)
+        whole = math.fsum(discrete_law(kind, z, scale).tolist())
+    for step in (0, 1, 2, 7, 30):
+        exponent = tails.step_exponent(kind, distance, scale, step)
+        assert exponent >= 0
+        found = int(limit) / 2**64 * (low / 2**128) * -math.expm1(-1 / steps)
+        found *= math.exp(-step / steps - exponent)
+        expected = float(discrete_law(kind, np.array([distance + step]), scale)[0]) / whole
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("bits", [32, 64, 256, 1024])
+def test_bounds_of_a_coin_contain_its_probability_and_close(bits):
+    fine = tails.limit_share("gaussian", 50, 9.5, 2**40, 2048)
+    low, high = tails.limit_share("gaussian", 50, 9.5, 2**40, bits)
+    assert high - low <= 2
+    assert Fraction(low, 2**bits) <= Fraction(fine[0], 2**2048)
+    assert Fraction(fine[1], 2**2048) <= Fraction(high, 2**bits)
+
+
+@pytest.mark.part
+@pytest.mark.parametrize(("kind", "scale"), [("laplace", 3.0), ("gaussian", 8.0)])
+@pytest.mark.parametrize("largest", [1.0, 0.0])
+def test_kept_values_have_the_law_of_all_noise(kind, scale, largest, monkeypatch):
+    """Where every value counts as rare, and where none does."""
+    monkeypatch.setattr(tails, "_LARGEST", largest)
+    values = np.tile(np.array([0, 3]), DRAWS // 2)
+    places, noisy = NoiseSource().reaching(kind, values, scale, 4)
+    assert (np.diff(places) > 0).all() and (noisy >= 4).all()
+    z = np.arange(-math.ceil(50 * scale), math.ceil(50 * scale) + 1)
+    most = 4 + 2 * int(scale)
+    for value, factor in itertools.product((0, 3), (1.0, 1.3)):
+        found = noisy[values[places] == value]
+        law = discrete_law(kind, z, factor * scale)
+        kept = np.bincount(np.clip(z + value, 3, most), law)[3:]  # 3 stands for what is dropped
+        counts = np.bincount(np.minimum(found, most), minlength=most + 1)[3:]
+        counts[0] = DRAWS // 2 - len(found)
+        assert rejects(counts, kept) == (factor > 1), (value, factor)
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("laplace", 40.0), ("gaussian", 100.0)])
+def test_values_above_the_threshold_stay_and_those_far_below_are_dropped(kind, scale):
+    values = np.zeros(2**20 + 10, np.int64)
+    values[[5, 2**20 + 3]] = 20_000
+    places, noisy = NoiseSource().reaching(kind, values, scale, 10_000)
+    assert places.tolist() == [5, 2**20 + 3] and np.abs(noisy - 20_000).max() < 5_000
+    places, noisy = NoiseSource().reaching(kind, values[:0], scale, 10_000)
+    assert places.shape == noisy.shape == (0,) and noisy.dtype == np.int64
