@@ -176,7 +176,8 @@ DECLARATION = (
 )
 
 
-def test_declares_spends_from_and_prints_a_ledger(ledger_url, capfd, monkeypatch):
+def test_declares_spends_from_and_prints_a_ledger(tmp_path, capfd, monkeypatch):
+    ledger_url = f"sqlite:///{tmp_path}/ledger.sqlite"
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["ledger", ledger_url, "--declare", "[bold]visits[/]", *DECLARATION]) == 0
     told = " ".join(capfd.readouterr().out.split())

@@ -45,6 +45,7 @@ def test_doctor_checks_setup_requirements():
     assert extras - FOR_DEVELOPERS == {*doctor.EXTRAS}
 
 
+@pytest.mark.job
 def test_doctor_does_not_use_the_network(capfd, monkeypatch):
     def connect(_: Any, address: Any) -> None:
         assert str(address[0]) in ("127.0.0.1", "::1", "localhost"), address
@@ -101,6 +102,7 @@ def test_doctor_checks_given_ledger(tmp_path, capfd):
     assert "hunter2" not in told(capfd, "--ledger", "postgresql://me:hunter2@localhost:1/db")
 
 
+@pytest.mark.job
 def test_doctor_runs_without_numpy_rich_and_beam():
     program = (
         "import sys\n"

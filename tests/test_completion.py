@@ -23,6 +23,7 @@ def script(capsys: pytest.CaptureFixture[str], shell: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.job
 @pytest.mark.skipif(BASH is None, reason="no bash")
 @pytest.mark.parametrize(
     ("typed", "offered"),
@@ -71,6 +72,7 @@ def test_every_script_has_every_command_and_flag(shell, capsys):
     assert "small_db" in text  # a choice
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_installed_shells_parse_their_scripts(shell, tmp_path, capsys):
     program = shutil.which(shell)

@@ -101,6 +101,7 @@ def test_any_json_is_read_or_rejected(parsed):
         assert domain_from_json(domain.to_json()) == domain
 
 
+@pytest.mark.job
 def test_reading_a_domain_does_not_need_beam_or_arrow():
     import subprocess
 

@@ -55,6 +55,7 @@ def test_a_person_has_several_rows():
     assert counts.max() > 8
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_command_writes_a_table(tmp_path, suffix):
     path = tmp_path / f"payments.{suffix}"
@@ -65,6 +66,7 @@ def test_command_writes_a_table(tmp_path, suffix):
     assert read(path).to_pylist() == table.to_pylist()
 
 
+@pytest.mark.part
 def test_found_bins_are_measured_next_to_other_bins():
     import discovery
 

@@ -21,7 +21,7 @@ from beam_dp.flags.command_line import (
     flags_of_program,
     import_program,
 )
-from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
+from beam_dp.flags.flag import Flag, FlagError, check_texts
 from pipelines.flags import beam_options
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -75,6 +75,7 @@ print(json.dumps([told, [name for name in {HEAVY!r} if name in sys.modules]]))
 """
 
 
+@pytest.mark.job
 def test_no_heavy_module_is_imported_for_help_version_or_refusals():
     asked = [*SHOWN, *REFUSED.values()]
     done = subprocess.run(
@@ -94,6 +95,7 @@ def test_no_heavy_module_is_imported_for_help_version_or_refusals():
         assert expected in text
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("argv", [["--help"], [RELEASE, "--help"], [RELEASE, "--epsilom=1"]])
 def test_start_imports_few_modules(argv):
     """Imports are most of what a start costs: there are some 140, and one of numpy has as many."""
@@ -218,16 +220,6 @@ def test_refuses_text_that_is_not_a_number_before_other_checks():
         check_texts(flags, {"share": None, "size": "1.5"})
 
 
-def test_numeric_flags_declare_their_form():
-    """Then a bad number is refused without loading the program; other flags may do so too."""
-    forms = {flag.name: flag.form for name in PROGRAMS for flag in flags_of_program(name)}
-    for name in ("epsilon", "delta", "failure_probability", "max_error_fraction"):
-        assert forms[name] == "number"
-    for name in ("num_rounds", "size", "num_records", "num_questions", "num_windows", "block"):
-        assert forms[name] == "integer"
-    assert nearest("--epsilom", [f"--{name}" for name in forms]) == "--epsilon"
-
-
 COMMANDS_WITHOUT_NOISE = {
     "plan": [*PLANNED[:3], "--privacy_unit=record", "--num_records=9", "--workload=marginals:1"],
     "check-domain": ["--sample=sample.csv"],
@@ -260,6 +252,7 @@ def loaded(folder: pathlib.Path, code: str) -> set[str]:
     return {*done.stdout.splitlines()[-1].split()}
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("command", COMMANDS_WITHOUT_NOISE)
 def test_command_without_draws_does_not_load_noise(command, tmp_path):
     (tmp_path / "domain.json").write_text('{"a": 3}')
@@ -271,6 +264,7 @@ def test_command_without_draws_does_not_load_noise(command, tmp_path):
     assert command != "plan" or "apache_beam" not in found
 
 
+@pytest.mark.job
 def test_answer_loads_few_modules(tmp_path):
     argv = ["answer", str(ROOT / "tests" / "golden" / "synthetic_database"), "--count"]
     main = f"from beam_dp.cli.main import main; assert main({argv}) == 0"
@@ -278,10 +272,12 @@ def test_answer_loads_few_modules(tmp_path):
     assert len([name for name in found if name.partition(".")[0] == "beam_dp"]) <= 90
 
 
+@pytest.mark.job
 def test_program_loads_slow_modules_only_when_needed(tmp_path):
     found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
     assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found
 
 
+@pytest.mark.job
 def test_draw_does_not_load_scikit_learn(tmp_path):
     assert "sklearn" not in loaded(tmp_path, DRAWS)

@@ -52,6 +52,7 @@ def test_sums_are_exact():
     assert SparseQuery.of_list("ab").weigh({"a": 0.5}, 0.25) == 0.75
 
 
+@pytest.mark.job
 def test_queries_are_immutable_and_picklable():
     query = SparseQuery({"a": 1, b"b": 0.5, 3: 0.25})
     with pytest.raises(AttributeError):
