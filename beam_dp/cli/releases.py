@@ -227,6 +227,7 @@ def _finish(options: argparse.Namespace) -> None:
 
     directory = options.directory
     try:
+        store_for(directory, "output").remove_old_trials()
         if not store_for(directory, "output").exists():
             condition = "must be a directory that exists; check the name"
             raise InputError("output", directory, condition)

@@ -9,6 +9,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -54,6 +55,9 @@ class Store(Protocol):
 
     def trial(self) -> AbstractContextManager[Store]:
         """Yields a new draft as a separate store, and removes the draft at the end."""
+
+    def remove_old_trials(self) -> None:
+        """Removes what killed trials left outside of the directory."""
 
     def exists(self) -> bool:
         """Returns whether the directory exists."""
@@ -114,6 +118,7 @@ def check_size(num_bytes: int, promised: int | None) -> None:
         raise DamagedFileError("is too large for a card")
 
 
+_TRIAL_SECONDS = 3600
 WITHDRAWN = "~"  # a character that tempfile never uses in names
 # Open in binary mode, without following symbolic links or waiting for a writer, and close in child
 # processes. Some systems lack some of these flags.
@@ -151,11 +156,20 @@ class LocalStore:
     @contextlib.contextmanager
     def trial(self) -> Iterator[Store]:
         """Yields a new folder as a store, in the directory or in its nearest existing parent."""
+        self.remove_old_trials()
         folder = Path(tempfile.mkdtemp(prefix=f"{DRAFT_PREFIX}{TRIAL}-", dir=self._existing()))
         try:
             yield LocalStore(folder, self._name)
         finally:
             shutil.rmtree(folder)
+
+    def remove_old_trials(self) -> None:
+        """Removes the folders of trials that were killed: a trial takes no hour."""
+        oldest = time.time() - _TRIAL_SECONDS
+        for folder in self._existing().glob(f"{DRAFT_PREFIX}{TRIAL}-*"):
+            with contextlib.suppress(OSError):
+                if folder.stat().st_mtime < oldest:
+                    shutil.rmtree(folder)
 
     def exists(self) -> bool:
         """Returns whether the directory exists."""

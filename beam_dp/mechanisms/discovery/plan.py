@@ -263,7 +263,7 @@ def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee,
     if not (epsilon > 0 and rest > 0):
         condition = "is too small to also discover a domain: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
-    return dataclasses.replace(main, epsilon=epsilon), rest
+    return dataclasses.replace(main, epsilon=epsilon, allow_large_delta=True), rest
 
 
 def main_loss(discovered: Discovered) -> Loss:
