@@ -76,7 +76,10 @@ def _verify(options: argparse.Namespace) -> int:
 
     from beam_dp.releases.kinds import read_any, verify_release
 
-    found = verify_release(read_any(options.directory, check_rows=True))
+    release = read_any(options.directory, check_rows=True)
+    found = verify_release(release)
+    if options.ledger is not None:
+        found = _with_entry(found, release, _entry(options.ledger, release))
     if options.json:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:
@@ -323,9 +326,12 @@ def report(
         truth = None if against is None else _truth(release, os.fspath(against))
     except InputError as error:
         raise InputError("against", error.value, error.condition) from None
+    entry = None if ledger is None else _entry(ledger, release)
     verification: Verification | None = None
     try:
         verification = verify_release(release)
+        if entry is not None:
+            verification = _with_entry(verification, release, entry)
         words = verdict(verification)
     except InputError as error:
         words = str(error)
@@ -333,7 +339,7 @@ def report(
         details=of_kind("describe", release),
         verdict=words,
         verification=verification,
-        entry=None if ledger is None else _entry(ledger, release),
+        entry=entry,
         truth=truth,
     )
     text = report_page(release, beside).encode()
@@ -364,6 +370,14 @@ def _check_output(output: pathlib.Path) -> None:
         raise InputError("output", str(output), "must be in a directory that exists")
 
 
+def _with_entry(found: Verification, release: AnyRelease, entry: Entry) -> Verification:
+    """Returns a verification that also compares the card with the entry that paid."""
+    from beam_dp.verification.ledger_entry import entry_faults
+
+    faults = (*found.faults, *entry_faults(release, found, entry))
+    return dataclasses.replace(found, faults=faults)
+
+
 def _entry(url: str, release: AnyRelease) -> Entry:
     """Returns the ledger's entry that paid for a release; refuses a ledger without this entry."""
     from beam_dp.privacy.ledger.ledger import Ledger
@@ -382,7 +396,7 @@ def _entry(url: str, release: AnyRelease) -> Entry:
 _REPORT_FLAGS = (
     DIRECTORY,
     Flag("output", "the file to write, which must not exist yet (default: DIR.html)", "FILE"),
-    Flag("ledger", "the ledger that paid; the page shows its entry", "URL"),
+    Flag("ledger", "the ledger that paid; the page shows its entry, and compares", "URL"),
     Flag(
         "against",
         "compare with the confidential records in these Parquet, CSV or Avro files; the page is"
@@ -403,7 +417,7 @@ COMMANDS = {
     "describe": Command((DIRECTORY, JSON), _describe),
     "answer": Command(questions.FLAGS, _answer),
     "verify": Command(
-        (DIRECTORY, JSON),
+        (DIRECTORY, Flag("ledger", "the ledger that paid, to compare with its entry", "URL"), JSON),
         _verify,
         "The exit code is 1 if the guarantee does not hold, and 3 if the release promises nothing.",
     ),

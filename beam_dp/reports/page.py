@@ -179,7 +179,7 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     inside = (
         part("The guarantee", facts(entries), *map(paragraph, words))
         + part("Verification", *verified)
-        + part("The ledger", _ledger(release, beside.entry))
+        + part("The ledger", _ledger(release, beside))
         + part("How to cite", _citation(release, beside.verification))
     )
     return folded(_DOOR, inside, "door")
@@ -260,9 +260,9 @@ def _value(value: Any) -> str:
     return "" if value is None else short_value(value).replace("discrete_", "discrete ")
 
 
-def _ledger(release: AnyRelease, entry: Entry | None) -> str:
+def _ledger(release: AnyRelease, beside: Beside) -> str:
     """Returns the part about the entry that the card names and the entry in a given ledger."""
-    named = paid_by(release)
+    named, entry, verification = paid_by(release), beside.entry, beside.verification
     if release.plan.get("strategy") == "combined":
         words = (
             "Combining releases spends nothing. What this page says about privacy is about all"
@@ -290,6 +290,9 @@ def _ledger(release: AnyRelease, entry: Entry | None) -> str:
             "To": origin.output if origin else None,
         }
         parts.append(facts({name: value for name, value in told.items() if value is not None}))
+        faults = () if verification is None else verification.faults
+        wrong = (each for each in faults if each.startswith("ledger entry"))
+        parts += [paragraph(text(each, 600)) for each in wrong]
     return "".join(parts)
 
 
