@@ -33,7 +33,6 @@ from beam_dp.transforms import EncodeRecords, ReadRecords
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 
 SOME = uuid.UUID(int=7)
-NOON = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 TEXTS = ("0", "1", "true", "f", "7", str(SOME), "x")
 ATTRIBUTES: list[Attribute] = [
     IntegerAttribute("a", 0, 9),

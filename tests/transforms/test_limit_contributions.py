@@ -20,7 +20,7 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from collisions import colliding_cells, colliding_weights, kept_by_definition
-from fakes import COLLECTED, collect, pipeline
+from fakes import COLLECTED, collect, outputs, pipeline
 from hypothesis import given, settings, strategies as st
 
 import beam_dp
@@ -33,7 +33,7 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.summaries.shards import BLOCK_CELLS
 from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions, Summarise
 from beam_dp.transforms.counting import limit_contributions as limit_module
@@ -300,76 +300,31 @@ def test_no_function_has_a_default_cost_limit():
     assert defaults("class C:\n    unit_costs: float | None = None") == ["unit_costs"]
 
 
-LARGE = Domain(
-    tuple(IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate((2**40, 5, 3, 2**40)))
-)
-TWO_BLOCKS = Domain((IntegerAttribute("a0", 0, 2**13 - 1), IntegerAttribute("a1", 0, 49)))
-
-
-def batches(domain: Domain, num_batches: int) -> list[pa.RecordBatch]:
+@pytest.mark.job
+def test_histogram_of_several_blocks_is_exact_though_bundles_are_done_again():
+    """Domains without index, and few records a unit: ``tests/contracts/test_sources.py``."""
+    domain = Domain((IntegerAttribute("a0", 0, 2**13 - 1), IntegerAttribute("a1", 0, 49)))
+    assert domain.num_cells > 3 * BLOCK_CELLS
     rng = np.random.default_rng(3)
-    return [
-        pa.record_batch(
-            {a.name: rng.integers(0, min(a.size, 2**62), 40) for a in domain}
-            | {"unit": rng.integers(0, 30, 40)}
-        )
-        for _ in range(num_batches)
+    batches = [
+        pa.record_batch({each.name: rng.integers(0, each.size, 40) for each in domain})
+        for _ in range(5)
     ]
-
-
-def summarise(
-    domain: Domain, accumulator: Any, unit: str, num_batches: int, bundle_repeat: int = 0
-) -> Any:
-    with pipeline(bundle_repeat) as p:
-        encoded = (
-            p
-            | beam.Create(batches(domain, num_batches))
-            | beam.Reshuffle()
-            | EncodeRecords(domain, unit, as_cells=domain.has_index)
-        )
-        if unit != "record":
-            encoded = encoded | LimitContributions(domain, 7, cost_limit=None)
-        _ = encoded | Summarise(accumulator) | collect("shards")
-    shards = set(COLLECTED["shards"])
-    assert len({block for block, _ in shards}) == len(shards)
-    return accumulator.from_shards(shards)
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("bundle_repeat", [0, 2])
-def test_histogram_of_several_blocks_equals_numpy_histogram(bundle_repeat):
-    accumulator = HistogramAccumulator(TWO_BLOCKS)
-    assert TWO_BLOCKS.num_cells > 3 * BLOCK_CELLS
-    histogram = summarise(TWO_BLOCKS, accumulator, "record", 5, bundle_repeat)
-    table = pa.Table.from_batches(batches(TWO_BLOCKS, 5))
-    index = table["a0"].to_numpy() * 50 + table["a1"].to_numpy()
-    np.testing.assert_array_equal(
-        histogram.counts, np.bincount(index, minlength=TWO_BLOCKS.num_cells)
+    accumulator = HistogramAccumulator(domain)
+    encode = EncodeRecords(domain, "record", as_cells=True)
+    found = outputs(
+        {
+            name: lambda p, given=given: (
+                p | beam.Create(given) | beam.Reshuffle() | encode | Summarise(accumulator)
+            )
+            for name, given in (("shards", batches), ("none", [batches[0].slice(0, 0)]))
+        },
+        bundle_repeat=2,
     )
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("unit", ["record", "unit"])
-def test_counts_marginals_of_a_domain_without_index(unit, monkeypatch):
-    monkeypatch.setattr(limit_module, "_BUFFERED_RECORDS", 16)
-    accumulator = MarginalsAccumulator(LARGE, [("a1", "a2"), ("a2",)])
-    summary = summarise(LARGE, accumulator, unit, 5)
-    records = pa.Table.from_batches(batches(LARGE, 5))
-    expected = np.zeros((5, 3), np.int64)
-    np.add.at(expected, (records["a1"].to_numpy(), records["a2"].to_numpy()), 1)
-    table = summary.tables[("a1", "a2")]
-    np.testing.assert_array_equal(summary.tables[("a2",)], table.sum(axis=0))
-    if unit == "record":
-        np.testing.assert_array_equal(table, expected)
-    else:
-        of_unit = np.bincount(records["unit"].to_numpy())
-        assert table.sum() == np.minimum(of_unit, 7).sum()
-        assert (table <= expected).all()
-
-
-@pytest.mark.job
-def test_empty_input_has_no_shards():
-    accumulator = HistogramAccumulator(TWO_BLOCKS)
-    for unit in ("record", "unit"):
-        assert not summarise(TWO_BLOCKS, accumulator, unit, 0).counts.any()
-        assert COLLECTED["shards"] == []
+    shards = set(found["shards"])
+    assert len({block for block, _ in shards}) == len(shards) > 3
+    table = pa.Table.from_batches(batches)
+    index = table["a0"].to_numpy() * 50 + table["a1"].to_numpy()
+    counts = accumulator.from_shards(shards).counts
+    np.testing.assert_array_equal(counts, np.bincount(index, minlength=domain.num_cells))
+    assert found["none"] == []

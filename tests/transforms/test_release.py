@@ -74,7 +74,6 @@ WIDE = Domain(
         for i in range(35)
     )
 ).with_impossible([{"c0": [[0, 1]], "c1": ["HS", "other"]}, {"c2": [None], "c3": [True]}])
-TABLES = list(itertools.combinations(WIDE.names[:7] + WIDE.names[33:], 3))
 
 
 def table(num_records: int = 400) -> tuple[pa.Table, list[np.ndarray]]:
