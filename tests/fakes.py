@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import apache_beam as beam
 import fastavro
 import numpy as np
+import pytest
 from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from noise_sources import Seeded
 
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
@@ -25,6 +28,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
+from beam_dp.transforms.drawing import answer_queries, one_worker
 from beam_dp.verification.steps import Step
 
 DOMAIN = Domain(
@@ -176,3 +180,20 @@ def outputs(
         for name, steps in branches.items():
             _ = p | name >> _Branch(steps) | collect(name)
     return {name: COLLECTED[name] for name in branches}
+
+
+def seed_noise(patch: pytest.MonkeyPatch, seed: int = 20261129) -> list[str]:
+    """Lets draws of jobs in this process have a seed each; returns a list, for their ids."""
+    seeds, ids = itertools.count(seed), list[str]()
+
+    class Drawn(Seeded):
+        def __init__(self) -> None:
+            super().__init__(next(seeds))
+
+        def draw_id(self) -> str:
+            ids.append(super().draw_id())
+            return ids[-1]
+
+    for module in (one_worker, answer_queries):
+        patch.setattr(module, "NoiseSource", Drawn)
+    return ids

@@ -12,16 +12,15 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream as Events
 from apache_beam.transforms.window import FixedWindows
-from fakes import COLLECTED, DOMAIN, collect, pipeline
+from fakes import COLLECTED, DOMAIN, collect, outputs, pipeline, seed_noise
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.answers.files import read_rows
+from beam_dp.releases.answers.files import read_rows, write_batch
 from beam_dp.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
-from beam_dp.transforms.drawing import answer_queries as module, one_worker
+from beam_dp.transforms.drawing import answer_queries as module
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}
@@ -33,7 +32,6 @@ BAD = '{"id": "bad", "conjunction": {"aeg": 3}}'
 NOT_IN_DOMAIN = '{"conjunction": {"age": 12}}'
 NAN = '{"values": [NaN' + ", 0" * (DOMAIN.num_cells - 1) + "]}"
 REFUSED = [BAD, NOT_IN_DOMAIN, NAN, "{", "7", '{"id": [1], "prefix": 2}', {"parity": {}}]
-RUNS: list[str] = []  # draw ids, in this process
 
 
 def plan(**named: Any) -> PrivateMWPlan:
@@ -52,36 +50,80 @@ class Unbounded(beam.PTransform):
         return passed
 
 
-class Watched(NoiseSource):
-    def draw_id(self) -> str:
-        RUNS.append(super().draw_id())
-        return RUNS[-1]
-
-
 @pytest.fixture(autouse=True)
-def watched(monkeypatch) -> None:
-    RUNS.clear()
-    for each in (module, one_worker):
-        monkeypatch.setattr(each, "NoiseSource", Watched)
+def draws(monkeypatch) -> list[str]:
+    """The ids of draws, whose noise has a seed."""
+    return seed_noise(monkeypatch)
 
 
-def answer(queries, *, repeats=0, is_stream=False, records=RECORDS, **named) -> list[AnswerBatch]:
-    with pipeline(repeats) as p:
+def answering(queries: Any, is_stream: bool, records: Any = RECORDS, **named: Any) -> Any:
+    """A branch that answers queries, from state if it says that they have no end."""
+
+    def branch(p: Any) -> Any:
         asked = p | "Queries" >> beam.Create(queries, reshuffle=False)
         asked = asked | Unbounded() if is_stream else asked
-        held = p | "Records" >> beam.Create(records)
-        _ = asked | AnswerQueries(plan(**named), held) | collect("answers")
-    return COLLECTED["answers"]
+        return asked | AnswerQueries(plan(**named), p | "Records" >> beam.Create(records))
+
+    return branch
+
+
+def answer(queries: Any, *, repeats: int = 0, is_stream: bool = False, **named: Any) -> Any:
+    return outputs({"answers": answering(queries, is_stream, **named)}, repeats)["answers"]
 
 
 def rows_of(batches: list[AnswerBatch]) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.answers]
 
 
+OUTSIDE = [{"age": 99, "sex": "f", "smokes": True}] * 5
+AGES = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
+
+
 @pytest.mark.job
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
-    (batch,) = answer([[FIRST, *REFUSED, REPEAT, SECOND]], is_stream=is_stream)
+def test_answers_queries_of_batches_and_streams_alike(monkeypatch):
+    """In order; invalid ones cost no budget; a run gets the counts of records inside the domain."""
+    held = []
+    original = module.PrivateMW
+
+    def spy(plan, histogram, noise, *rest, **named):
+        held.append(histogram.counts.copy())
+        return original(plan, histogram, noise, *rest, **named)
+
+    monkeypatch.setattr(module, "PrivateMW", spy)
+    kinds = (False, True)
+    in_order = [[FIRST, *REFUSED, REPEAT, SECOND]]
+    found = outputs(
+        {
+            **{f"order {each}": answering(in_order, each, RECORDS + OUTSIDE) for each in kinds},
+            **{f"empty {each}": answering([FIRST], each, []) for each in kinds},
+            **{
+                f"noisy {each}": answering([FIRST, SECOND], each, num_records="noisy")
+                for each in kinds
+            },
+            "no queries": answering([], is_stream=False),
+            "last update": answering([AGES], is_stream=False, max_updates=1),
+        }
+    )
+    for each in kinds:
+        check_order(found[f"order {each}"])
+        (batch,) = found[f"empty {each}"]
+        assert batch.answers[0]["error"] is None
+        assert len({batch.num_records for batch in found[f"noisy {each}"]}) == 1
+    assert [batch.answers for batch in found["no queries"]] == [[]]
+    (batch,) = found["last update"]
+    routes = [row["route"] for row in batch.answers]
+    assert "exhausted" in routes and routes.count("update") == 1
+    assert set(routes[routes.index("update") + 1 :]) == {"exhausted"}
+    assert batch.answers[-1]["updates_left"] == 0 and batch.answers[-1]["value"] is not None
+    # Not histograms of the test's own: what runs are given is what the records say.
+    tables = [counts.reshape(DOMAIN.shape) for counts in held if counts.any()]
+    assert len(held) == 8 and len(tables) == 6
+    for table in tables:
+        assert table.sum() == 1000 and table[3, 0].max() == 900 and table[7, 1].max() == 100
+
+
+def check_order(batches: list[AnswerBatch]) -> None:
+    (batch,) = batches
     rows = batch.answers
     assert [row["id"] for row in rows] == ["a", "bad", *[None] * 6, "again", "2"]
     assert rows[0]["route"] == "update" and abs(rows[0]["value"] - 900) <= rows[0]["bound"]
@@ -97,45 +139,7 @@ def test_answers_queries_in_order_and_invalid_queries_cost_no_budget(is_stream):
 
 @pytest.mark.job
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_run_gets_the_counts_of_records_inside_the_domain(is_stream, monkeypatch):
-    """Not a histogram of the test's own: what the run is given is what the records say."""
-    held = []
-    original = module.PrivateMW
-
-    def spy(plan, histogram, noise, *rest, **named):
-        held.append(histogram.counts.copy())
-        return original(plan, histogram, noise, *rest, **named)
-
-    monkeypatch.setattr(module, "PrivateMW", spy)
-    outside = [{"age": 99, "sex": "f", "smokes": True}] * 5
-    answer([FIRST], records=RECORDS + outside, is_stream=is_stream)
-    table = held[0].reshape(DOMAIN.shape)
-    assert table.sum() == 1000 and table[3, 0].max() == 900 and table[7, 1].max() == 100
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_answers_queries_about_empty_input(is_stream):
-    (batch,) = answer([FIRST], records=[], is_stream=is_stream)
-    assert batch.answers[0]["error"] is None
-
-
-@pytest.mark.job
-def test_run_without_queries_outputs_one_empty_batch():
-    (batch,) = answer([])
-    assert batch.answers == []
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_draws_noisy_number_of_records_once_per_run(is_stream):
-    batches = answer([FIRST, SECOND], is_stream=is_stream, num_records="noisy")
-    assert len({batch.num_records for batch in batches}) == 1
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_replayed_bundle_answers_once(is_stream):
+def test_replayed_bundle_answers_once(is_stream, draws):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
     batches = answer(
         [[FIRST], [SECOND, REPEAT]], repeats=2, is_stream=is_stream, num_records="noisy"
@@ -144,7 +148,7 @@ def test_replayed_bundle_answers_once(is_stream):
     assert len({batch.num_records for batch in batches}) == 1
     batches = set_of(batches)  # who collects is done three times, too
     assert [batch.number for batch in batches] == list(range(len(batches)))
-    assert len(set(RUNS)) > len(batches)  # it was done again
+    assert len(set(draws)) > len(batches)  # it was done again
     by_id = {row["id"]: row for row in rows_of(batches)}
     assert by_id["a"]["value"] == by_id["again"]["value"]
     assert by_id["a"]["updates_left"] == 2 and by_id["2"]["questions_left"] == 8
@@ -211,13 +215,6 @@ def answered(p: beam.Pipeline, **named: Any) -> Any:
     held = p | "Records" >> beam.Create(RECORDS)
     asked = stream(p, PANES) | "Into windows" >> beam.WindowInto(FixedWindows(10))
     return asked | AnswerQueries(plan(**named), held)
-
-
-@pytest.mark.job
-def test_stream_in_several_panes_is_one_run():
-    with streaming_pipeline() as p:
-        _ = answered(p, num_records="noisy") | collect("stream")
-    check_stream(COLLECTED["stream"])
 
 
 @pytest.mark.job
@@ -341,17 +338,6 @@ def test_state_of_a_stream_consists_of_plain_values(started):
     assert set(head.value[3]) == {"settings", "total", "sparse"}
 
 
-@pytest.mark.job
-def test_run_keeps_answering_after_its_last_update():
-    queries = [json.dumps({"conjunction": {"age": age}}) for age in range(10)]
-    (batch,) = answer([queries], max_updates=1)
-    routes = [row["route"] for row in batch.answers]
-    assert "exhausted" in routes and routes.count("update") == 1
-    last = routes.index("update")
-    assert set(routes[last + 1 :]) == {"exhausted"}
-    assert batch.answers[-1]["updates_left"] == 0 and batch.answers[-1]["value"] is not None
-
-
 def test_job_graph_contains_no_noise_and_no_state():
     p = pipeline()
     asked = p | beam.Create([FIRST]) | Unbounded()
@@ -364,12 +350,12 @@ def test_job_graph_contains_no_noise_and_no_state():
 
 
 @pytest.mark.job
-def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
+def test_saves_run_under_its_id_and_resumes_it_once(tmp_path, draws):
     for number in range(2):
         with pipeline(0) as p:
             asked = p | "Queries" >> beam.Create([[FIRST]] if number == 0 else [[SECOND, REPEAT]])
             held = p | "Records" >> beam.Create(RECORDS)
-            resume = None if number == 0 else tmp_path / RUNS[0]
+            resume = None if number == 0 else tmp_path / draws[0]
             _ = (
                 asked
                 | AnswerQueries(plan(), held, save_in=tmp_path, resume=resume)
@@ -378,9 +364,9 @@ def test_saves_run_under_its_id_and_resumes_it_once(tmp_path):
         (batch,) = COLLECTED["answers"]
         assert (tmp_path / batch.run_id / "secret.json").exists()
         assert [row["questions_left"] for row in batch.answers] == [[9], [8, 8]][number]
-    assert not (tmp_path / RUNS[0] / "secret.json").exists()
+    assert not (tmp_path / draws[0] / "secret.json").exists()
     with pytest.raises(InputError, match="resumed only once"):
-        AnswerQueries(plan(), held, resume=tmp_path / RUNS[0])
+        AnswerQueries(plan(), held, resume=tmp_path / draws[0])
 
 
 def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
@@ -409,25 +395,18 @@ def test_writes_answers_as_one_release(tmp_path, repeats):
 
 
 @pytest.mark.job
-def test_writes_stream_batch_by_batch(tmp_path):
+def test_stream_in_several_panes_is_one_run_written_batch_by_batch(tmp_path):
     with streaming_pipeline() as p:
-        answers = answered(p)
-        _ = answers | WriteAnswers(tmp_path, plan())
+        answers = answered(p, num_records="noisy")
+        _ = answers | WriteAnswers(tmp_path, plan(num_records="noisy"))
         _ = answers | collect("stream")
+    check_stream(COLLECTED["stream"])
     files = sorted(tmp_path.iterdir())
-    assert [row for path in files for row in read_rows(path.read_bytes())] == rows_of(
-        sorted(COLLECTED["stream"], key=lambda batch: batch.number)
-    )
+    batches = sorted(COLLECTED["stream"], key=lambda batch: batch.number)
+    assert [row for path in files for row in read_rows(path.read_bytes())] == rows_of(batches)
     assert np.unique([path.name[:40] for path in files]).size == 1
-
-
-@pytest.mark.job
-def test_keeps_first_of_two_attempts_at_a_batch(tmp_path):
-    from beam_dp.releases.answers.files import write_batch
-
-    (batch,) = answer([FIRST])
-    other = [{**batch.answers[0], "value": 1.0}]
-    assert write_batch(batch.answers, batch.run_id, 0, tmp_path)
-    assert not write_batch(other, batch.run_id, 0, tmp_path)
-    (path,) = tmp_path.iterdir()
-    assert list(read_rows(path.read_bytes())) == batch.answers
+    # Of two attempts at a batch the first is kept.
+    first = batches[0]
+    other = [{**row, "value": 1.0} for row in first.answers]
+    assert not write_batch(other, first.run_id, 0, tmp_path)
+    assert list(read_rows(files[0].read_bytes())) == first.answers

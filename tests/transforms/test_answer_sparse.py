@@ -25,6 +25,12 @@ from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import AnswerSparseQueries, KeyColumns
 from pipelines.answer_queries import main
 
+
+@pytest.fixture(autouse=True)
+def seeded(monkeypatch) -> None:
+    fakes.seed_noise(monkeypatch)
+
+
 KEYS = [f"{i % 20}@example.org" for i in range(4000)]  # 200 records of each
 RECORDS = [{"email": key, "person": i // 2} for i, key in enumerate(KEYS)]
 LINES = [
@@ -41,41 +47,38 @@ def plan(unit: str = "record", k: int = 1) -> Any:
     return plan_sparse_mw(promise, "noisy", max_sparsity=3, num_questions=5, max_updates=5)
 
 
-def answers(
-    lines: list[Any], made: Any, records: list[Any] = RECORDS, **how: Any
-) -> list[dict[str, Any]]:
-    with fakes.pipeline(**how) as pipeline:
-        data = pipeline | "Records" >> beam.Create(records)
-        asked = pipeline | "Lines" >> beam.Create([lines])
-        answer = AnswerSparseQueries(made, KeyColumns("email"), data)
-        _ = asked | answer | fakes.collect("batches")
-    rows: list[dict[str, Any]] = fakes.COLLECTED["batches"][0].answers
-    return rows
+def answering(lines: list[Any], made: Any, records: list[dict[str, Any]] = RECORDS) -> Any:
+    def branch(p: Any) -> Any:
+        data = p | "Records" >> beam.Create(records)
+        asked = p | "Lines" >> beam.Create([lines])
+        return asked | AnswerSparseQueries(made, KeyColumns("email"), data)
+
+    return branch
 
 
 @pytest.mark.job
 def test_answers_queries_accurately_and_reports_invalid_queries():
-    rows = answers(LINES, plan())
-    assert [row["error"] is None for row in rows] == [True, False, False, False, True]
-    assert rows[0]["id"] == "first"
-    assert rows[0]["value"] == pytest.approx(300, abs=rows[0]["bound"])
-    assert rows[4]["value"] == pytest.approx(0, abs=rows[4]["bound"])
-    assert "3" in rows[2]["error"] and "must be text" in rows[3]["error"]
-
-
-@pytest.mark.job
-def test_unit_counts_with_at_most_k_records():
-    rows = answers([LINES[0]], plan("person", 1))
+    found = fakes.outputs(
+        {
+            "queries": answering(LINES, plan()),
+            "of units": answering([LINES[0]], plan("person", 1)),
+            "no queries": answering([], plan(), []),
+            "no records": answering([LINES[0]], plan(), []),
+        }
+    )
+    rows = {name: batches[0].answers for name, batches in found.items()}
+    each = rows["queries"]
+    assert [row["error"] is None for row in each] == [True, False, False, False, True]
+    assert each[0]["id"] == "first"
+    assert each[0]["value"] == pytest.approx(300, abs=each[0]["bound"])
+    assert each[4]["value"] == pytest.approx(0, abs=each[4]["bound"])
+    assert "3" in each[2]["error"] and "must be text" in each[3]["error"]
     # Of each person one of two records, with neighbouring keys, is kept.
-    assert rows[0]["bound"] < 40
-    assert rows[0]["value"] == pytest.approx(150, abs=80)
-
-
-@pytest.mark.job
-def test_accepts_no_queries_or_no_records():
-    assert answers([], plan(), []) == []
-    rows = answers([LINES[0]], plan(), [])
-    assert rows[0]["value"] == pytest.approx(0, abs=rows[0]["bound"])
+    (row,) = rows["of units"]
+    assert row["bound"] < 40 and row["value"] == pytest.approx(150, abs=80)
+    assert rows["no queries"] == []
+    (row,) = rows["no records"]
+    assert row["value"] == pytest.approx(0, abs=row["bound"])
 
 
 def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch):
