@@ -1,7 +1,7 @@
 """The registry: every mechanism under every relation, and the mutants that its audits must catch.
 
-A new mechanism is one line in ``MECHANISMS``. A mutant names the audit and the check that must
-catch it.
+A new mechanism is one line in ``MECHANISMS``. The usual mutants follow from it; the odd ones stand
+here. A mutant names the audit and the check that must catch it.
 """
 
 from __future__ import annotations
@@ -9,31 +9,41 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import laplace_bugs
-import numpy as np
-import run_views
 import selection_bugs
-from auditing import Audit, Bug, Patch, around, audited, replaced
+from auditing import (
+    DELTA,
+    DOUBLED,
+    HALVED,
+    Audit,
+    Bug,
+    around,
+    audited,
+    derived,
+    draw_once_for_all,
+    multiply,
+    replaced,
+    scale_selection,
+    scaled_fields,
+    share_one_draw,
+    skip_empty_cells,
+)
 from run_views import Case, check
 from tiny import ADD, PURE, REPLACE, WithPublicRecords, promise
 
-from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
     measurements,
     rounds as rounds_module,
+    selection as selection_module,
     textbook_mwem as textbook_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.rounds import RoundBudget
-from beam_dp.noise import source as noise_module
-from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import Neighboring
 
 UNITS = {ADD: ((3,), ()), REPLACE: ((3,), (0,))}
 ONE_ATTRIBUTE: dict[str, Any] = {"sizes": (2,), "base": (6, 6), "num_records": 12}
@@ -41,9 +51,9 @@ ONE_ATTRIBUTE: dict[str, Any] = {"sizes": (2,), "base": (6, 6), "num_records": 1
 
 def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
     # So that a few thousand runs see much of it, and would see more if it leaked more.
-    epsilon = named.pop("epsilon", 12.0 if delta else 3.0)
+    epsilon, most = named.pop("epsilon", 12.0 if delta else 3.0), named.pop("most", 1)
     named.setdefault("pair", UNITS[neighboring])
-    return Case(mechanism, promise(neighboring, delta, epsilon), **named)
+    return Case(mechanism, promise(neighboring, delta, epsilon, most), **named)
 
 
 def both(mechanism: Any, delta: float, run_under: str | None = None, **named: Any) -> list[Case]:
@@ -63,7 +73,6 @@ def both(mechanism: Any, delta: float, run_under: str | None = None, **named: An
 
 
 NO_LAW = ("price", "black box")
-DELTA = 1e-6
 TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
 ONE_CELL = MWEM(num_rounds=1, calibration="textbook")
 IN_ONE_ROUND: dict[str, Any] = {"single": MWEM(num_rounds=1)}
@@ -86,6 +95,7 @@ OVER_A_TREE: dict[str, Any] = {
     "tree_cells": 10,
     "base": (60, 1) + (0,) * 10,
     "checks": NO_LAW,
+    "is_dear": True,
     "runs": 800,
 }
 PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
@@ -95,6 +105,9 @@ CHECKED = {
     "base": tuple(selection_bugs.EITHER_WAY.tolist()),
     "high": selection_bugs.LOW_SCORES,
 }
+TWO_EACH: dict[str, Any] = {"most": 2, "epsilon": 1.0, "checks": ("price",)}
+TWO_OVER_A_TREE = {**PRICE_OF_A_TREE, **TWO_EACH, "sizes": (2, 2, 2), "tree_cells": 6}
+TWO_OVER_A_TREE["base"] = (60, 1) + (0,) * 6
 TRIPLES = {**CHECKED, "sizes": (2, 2, 2, 2), "ways": 3, "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
@@ -131,6 +144,23 @@ MECHANISMS: dict[str, list[Case]] = {
         MWEM(num_rounds=2), PURE, ADD, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
     ),
     "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
+    "mwem annealed over a tree": [case(MWEM("annealed"), ADD, PURE, **PRICE_OF_A_TREE)],
+    "gaussian, pairs": [case(Gaussian(), ADD, DELTA, epsilon=8.0, ways=2, checks=("price",))],
+    **{
+        f"{name}, two records a unit": both(mechanism, DELTA, **TWO_EACH)
+        for name, mechanism in (
+            ("mwem", MWEM()),
+            ("gaussian", Gaussian()),
+            ("gaussian textbook", Gaussian("textbook")),
+            ("laplace", Laplace()),
+            ("mwem rounds", MWEM(num_rounds=2)),
+            ("mwem textbook", TEXTBOOK),
+        )
+    },
+    "mwem selection, two records a unit": both(MWEM(), DELTA, **TWO_OVER_A_TREE),
+    "mwem rounds over a tree, two records a unit": both(
+        MWEM(num_rounds=2), DELTA, **TWO_OVER_A_TREE
+    ),
     "mwem textbook": both(
         TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=2500
     ),
@@ -140,104 +170,16 @@ MECHANISMS: dict[str, list[Case]] = {
 }
 
 
-def unchecked(apply: Bug) -> Bug:
-    """The same bug in a plan that is not checked: the audit must see it on its own."""
-
-    def mutate(patch: Patch) -> None:
-        for module in (contract_module, registry_module):
-            patch.setattr(module, "check_promise", lambda plan, guarantee: None)
-        apply(patch)
-
-    return mutate
-
-
-def plan_with(**changes: Callable[[Any], Any]) -> Bug:
-    """Plans are made for another guarantee, whose changed values follow from the true ones."""
-
-    def planned(guarantee: Guarantee) -> Guarantee:
-        changed = {name: change(getattr(guarantee, name)) for name, change in changes.items()}
-        return dataclasses.replace(guarantee, **changed)
-
-    return replaced(run_views, "planned_for", planned)
-
-
-def scale_noise(factor: float) -> Bug:
-    return around(
-        noise_module, "_draw", lambda draw, kind, values, scale: draw(kind, values, scale * factor)
-    )
-
-
-halve_scales, double_scales = scale_noise(0.5), scale_noise(2.0)
-share_one_draw = around(
-    noise_module,
-    "_draw",
-    lambda draw, kind, values, scale: values + draw(kind, np.zeros(1, np.int64), scale)[0],
-)
-
-
-def draw_once_for_all(patch: Patch) -> None:
-    drawn: dict[Any, np.ndarray] = {}
-
-    def mutant(draw: Any, kind: str, values: np.ndarray, scale: float) -> np.ndarray:
-        key = (values.shape, scale)
-        if key not in drawn:
-            drawn[key] = draw(kind, np.zeros_like(values), scale)
-        return values + drawn[key]
-
-    around(noise_module, "_draw", mutant)(patch)
-
-
-def skip_empty_cells(patch: Patch) -> None:
-    for kind in ("laplace", "gaussian"):
-        around(
-            NoiseSource,
-            kind,
-            lambda draw, self, values, scale: np.where(values == 0, 0, draw(self, values, scale)),
-        )(patch)
-
-
-def _scaled_by_size(draw: Any, self: Measurement, marginals: Any, noise: NoiseSource) -> Any:
-    number = int(marginals.marginal(self.names).sum())
-    scaled = dataclasses.replace(self, scale=self.scale * 20 / max(number, 1))
-    return draw(scaled, marginals, noise)
-
-
-scale_by_size = around(Measurement, "draw", _scaled_by_size)
-
-
-def scaled_fields(found: Any, factors: dict[str, float]) -> Any:
-    """Returns a dataclass with some of its numbers multiplied."""
-    scaled = {name: getattr(found, name) * factor for name, factor in factors.items()}
-    return dataclasses.replace(found, **scaled)
-
-
 def change_budget(selection: str | None = None, /, **factors: float) -> Bug:
     """Another budget of a round: its scales multiplied, or another selection."""
 
     def mutant(original: Any, *given: Any) -> RoundBudget:
-        budget = scaled_fields(original(*given), factors)
+        budget = scaled_fields(original(*given), **factors)
         return dataclasses.replace(budget, selection=selection or budget.selection)
 
     return around(rounds_module, "round_budget", mutant)
 
 
-def scale_selection(factor: float) -> Bug:
-    return around(
-        NoiseSource,
-        "select",
-        lambda select, self, scores, scale: select(self, scores, scale * factor),
-    )
-
-
-sharpen_selection, blur_selection = scale_selection(1 / 8), scale_selection(2.0)
-
-
-def multiply(place: Any, name: str, factor: float | Fraction) -> Bug:
-    return around(place, name, lambda original, *given: factor * original(*given))
-
-
-SENSITIVITY_HALVED = plan_with(epsilon=lambda epsilon: 2 * epsilon)
-ADD_REMOVE = plan_with(neighboring=lambda _: Neighboring.ADD_OR_REMOVE_ONE)
 HALF_FORGOTTEN = change_budget(selection_scale=1 / 2)
 TOTAL_FOR_FREE = around(
     rounds_module,
@@ -247,7 +189,7 @@ TOTAL_FOR_FREE = around(
 TEXTBOOK_HALF_FORGOTTEN = around(
     measure_all_module,
     "plan_textbook",
-    lambda original, *given: scaled_fields(original(*given), {"selection_scale": 1 / 2}),
+    lambda original, *given: scaled_fields(original(*given), selection_scale=1 / 2),
 )
 ADD_REMOVE_NORMS = around(
     measurements,
@@ -266,75 +208,131 @@ CHEAPER_UNITS = around(
 )
 
 
-def bugs_of(name: str, each: Case) -> tuple[dict[str, dict[str, Bug]], dict[str, Bug]]:
-    """The bugs that this mechanism could have, by check, and those that blind its audit."""
-    delta = each.guarantee.delta
-    replaces = each.guarantee.neighboring is Neighboring.REPLACE_ONE
-    price, runs, blinding = {"sensitivity halved": SENSITIVITY_HALVED}, dict[str, Bug](), {}
-    if replaces and not name.startswith("mwem textbook"):  # whose queries move by 1 either way
-        price["replace-one run with add-remove noise"] = ADD_REMOVE
-    if "black box" in each.checks and not name.startswith("mwem annealed"):
-        runs["noise scale halved in the sampler"] = halve_scales
-    if name in ("laplace", "gaussian textbook"):
-        blinding["noise doubled in the sampler"] = double_scales
-    if name in ("laplace", "laplace textbook", "gaussian", "gaussian textbook"):
-        price["n used as a scale"] = scale_by_size
+def _analytic(domain: Any, support: tuple[int, ...], deviation: float) -> Measurement:
+    """Analytic sigma for discrete noise on the coarsest grid."""
+    cells = math.prod(domain.shape[axis] for axis in support)
+    names = tuple(domain.names[axis] for axis in support)
+    return Measurement(names, "residual", "discrete_gaussian", deviation * cells, cells)
+
+
+def _total_beside(original: Any, workload: Any, supports: Any, guarantee: Any, mu: float) -> Any:
+    """The noisy total is measured in addition to attributes that spend their whole share."""
+    alone = [each for each in supports if each]
+    found = original(workload, alone, guarantee, mu)
+    return found + original(workload, [()], guarantee, mu) if () in supports else found
+
+
+def of_selection(name: str, replaces: bool) -> dict[str, Bug]:
+    """Bugs in the choice of pairs, which its price must see."""
+    found = dict(selection_bugs.PRICED)
+    if name == "mwem selection, noisy total":
+        found["total of a selection for free"] = around(
+            selection_module, "residual_measurements", _total_beside
+        )
+    if name == "mwem selection, public records":
+        found |= selection_bugs.PRIOR
+    if name == "mwem selection, checked":
+        # A replacement that moves all that is measured the most moves what is added less.
+        found |= {
+            bug: apply
+            for bug, apply in selection_bugs.CHECK.items()
+            if not (replaces and bug.startswith("added"))
+        }
+    return found
+
+
+def of_rounds(name: str, delta: float, replaces: bool) -> dict[str, Bug]:
+    """Bugs in the budget of rounds, which its price must see."""
+    found = {"factor 1/2 of the selection forgotten": HALF_FORGOTTEN}
+    if "tree" in name:
+        found["a round not charged"] = LEAVE_A_ROUND_OUT
+    if "noisy" in name:
+        found["total for free"] = TOTAL_FOR_FREE
+    if delta and "tree" not in name:
+        # sqrt(rho / 2) of the exponential mechanism, in place of the proved mu: 0.8 times it.
+        found["mu of a selection taken from its rho"] = change_budget(selection_scale=4 / 5)
+        flipped = change_budget("permute_and_flip")
+        found["permute-and-flip priced as if its range were bounded"] = flipped
+        if replaces:
+            found["root 2 of a replacement forgotten"] = change_budget(
+                measurement_scale=math.sqrt(1 / 2)
+            )
+            found["measurements off their grid"] = change_budget(grid=2)
+    return found
+
+
+def odd_bugs(name: str, delta: float, replaces: bool) -> dict[str, Bug]:
+    """The bugs that only this mechanism could have, which its price must see."""
+    found: dict[str, Bug] = {}
+    if name == "laplace":
+        found["counts without noise"] = replaced(
+            Measurement, "draw", lambda self, marginals, _: marginals.marginal(self.names) / 1.0
+        )
     if name == "laplace, weights":
-        price["shares of tables that add up to more"] = laplace_bugs.share_too_much
+        found["shares of tables that add up to more"] = laplace_bugs.share_too_much
+    if name.startswith("gaussian") and "textbook" not in name:
+        found["mu a tenth too large"] = multiply(measurements, "discrete_gaussian_mu", 1.1)
+        found["residual sensitivity halved"] = multiply(measurements, "residual_sensitivity", 0.5)
+        if replaces:
+            found["residuals of a replacement with add-remove norms"] = ADD_REMOVE_NORMS
+    if name == "gaussian, pairs":
+        found["residual norm of one attribute forgotten"] = multiply(
+            measurements, "residual_norm", 0.8
+        )
+        found["noise not on the grid of the query"] = around(
+            measurements, "residual_query", lambda query, table, grid: query(table, 2 * grid)
+        )
+        found["analytic sigma on the coarsest grid"] = replaced(
+            measurements, "_residual_measurement", _analytic
+        )
+    if name.startswith("mwem selection"):
+        found |= of_selection(name, replaces)
+    if name.startswith("mwem rounds"):
+        found |= of_rounds(name, delta, replaces)
+    if name.startswith("mwem annealed"):
+        found["rounds that cost less than they spend"] = CHEAPER_UNITS
+    if name.startswith("mwem textbook"):
+        found["factor 1/2 of the selection forgotten"] = TEXTBOOK_HALF_FORGOTTEN
+        if delta:
+            found["rho twice as large"] = multiply(textbook_module, "zcdp_rho", 2.0)
+    return found
+
+
+def bugs_of_runs(name: str, each: Case) -> dict[str, Bug]:
+    """The bugs that whole runs must see."""
+    if "black box" not in each.checks or name.startswith("mwem annealed"):
+        return {}
+    found = dict(HALVED)
     if name in ("laplace", "laplace textbook"):
         # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
-        runs["one draw for all runs"] = draw_once_for_all
-        runs["empty cells skipped"] = skip_empty_cells
-        if replaces:
-            runs["one draw for all cells"] = share_one_draw
-    if name.startswith("gaussian") and "textbook" not in name:
-        price["mu a tenth too large"] = multiply(measurements, "discrete_gaussian_mu", 1.1)
-        if replaces:
-            price["residuals of a replacement with add-remove norms"] = ADD_REMOVE_NORMS
-    if name.startswith("mwem selection"):
-        price |= selection_bugs.PRICED
-    if name == "mwem selection, public records":
-        price |= selection_bugs.PRIOR
-    if name == "mwem selection, checked":
-        for bug, apply in selection_bugs.CHECK.items():
-            # A replacement that moves all that is measured the most moves what is added less.
-            if not (replaces and bug.startswith("added")):
-                price[bug] = apply
-    if name.startswith("mwem rounds over a tree"):
-        price["monotone factor assumed"] = HALF_FORGOTTEN
-        price["a round not charged"] = LEAVE_A_ROUND_OUT
-    elif name.startswith("mwem rounds"):
-        price["factor 1/2 of the selection forgotten"] = HALF_FORGOTTEN
-    if name.startswith("mwem rounds"):
-        if "noisy" in name:
-            price["total for free"] = TOTAL_FOR_FREE
-        else:
-            price["rounds that do not share the budget"] = change_budget(
-                selection_scale=1 / 2, measurement_scale=1 / 2
-            )
-        if delta:
-            # sqrt(rho / 2) of the exponential mechanism, in place of the proved mu: 0.8 times it.
-            price["mu of a selection taken from its rho"] = change_budget(selection_scale=4 / 5)
-            flipped = change_budget("permute_and_flip")
-            price["permute-and-flip priced as if its range were bounded"] = flipped
-        if replaces and delta:
-            forgotten = change_budget(measurement_scale=1 / math.sqrt(2))
-            price["root 2 of a replacement forgotten"] = forgotten
-    if name.startswith("mwem annealed"):
-        price["rounds that cost less than they spend"] = CHEAPER_UNITS
-    if name.startswith("mwem textbook"):
-        price["factor 1/2 of the selection forgotten"] = TEXTBOOK_HALF_FORGOTTEN
-        if delta:
-            price["rho twice as large"] = multiply(textbook_module, "zcdp_rho", 2.0)
-        else:
-            runs["selection noise an eighth in the sampler"] = sharpen_selection
-    return {"price": price, "black box": runs}, blinding
+        found["one draw for all runs"] = draw_once_for_all
+        found["empty cells skipped in the sampler"] = skip_empty_cells
+        if each.guarantee.neighboring is Neighboring.REPLACE_ONE:
+            found["one draw for all cells in the sampler"] = share_one_draw
+    if name.startswith("mwem textbook") and not each.guarantee.delta:
+        found["selection noise an eighth in the sampler"] = scale_selection(1 / 8)
+    return found
+
+
+ONE_TABLE = ("laplace", "mwem")  # which covers all others
 
 
 def audits() -> list[Audit]:
     found = []
     for name, each in ((name, each) for name, cases in MECHANISMS.items() for each in cases):
+        guarantee = each.guarantee
+        given = name, guarantee.delta, guarantee.neighboring is Neighboring.REPLACE_ONE
         checks = {what: functools.partial(check, what) for what in each.checks}
-        bugs, blinding = bugs_of(name, each)
-        found.append(audited(name, each.guarantee, checks, bugs, each, blinding=blinding))
+        # The textbook's queries move by 1 either way, and are measured one at a time.
+        single = "replace-one run with add-remove noise", "one draw for all cells"
+        price = derived(
+            guarantee,
+            draws=1 if name.partition(",")[0] in ONE_TABLE and "weights" not in name else 2,
+            least=each.least_share,
+            without=single if "mwem textbook" in name else (),
+        )
+        bugs = {"price": price | odd_bugs(*given), "black box": bugs_of_runs(name, each)}
+        blinding = DOUBLED if name in ("laplace", "gaussian textbook") else {}
+        dear = ("black box", "price") if each.is_dear else ("black box",)
+        found.append(audited(name, guarantee, checks, bugs, each, blinding=blinding, dear=dear))
     return found

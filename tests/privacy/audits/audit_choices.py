@@ -20,7 +20,6 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import unchecked
 from auditing import (
     Audit,
     Bug,
@@ -31,6 +30,7 @@ from auditing import (
     ratio_of,
     replaced,
     told_apart,
+    unchecked,
 )
 from tiny import ADD, REPLACE, domain_of, promise, with_unit
 from top_choice_laws import LAWS, PICKS

@@ -16,8 +16,18 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from audit_cases import double_scales, halve_scales
-from auditing import Audit, Bug, Finding, around, audited, ratio_of, replaced, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    double_scales,
+    halve_scales,
+    ratio_of,
+    replaced,
+    told_apart,
+)
 from numpy.typing import NDArray
 from scipy import stats
 from sketch_laws import Shifted, promise

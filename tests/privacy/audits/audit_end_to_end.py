@@ -21,20 +21,27 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
+import auditing
 import numpy as np
 import pyarrow as pa
 import pytest
-import run_views
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import (
+from auditing import (
     ADD_REMOVE,
     SENSITIVITY_HALVED,
+    Audit,
+    Finding,
+    Patch,
+    around,
+    audited,
     halve_scales,
     plan_with,
+    ratio_of,
+    replaced,
     share_one_draw,
     skip_empty_cells,
+    told_apart,
 )
-from auditing import Audit, Finding, Patch, around, audited, ratio_of, replaced, told_apart
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.domain.ordered import IntegerAttribute
@@ -210,7 +217,7 @@ def noisy_table(
     workload: Workload, guarantee: Guarantee, records: list[pa.RecordBatch]
 ) -> np.ndarray:
     """The noisy table of the one marginal of a workload, before any fit."""
-    planned = run_views.planned_for(guarantee)
+    planned = auditing.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             measure_all_module, "synthesise", lambda *arguments: NoisyTable(arguments[2][0])
@@ -225,7 +232,7 @@ def noisy_table(
 def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
     """The same of interval counts of one column, whose histogram has noise of its own in a cell."""
     domain = Domain((IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
-    transform = ReleaseIntervals(domain, "cell", run_views.planned_for(guarantee), "histogram")
+    transform = ReleaseIntervals(domain, "cell", auditing.planned_for(guarantee), "histogram")
     records = [as_cells(batch) for batch in batches(relation)]
     release = release_from_bytes(bytes_of(transform, records))
     assert isinstance(release, IntervalRelease)

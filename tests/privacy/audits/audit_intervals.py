@@ -13,8 +13,18 @@ import sys
 from typing import Any
 
 import numpy as np
-from audit_cases import halve_scales, skip_empty_cells
-from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    Patch,
+    around,
+    audited,
+    halve_scales,
+    repeated,
+    skip_empty_cells,
+    told_apart,
+)
 from noise_sources import Draw, NoNoise
 from run_views import Recording
 from tiny import ADD, REPLACE, promise, with_unit, worst_share

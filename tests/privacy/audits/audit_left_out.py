@@ -19,8 +19,17 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from audit_cases import halve_scales, unchecked
-from auditing import Audit, Finding, around, audited, ratio_of, replaced, told_apart
+from auditing import (
+    Audit,
+    Finding,
+    around,
+    audited,
+    halve_scales,
+    ratio_of,
+    replaced,
+    told_apart,
+    unchecked,
+)
 from noise_sources import Draw, NoNoise
 from tiny import ADD, REPLACE, domain_of, promise, share_spent, workload_of
 

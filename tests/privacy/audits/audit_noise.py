@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from audit_cases import blur_selection, double_scales, halve_scales, sharpen_selection
-from auditing import Audit, Finding, around, audited, repeated, told_apart
+from auditing import (
+    Audit,
+    Finding,
+    around,
+    audited,
+    double_scales,
+    halve_scales,
+    repeated,
+    scale_selection,
+    told_apart,
+)
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.noise.source import NoiseSource
@@ -19,6 +28,7 @@ SELECTIONS = 10_000
 EPSILON = 1.5
 DELTA = 1e-6
 REACH = 12
+SHARPENED = scale_selection(1 / 8)
 
 
 def audits() -> list[Audit]:
@@ -113,8 +123,8 @@ def selecting(guarantee: Guarantee) -> Audit:
 
     checks = {"law": exact, "sampler": sampler, "black box": black_box}
     bugs = {
-        "sampler": {"scale an eighth: chi-square": sharpen_selection},
-        "black box": {"scale an eighth: black box": sharpen_selection},
+        "sampler": {"scale an eighth: chi-square": SHARPENED},
+        "black box": {"scale an eighth: black box": SHARPENED},
     }
-    blinding = {"scale doubled": blur_selection}
+    blinding = {"scale doubled": scale_selection(2.0)}
     return audited("noise: select", guarantee, checks, bugs, blinding=blinding)

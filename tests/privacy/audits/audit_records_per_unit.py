@@ -13,8 +13,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from audit_cases import halve_scales, skip_empty_cells
-from auditing import Audit, Bug, Finding, around, audited, repeated, replaced, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    halve_scales,
+    repeated,
+    replaced,
+    skip_empty_cells,
+    told_apart,
+)
 from noise_sources import Draw, Given, NoNoise
 from run_views import Recording
 from tiny import ADD, REPLACE, neighbours, promise, share_spent

@@ -14,9 +14,18 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from audit_cases import double_scales, halve_scales
 from audit_sketches import plan_for, with_threshold
-from auditing import Audit, Bug, Finding, Patch, around, audited, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    Patch,
+    around,
+    audited,
+    double_scales,
+    halve_scales,
+    told_apart,
+)
 from noise_sources import Draw, DrawsAll
 from numpy.typing import NDArray
 from scipy import stats

@@ -15,8 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from audit_cases import double_scales, halve_scales
-from auditing import Audit, Bug, Finding, around, audited, replaced, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    double_scales,
+    halve_scales,
+    replaced,
+    told_apart,
+)
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from sketch_laws import (

@@ -9,9 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from audit_cases import DELTA, halve_scales
 from audit_choices import halve_noise_of
-from auditing import Audit, Bug, Finding, around, audited, replaced
+from auditing import DELTA, Audit, Bug, Finding, around, audited, halve_scales, replaced
 from noise_sources import Draw, Scripted
 from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share
 from top_choice_laws import top_law

@@ -15,8 +15,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_cases import halve_scales
-from auditing import Audit, Bug, Finding, Patch, around, audited, repeated, replaced, told_apart
+from auditing import (
+    Audit,
+    Bug,
+    Finding,
+    Patch,
+    around,
+    audited,
+    halve_scales,
+    repeated,
+    replaced,
+    told_apart,
+)
 from noise_sources import Batched
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole

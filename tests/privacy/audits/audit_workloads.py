@@ -11,8 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from audit_cases import DELTA, double_scales, halve_scales
-from auditing import Audit, Bug, Finding, around, audited, repeated, told_apart
+from auditing import (
+    DELTA,
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    double_scales,
+    halve_scales,
+    repeated,
+    told_apart,
+)
 from noise_sources import Draw, NoNoise
 from run_views import clipped, convolved, log_ratio
 from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import auditing
 import numpy as np
 import pytest
 from auditing import Finding, repeated, told_apart
@@ -61,6 +62,7 @@ class Case:
             then a closed form. Its hypothesis is left as it is.
         adaptive: whether later steps depend on earlier measurements: the prediction then comes
             from as many runs of a reference sampler, numpy's.
+        is_dear: whether a landing runs only some of its prices.
         least_share: of the guarantee, that the worst neighbours must spend.
         least_law: the same for the exact law of one table, where privacy is pure.
         checks: which of them apply; residuals lie on too fine a grid to enumerate their law.
@@ -79,19 +81,15 @@ class Case:
     runs: int = 2000
     single: Mechanism | None = None
     adaptive: bool = False
+    is_dear: bool = False
     least_share: float = 0.9
     least_law: float = 0.8
     checks: tuple[str, ...] = ("price", "law", "black box")
 
 
-def planned_for(guarantee: Guarantee) -> Guarantee:
-    """The guarantee that noise is planned for: the promised one, but in some mutants."""
-    return guarantee
-
-
 def case_plan(case: Case, mechanism: Mechanism, sizes: tuple[int, ...]) -> MarginalsPlan:
     domain = domain_of(*sizes)
-    guarantee = planned_for(case.guarantee)
+    guarantee = auditing.planned_for(case.guarantee)
     workload = workload_of(domain, case.ways)
     workload = dataclasses.replace(workload, weights=case.weights[: len(workload)])
     return mechanism.plan(domain, workload, guarantee, case.num_records)
@@ -311,7 +309,7 @@ def foreseen_event(reference: Sequence[Sequence[int]], delta: float) -> audit.Fo
     least = max(0.0, likelier - 2 * math.sqrt(likelier / half))
     most = min(1.0, other + 2 * math.sqrt(max(other, 1 / half) / half))
     predicted = audit.epsilon_lower_bound(
-        runs * least, runs * most, runs, delta, audit.FALSE_ALARM / 2
+        runs * least, runs * most, runs, delta, auditing.FALSE_ALARM / 2
     )
     return audit.ForeseenEvent(event, likelier, max(other, 1 / half), float(predicted))
 
