@@ -89,9 +89,10 @@ def largest_share(
 ) -> float:
     """The most that any neighbours spend of the guarantee, over what one unit can hold."""
     most = guarantee.max_records_per_unit
+    draws = functools.cache(lambda held: cell_by_cell(draws_of(plan, [*others, *held])))
     return max(
-        share_spent(guarantee, *(cell_by_cell(draws_of(plan, [*others, *held])) for held in pair))
-        for pair in neighbouring_units(records, guarantee.neighboring, most)
+        share_spent(guarantee, draws(one), draws(other))
+        for one, other in neighbouring_units(records, guarantee.neighboring, most)
     )
 
 

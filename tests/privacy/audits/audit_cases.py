@@ -11,7 +11,6 @@ import functools
 import math
 from typing import Any
 
-import laplace_bugs
 import selection_bugs
 from auditing import (
     DELTA,
@@ -135,7 +134,7 @@ MECHANISMS: dict[str, list[Case]] = {
     ],
     "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, ADD, **ANNEALED),
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, REPLACE, **ANNEALED),
-    "mwem selection": both(MWEM(), DELTA, ADD, **OVER_A_TREE),
+    "mwem selection": both(MWEM(), DELTA, ADD, **{**OVER_A_TREE, "is_dear": False}),
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
     "mwem selection, public records": both(WithPublicRecords(), DELTA, REPLACE, **OVER_A_TREE),
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
@@ -215,6 +214,13 @@ def _analytic(domain: Any, support: tuple[int, ...], deviation: float) -> Measur
     return Measurement(names, "residual", "discrete_gaussian", deviation * cells, cells)
 
 
+def _share_too_much(original: Any, tables: Any, guarantee: Any, shares: Any = None) -> Any:
+    """Every Laplace table is given its share of what the one with the largest should get."""
+    found = original(tables, guarantee, shares)
+    least, equal = min(each.scale for each in found), original(tables, guarantee)[0].scale
+    return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
+
+
 def _total_beside(original: Any, workload: Any, supports: Any, guarantee: Any, mu: float) -> Any:
     """The noisy total is measured in addition to attributes that spend their whole share."""
     alone = [each for each in supports if each]
@@ -269,7 +275,9 @@ def odd_bugs(name: str, delta: float, replaces: bool) -> dict[str, Bug]:
             Measurement, "draw", lambda self, marginals, _: marginals.marginal(self.names) / 1.0
         )
     if name == "laplace, weights":
-        found["shares of tables that add up to more"] = laplace_bugs.share_too_much
+        found["shares of tables that add up to more"] = around(
+            measurements, "table_strategy", _share_too_much
+        )
     if name.startswith("gaussian") and "textbook" not in name:
         found["mu a tenth too large"] = multiply(measurements, "discrete_gaussian_mu", 1.1)
         found["residual sensitivity halved"] = multiply(measurements, "residual_sensitivity", 0.5)

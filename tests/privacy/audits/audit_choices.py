@@ -27,6 +27,8 @@ from auditing import (
     Patch,
     around,
     audited,
+    follows,
+    halve_noise_of,
     ratio_of,
     replaced,
     told_apart,
@@ -77,19 +79,13 @@ def selection_law(name: str, relation: str) -> Finding:
 def selection_sampler(name: str, _: str) -> Finding:
     pick, noise = PICKS[name], NoiseSource()
     drawn = [pick(SCORES, 1, 1.0, noise) for _ in range(RUNS)]
-    return Finding(audit.audit_sampler(drawn, LAWS[name](SCORES.tolist(), 2.0)).passes)
+    return follows(drawn, LAWS[name](SCORES.tolist(), 2.0))
 
 
 def halve_selection_scale(patch: Patch) -> None:
     original = choose.selection_scale
     for module in (choose, multiset_choice):
         patch.setattr(module, "selection_scale", lambda *given: original(*given) / 2)
-
-
-def halve_noise_of(method: str) -> Bug:
-    return around(
-        NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / 2)
-    )
 
 
 SELECTION_BUGS: dict[str, dict[str, Bug]] = {
@@ -215,7 +211,7 @@ def choice_of(plan: SmallDBPlan, sampler: Any, epsilon: float) -> tuple[Any, Any
 def small_db_sampler(sampler: str, _: Guarantee) -> Finding:
     plan = plan_of(sampler, promise(ADD, epsilon=EPSILON))
     outcomes = list(islice(released(plan, sampler, BASE, NoiseSource()), SAMPLER_RUNS))
-    return Finding(audit.audit_sampler(outcomes, stated_law(TABLES[sampler], BASE)).passes)
+    return follows(outcomes, stated_law(TABLES[sampler], BASE))
 
 
 def released(

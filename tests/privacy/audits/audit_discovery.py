@@ -17,13 +17,14 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 from auditing import (
+    DOUBLED,
+    FALSE_ALARM,
+    HALVED,
     Audit,
     Bug,
     Finding,
     around,
     audited,
-    double_scales,
-    halve_scales,
     ratio_of,
     replaced,
     told_apart,
@@ -57,7 +58,6 @@ EPSILON = gaussian_epsilon(Fraction(MU) ** 2, Fraction(DELTA))
 COARSE = 8  # steps of a unit, so that laws have few outcomes
 ABOVE = 60  # larger noisy sums are clipped
 RUNS = 20_000
-_FALSE_ALARM = 1e-6
 
 
 def plan_for(guarantee: Guarantee, grid: int = COARSE) -> ValuesPlan:
@@ -157,7 +157,7 @@ def delta_of_one(guarantee: Guarantee) -> Finding:
         replicas = {f"{run} {text}": weight for run in range(RUNS) for text, weight in own.items()}
         found = release_of(plan, replicas, NoiseSource())
         hits = len({text.partition(" ")[0] for text in found})
-        lows.append(float(stats.beta.ppf(_FALSE_ALARM, max(hits, 1), RUNS - hits + 1)))
+        lows.append(float(stats.beta.ppf(FALSE_ALARM, max(hits, 1), RUNS - hits + 1)))
         most_hits = max(most_hits, hits)
     return Finding(most_hits > 0 and max(lows) <= SLACK)
 
@@ -235,13 +235,13 @@ def audits() -> list[Audit]:
                 "texts of a unit not limited": TEXTS_NOT_LIMITED,
             },
             "delta": {"threshold without delta, runs": WITHOUT_DELTA},
-            "black box": {"noise scale halved in the sampler": halve_scales},
+            "black box": HALVED,
         }
         if relation == ADD:
             bugs["law"]["number of a unit's texts not counted"] = NOT_COUNTED
         else:
             bugs["bound"]["replaced as if added"] = REPLACED_AS_ADDED
-        blinding = {"noise doubled in the sampler": double_scales}
+        blinding = DOUBLED
         found.append(
             audited("discovered texts", guarantee, checks, bugs, guarantee, blinding=blinding)
         )

@@ -11,6 +11,7 @@ from auditing import (
     around,
     audited,
     double_scales,
+    follows,
     halve_scales,
     repeated,
     scale_selection,
@@ -69,7 +70,7 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
     def sampler() -> Finding:
         limit = REACH if kind == "laplace" else 6
         drawn = np.clip(draw(0)(DRAWS), -limit, limit).tolist()
-        return Finding(audit.audit_sampler(drawn, of(scale, 0, -limit, limit)).passes)
+        return follows(drawn, of(scale, 0, -limit, limit))
 
     def black_box() -> Finding:
         laws = law((1,)), law(())
@@ -113,7 +114,7 @@ def selecting(guarantee: Guarantee) -> Audit:
         return Finding(audit.audit_law(law, (0, 1, 2), guarantee).is_private)
 
     def sampler() -> Finding:
-        return Finding(audit.audit_sampler(draw((0,))(SELECTIONS), law((0,))).passes)
+        return follows(draw((0,))(SELECTIONS), law((0,)))
 
     pair = ((0,), ()) if guarantee.neighboring.value == ADD else ((0,), (1,))
 

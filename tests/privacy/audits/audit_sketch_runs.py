@@ -16,14 +16,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from audit_sketches import plan_for, with_threshold
 from auditing import (
+    DOUBLED,
+    FALSE_ALARM,
+    HALVED,
     Audit,
     Bug,
     Finding,
     Patch,
     around,
     audited,
-    double_scales,
-    halve_scales,
     told_apart,
 )
 from noise_sources import Draw, DrawsAll
@@ -53,7 +54,6 @@ Data = Sequence[Record]
 ROWS, WEIGHT, MOST = 3, 2, 2
 # Log-likelihood ratios are rounded to this.
 _BIN = 1e-2
-_FALSE_ALARM = 1e-6
 ELEMENTS = (0, 1)
 REPLICAS = 2048
 LEAST_HITS = 400
@@ -208,7 +208,7 @@ def delta_of_one(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     release = plan_module.release_sparse(plan, summary, NoiseSource())
     assert release.histogram is not None
     hits = len(release.histogram.elements)
-    low = stats.beta.ppf(_FALSE_ALARM, max(hits, 1), RUNS - hits + 1)
+    low = stats.beta.ppf(FALSE_ALARM, max(hits, 1), RUNS - hits + 1)
     # None at all has a probability of e^-40 where the threshold is not higher than it needs be.
     return Finding(hits > 0 and low <= guarantee.delta)
 
@@ -321,7 +321,7 @@ def audits() -> list[Audit]:
     found = []
     for name, (mechanism, epsilon) in CASES.items():
         checks = {"black box": black_box, "form": form}
-        runs = {"noise scale halved in the sampler": halve_scales}
+        runs = dict(HALVED)
         bugs = {"black box": runs, "form": ANY_FORM}
         if mechanism is not HISTOGRAM:
             bugs["form"] = {**ANY_FORM, **SKETCH_FORM}
@@ -329,7 +329,7 @@ def audits() -> list[Audit]:
             checks["delta"] = delta_of_one
             bugs["delta"] = {"threshold at half": HALF_THRESHOLD}
             runs["no noise on counts that are kept"] = released_with(exact_counts)
-        blinding = {"noise doubled in the sampler": double_scales}
+        blinding = DOUBLED
         for relation in (ADD, REPLACE):
             case = mechanism, promise(relation, MOST, LARGE_DELTA, epsilon)
             found.append(audited(name, case[1], checks, bugs, *case, blinding=blinding))

@@ -14,15 +14,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import auditing
 import numpy as np
 from auditing import (
+    DOUBLED,
+    HALVED,
     Audit,
     Bug,
     Finding,
     around,
     audited,
-    double_scales,
-    halve_scales,
+    derived,
     replaced,
     told_apart,
 )
@@ -66,25 +68,20 @@ RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
 WEIGHT = 2
 ROWS = 3
 RUNS = 5000
-# The bound of a unit's records is often reached by few data; a price below it would show waste.
-LEAST_SHARE = 0.99
 
 
 def plan_for(mechanism: SparseMechanism, guarantee: Guarantee) -> SparsePlan:
-    return mechanism.plan(
-        guarantee, max_sparsity=4, max_weight=WEIGHT, hash_key=colliding_key(ROWS)
-    )
+    promised = auditing.planned_for(guarantee)
+    key = colliding_key(ROWS)
+    return mechanism.plan(promised, max_sparsity=4, max_weight=WEIGHT, hash_key=key)
 
 
 def price(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     """What is spent; where there is a histogram every element has records of other units."""
-    # The published scale is several times what its own composition needs; and no two dense
-    # columns of 64 rows are opposite.
-    least = {TEXTBOOK: 0.08, DENSE: 0.6}.get(mechanism, LEAST_SHARE)
     plan = plan_for(mechanism, guarantee)
     others = [(element, WEIGHT) for element in range(3)] if plan.histogram is not None else []
     share = largest_share(plan, guarantee, RECORDS, others)
-    return Finding(least <= share <= 1 + 1e-9)
+    return Finding(least_share(mechanism) <= share <= 1 + 1e-9)
 
 
 def law(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
@@ -187,8 +184,28 @@ HISTOGRAM = StabilityHistogram()
 HYBRID = HybridSketch(projection_width=ROWS, num_rows=ROWS)
 
 
-def bugs_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, dict[str, Bug]]:
-    price: dict[str, Bug] = {}
+def least_share(mechanism: SparseMechanism) -> float:
+    """The published scale is several times what its own composition needs.
+
+    No two dense columns of 64 rows are opposite. All else spends what is promised.
+    """
+    return {TEXTBOOK: 0.08, DENSE: 0.6}.get(mechanism, 0.99)
+
+
+# The noises of Laplace rows, and of counts, are looked at one by one. All dense rows may move
+# alike. A histogram has no empty cells.
+WITHOUT = dict.fromkeys((LAPLACE, HYBRID, TEXTBOOK, DENSE), ("one draw for all cells",))
+WITHOUT[HISTOGRAM] = ("one draw for all cells", "empty cells skipped")
+
+
+def bugs_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
+    replaces = guarantee.neighboring == REPLACE
+    price = derived(
+        guarantee,
+        draws=2 if mechanism is HYBRID else 1,
+        least=least_share(mechanism),
+        without=WITHOUT.get(mechanism, ()),
+    )
     found = {"price": price}
     if mechanism is TEXTBOOK:
         price["noise that forgets the rows"] = with_scale_over(8)
@@ -204,7 +221,7 @@ def bugs_of(mechanism: SparseMechanism, replaces: bool) -> dict[str, dict[str, B
             price["replaced as if added"] = REPLACED_AS_ADDED
     if mechanism is LAPLACE:
         price["one row's sensitivity"] = with_scale_over(ROWS)
-        found["black box"] = {"noise scale halved in the sampler": halve_scales}
+        found["black box"] = HALVED
     if mechanism is HISTOGRAM:
         found["law"] = OF_THE_HISTOGRAM
     return found
@@ -228,10 +245,8 @@ def audits() -> list[Audit]:
         for relation in (ADD, REPLACE):
             guarantee = promise(relation, 2, delta, 1.0 if delta else 3.0)
             checks = {check: all_checks[check] for check in chosen}
-            bugs = bugs_of(mechanism, relation == REPLACE)
-            blinding = {"noise doubled in the sampler": double_scales}
-            blinding = blinding if mechanism is LAPLACE else {}
-            case = mechanism, guarantee
+            bugs = bugs_of(*(case := (mechanism, guarantee)))
+            blinding = DOUBLED if mechanism is LAPLACE else {}
             found.append(audited(name, guarantee, checks, bugs, *case, blinding=blinding))
     return found + clipping_audits()
 

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from audit_choices import halve_noise_of
-from auditing import DELTA, Audit, Bug, Finding, around, audited, halve_scales, replaced
-from noise_sources import Draw, Scripted
-from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share
+from auditing import (
+    DELTA,
+    HALVED,
+    Audit,
+    Bug,
+    Finding,
+    around,
+    audited,
+    derived,
+    follows,
+    halve_noise_of,
+    replaced,
+)
+from noise_sources import Scripted
+from subjects import Subject, counts_beside, price, records_per_unit
+from tiny import ADD, REPLACE, domain_of, neighbours, promise, units, with_unit
 from top_choice_laws import top_law
 
 from beam_dp.mechanisms import choosing as choice_module
 from beam_dp.mechanisms.choosing import METHODS, choose_top
 from beam_dp.mechanisms.linear_answers import top_queries as top_module
 from beam_dp.mechanisms.linear_answers.top_queries import (
-    TopQueriesPlan,
     draw_top_queries,
     plan_top_queries,
 )
@@ -29,7 +41,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
-RUNS = 3000
+RUNS = 5000
 NUM_RECORDS, TOP = 20, 2
 SCORES = np.array([4, 3, 3, 0])
 # A record of the first code makes the first two larger and no other.
@@ -44,30 +56,30 @@ def audits() -> list[Audit]:
         for relation in (ADD, REPLACE):
             name = f"top queries, {method}" + (", delta" if delta else "")
             case = method, promise(relation, delta, 3.0)
-            checks = {"law": exact_law, "sampler": sampler, "price": price}
+            checks = {"law": exact_law, "sampler": sampler, "price": spent}
             if method == "geometric":  # whose draws do not tell what they choose among
                 del checks["price"]
             found.append(audited(name, case[1], checks, bugs_of(*case), *case))
     return found
 
 
-def draws_of(plan: TopQueriesPlan, script: int, counts: np.ndarray) -> list[Draw]:
-    """What is handed to the noise where the same queries are chosen whatever the counts."""
-    source = Scripted([script, 0])
-    draw_top_queries(plan, counts, source)
-    return source.draws
+def subject(workload: LinearWorkload, guarantee: Guarantee, method: str) -> Subject:
+    """The same queries are chosen whatever the counts."""
+    held = units(workload.domain.num_cells, guarantee.max_records_per_unit)
+    return Subject(
+        guarantee,
+        lambda promised: plan_top_queries(workload, promised, NUM_RECORDS, TOP, method),  # type: ignore[arg-type]
+        lambda plan, counts, noise: draw_top_queries(plan, np.array(counts), noise),
+        lambda: counts_beside(((0,) * 4,), neighbours(held, guarantee.neighboring.value)),
+        least=0.95,
+        sources=[functools.partial(Scripted, [n, 0]) for n in range(len(workload))],
+    )
 
 
-def price(method: str, guarantee: Guarantee) -> Finding:
-    """The share of the guarantee that any neighbours spend, also with two records a unit."""
-    found = []
-    for workload in (LITERALS, FRACTIONAL):
-        for most in (1, 2):
-            mine = promise(guarantee.neighboring.value, guarantee.delta, guarantee.epsilon, most)
-            plan = plan_top_queries(workload, mine, NUM_RECORDS, TOP, method)  # type: ignore[arg-type]
-            draws = (functools.partial(draws_of, plan, n) for n in range(len(workload)))
-            found.append(max(worst_share(mine, [np.zeros(4)], each) for each in draws))
-    return Finding(min(found) > 0.95 and max(found) <= 1)
+def spent(method: str, guarantee: Guarantee) -> Finding:
+    """The price, also with two records a unit."""
+    cases = itertools.product((LITERALS, FRACTIONAL), records_per_unit(guarantee))
+    return Finding(all(price(subject(*case, method)).passes for case in cases))
 
 
 def exact_law(method: str, promised: Guarantee) -> Finding:
@@ -91,7 +103,7 @@ def sampler(method: str, _: Guarantee) -> Finding:
     choice = choice_module.TopChoice(method, TOP, 2, 2.0)  # type: ignore[arg-type]
     source = NoiseSource()
     drawn = [tuple(choose_top(SCORES, choice, source)) for _ in range(RUNS)]
-    return Finding(audit.audit_sampler(drawn, top_law(SCORES.tolist(), choice)).passes)
+    return follows(drawn, top_law(SCORES.tolist(), choice))
 
 
 def change_choices(change: Callable[[Any, int], Any]) -> Bug:
@@ -134,11 +146,11 @@ def bugs_of(method: str, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
     }
     if guarantee.neighboring is Neighboring.REPLACE_ONE:
         of_choices["replacement as an addition"] = one_way
-    halved = "noise halved in the sampler"
     if method == "geometric":
-        runs = {"the other order of ties": without_ties, halved: halve_scales}
+        runs = {"the other order of ties": without_ties, **HALVED}
         return {"law": of_choices, "sampler": runs}
+    of_choices |= derived(guarantee, draws=2, without=("one draw for all cells",))
     of_choices["records of a unit forgotten"] = records_forgotten
     of_choices["answers with the noise of one"] = answers_of_one
     name = "select" if method == "exponential" else method
-    return {"price": of_choices, "sampler": {halved: halve_noise_of(name)}}
+    return {"price": of_choices, "sampler": {"noise halved in the sampler": halve_noise_of(name)}}

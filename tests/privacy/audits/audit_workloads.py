@@ -6,45 +6,26 @@ All of them, also beside explicit values, and all disjunctions of two.
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from auditing import (
-    DELTA,
-    Audit,
-    Bug,
-    Finding,
-    around,
-    audited,
-    double_scales,
-    halve_scales,
-    repeated,
-    told_apart,
-)
-from noise_sources import Draw, NoNoise
-from run_views import clipped, convolved, log_ratio
-from tiny import ADD, REPLACE, domain_of, promise, with_unit, worst_share
+from auditing import DELTA, DOUBLED, HALVED, Audit, Bug, Finding, around, audited, derived
+from subjects import Subject, black_box, counts_beside, exact_law, price, records_per_unit
+from tiny import ADD, REPLACE, domain_of, neighbours, promise, units
 
 from beam_dp.mechanisms.linear_answers import answers as answers_module
-from beam_dp.mechanisms.linear_answers.answers import (
-    WorkloadAnswersPlan,
-    draw_workload_answers,
-    plan_workload_answers,
-)
-from beam_dp.noise.source import NoiseSource
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity
-from beam_dp.testing import audit
 
-RUNS = 4000
 NUM_RECORDS = 20
-BASE = (12, 5, 0, 0, 3, 1)
+BASES = (12, 5, 0, 0, 3, 1), (0,) * 6
 LITERALS = parse_linear_workload("conjunctions:1", domain_of(3, 2))
 FEW = parse_linear_workload("conjunctions:1", domain_of(2))
 _HALF = LinearQueries(LITERALS.domain).explicit([0.5, 0.25, 0.0, 1.0, 0.125, 0.75])
@@ -52,88 +33,30 @@ DISJUNCTIONS = parse_linear_workload("disjunctions:2", domain_of(3, 2))
 FRACTIONAL = LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
 
 
-def audits() -> list[Audit]:
-    return [
-        audit_of(f"workload {kind}{suffix}", kind, workload, relation)
-        for kind in ("laplace", "gaussian")
-        for suffix, workload in (
-            ("", LITERALS),
-            (", explicit", FRACTIONAL),
-            (", disjunctions", DISJUNCTIONS),
-        )
-        for relation in (ADD, REPLACE)
-    ]
+def subject(workload: LinearWorkload, guarantee: Guarantee, bases: Any = BASES) -> Subject:
+    kind = "discrete_gaussian" if guarantee.delta else "discrete_laplace"
+    relation = guarantee.neighboring.value
+    held = units(workload.domain.num_cells, guarantee.max_records_per_unit)
+    return Subject(
+        guarantee,
+        lambda promised: plan_workload_answers(workload, promised, NUM_RECORDS, kind),  # type: ignore[arg-type]
+        lambda plan, counts, noise: draw_workload_answers(plan, np.array(counts), noise),
+        lambda: counts_beside(bases, neighbours(held, relation)),
+        least=0.99,
+        pair=((6, 7), (6, 6) if relation == ADD else (7, 6)),
+        runs=9000,
+    )
 
 
-def audit_of(name: str, kind: str, workload: LinearWorkload, relation: str) -> Audit:
-    # So that a few thousand runs see much of it.
-    delta = DELTA if kind == "gaussian" else 0.0
-    guarantee = promise(relation, delta, 12.0 if delta else 3.0)
-
-    def plan_for(queries: LinearWorkload, promise: Guarantee) -> WorkloadAnswersPlan:
-        return plan_workload_answers(queries, promise, NUM_RECORDS, f"discrete_{kind}")  # type: ignore[arg-type]
-
-    checks = {"price": price}
-    if workload is LITERALS:
-        checks["black box"] = black_box
-        if kind == "laplace":  # Gaussian noise lies on too fine a grid to enumerate its law
-            checks["law"] = exact_law
-    bugs, blinding = bugs_of(name, guarantee)
-    case = workload, guarantee, plan_for
-    return audited(name, guarantee, checks, bugs, *case, blinding=blinding)
+def spent(workload: LinearWorkload, guarantee: Guarantee) -> Finding:
+    """The price, also with two records a unit."""
+    cases = records_per_unit(guarantee)
+    return Finding(all(price(subject(workload, each)).passes for each in cases))
 
 
-Planner = Callable[[LinearWorkload, Guarantee], WorkloadAnswersPlan]
-
-
-def draws_of(plan: WorkloadAnswersPlan, counts: np.ndarray) -> list[Draw]:
-    """What is handed to the noise."""
-    source = NoNoise()
-    draw_workload_answers(plan, counts, source)
-    return source.draws
-
-
-def price(workload: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> Finding:
-    """The share of the guarantee that any neighbours spend, also with two records a unit."""
-    found = []
-    for most in (1, 2):
-        mine = promise(guarantee.neighboring.value, guarantee.delta, guarantee.epsilon, most)
-        draws = functools.partial(draws_of, plan_for(workload, mine))
-        found.append(worst_share(mine, [np.array(BASE), np.zeros(len(BASE))], draws))
-    return Finding(min(found) > 0.99 and max(found) <= 1)
-
-
-def exact_law(_: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> Finding:
-    """The exact law of two answers, clipped, over all neighbours."""
-    plan = plan_for(FEW, guarantee)
-
-    def law(data: tuple[int, ...]) -> dict[Any, float]:
-        (draw,) = draws_of(plan, with_unit(np.zeros(2, np.int64), data))
-        return audit.product_law([clipped(draw, int(value)) for value in draw.exact])
-
-    found = audit.audit_law(law, range(2), guarantee, num_others=2)
-    return Finding(found.is_private and found.epsilon > 0.99 * guarantee.epsilon)
-
-
-def black_box(_: LinearWorkload, guarantee: Guarantee, plan_for: Planner) -> Finding:
-    """Whole draws with the production sampler; thresholds of the log-likelihood ratio.
-
-    Of two answers: the more answers share a loss, the more runs it takes to see it.
-    """
-    plan = plan_for(FEW, guarantee)
-    pair = ((1,), ()) if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else ((1,), (0,))
-    sides = [with_unit(np.array([6, 6]), unit) for unit in pair]
-    draws = [draws_of(plan, side) for side in sides]
-    source = NoiseSource()
-
-    def outcome(side: np.ndarray) -> int:
-        values = draw_workload_answers(plan, side, source).values
-        return log_ratio(*draws, [], [np.rint(values * plan.grid).astype(np.int64)])
-
-    low, laws = convolved(*draws)
-    known = tuple({low + at: share for at, share in enumerate(one) if share} for one in laws)
-    runs = [repeated(functools.partial(outcome, side)) for side in sides]
-    return told_apart(runs, guarantee, runs=RUNS, score=float, laws=known)
+def few(workload: LinearWorkload, guarantee: Guarantee) -> Subject:
+    """Of two answers: the more answers share a loss, the more runs it takes to see it."""
+    return subject(FEW, guarantee, ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)))
 
 
 def with_sensitivity(mutant: Callable[..., WorkloadSensitivity]) -> Bug:
@@ -181,26 +104,43 @@ ONLY_FIRST = of_part(lambda workload: workload.queries[:1])
 NO_NEGATIONS = of_part(lambda workload: tuple(each for each in workload if not is_negated(each)))
 
 
-def bugs_of(name: str, guarantee: Guarantee) -> tuple[dict[str, dict[str, Bug]], dict[str, Bug]]:
-    """The bugs by check, and those that blind the audit."""
-    replaces = guarantee.neighboring is Neighboring.REPLACE_ONE
-    price = {
-        "sensitivity of one query": ONLY_FIRST,
-        "records of a unit forgotten": OF_ONE_RECORD,
-    }
-    found, blinding = {"price": price}, {}
+def odd_bugs(name: str) -> dict[str, Bug]:
+    """The bugs that only such a workload could have, which its price must see."""
+    price = {"sensitivity of one query": ONLY_FIRST, "records of a unit forgotten": OF_ONE_RECORD}
     if "disjunctions" in name:
         price["disjunctions taken for conjunctions"] = of_part(as_conjunctions)
     else:
         price["negated literals forgotten"] = NO_NEGATIONS
-    if "," not in name:
-        found["black box"] = {"noise scale halved in the sampler": halve_scales}
-    # Some record is in so many disjunctions that a replacement moves no more than its removal.
-    if replaces and "disjunctions" not in name:
-        price["replace-one run with add-remove noise"] = AS_ADDED
     if name == "workload laplace":
         price["L2 in place of L1"] = with_sensitivity(_swapped_norms)
-        blinding["noise doubled in the sampler"] = double_scales
-        if replaces:
-            found["law"] = {"replacement as an addition: law": AS_ADDED}
-    return found, blinding
+    return price
+
+
+def audit_of(kind: str, suffix: str, workload: LinearWorkload, relation: str) -> Audit:
+    # So that a few thousand runs see much of it.
+    delta = DELTA if kind == "gaussian" else 0.0
+    guarantee = promise(relation, delta, 12.0 if delta else 3.0)
+    name = f"workload {kind}{suffix}"
+    # Some record is in so many disjunctions that a replacement moves no more than its removal.
+    without = ("replace-one run with add-remove noise",) if "disjunctions" in name else ()
+    checks = {"price": spent}
+    bugs = {"price": derived(guarantee, draws=1, without=without) | odd_bugs(name)}
+    if not suffix:
+        checks["black box"] = lambda *case: black_box(few(*case))
+        bugs["black box"] = HALVED
+        if kind == "laplace":  # Gaussian noise lies on too fine a grid to enumerate its law
+            checks["law"] = lambda *case: exact_law(few(*case), least=0.99, ends=(-3, 6))
+            if relation == REPLACE:
+                bugs["law"] = {"replacement as an addition: law": AS_ADDED}
+    blinding = DOUBLED if name == "workload laplace" else {}
+    return audited(name, guarantee, checks, bugs, workload, guarantee, blinding=blinding)
+
+
+def audits() -> list[Audit]:
+    kinds = (("", LITERALS), (", explicit", FRACTIONAL), (", disjunctions", DISJUNCTIONS))
+    return [
+        audit_of(kind, *each, relation)
+        for kind, each, relation in itertools.product(
+            ("laplace", "gaussian"), kinds, (ADD, REPLACE)
+        )
+    ]

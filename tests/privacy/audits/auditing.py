@@ -242,16 +242,20 @@ def derived(
             lose a tenth of its noise, and keeps its promise.
         without: those that change nothing here.
     """
-    left_out = set(without)
+    left_out, slack = set(without), {}
     if draws == 1:
         left_out.add("cost not composed")
+    if least < 0.5:
+        left_out |= {"scale halved", "sensitivity halved", "k ignored"}
+        left_out.add("replace-one run with add-remove noise")
     if least < 0.9:
         left_out.add("noise 10 % too small")
+        slack = {"noise too small by more than its slack": scale_draws(0.95 * least)}
     if guarantee.max_records_per_unit == 1:
         left_out.add("k ignored")
     if guarantee.neighboring is not Neighboring.REPLACE_ONE:
         left_out.add("replace-one run with add-remove noise")
-    return {name: bug for name, bug in DERIVED.items() if name not in left_out}
+    return {name: bug for name, bug in DERIVED.items() if name not in left_out} | slack
 
 
 # What the sampler draws.
@@ -268,6 +272,12 @@ def scale_selection(factor: float) -> Bug:
         NoiseSource,
         "select",
         lambda select, self, scores, scale: select(self, scores, scale * factor),
+    )
+
+
+def halve_noise_of(method: str) -> Bug:
+    return around(
+        NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / 2)
     )
 
 

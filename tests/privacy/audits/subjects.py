@@ -1,0 +1,142 @@
+"""Mechanisms that add noise to vectors: their price, their exact law, and whole runs of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import auditing
+import numpy as np
+from auditing import Finding, repeated, told_apart
+from noise_sources import Draw, Given, NoNoise
+from run_views import Recording, convolved, log_ratio
+from tiny import promise, share_spent
+
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing import audit
+
+Pairs = Iterable[tuple[Hashable, Hashable]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A mechanism on tiny data.
+
+    Args:
+        guarantee: what it promises.
+        plan: its plan for a guarantee.
+        release: of a plan and of data, with a source of noise.
+        pairs: all neighbours, hashable.
+        least: share of the guarantee that the worst neighbours spend.
+        sources: that answer alike for all data, where later draws depend on what is answered.
+        pair: neighbours that runs are to tell apart.
+        runs: on either of them.
+    """
+
+    guarantee: Guarantee
+    plan: Callable[[Guarantee], Any]
+    release: Callable[[Any, Any, Any], Any]
+    pairs: Callable[[], Pairs]
+    least: float = 0.9
+    sources: Sequence[Callable[[], NoNoise]] = (NoNoise,)
+    pair: tuple[Any, Any] = ((), ())
+    runs: int = 0
+
+    def planned(self) -> Any:
+        return self.plan(auditing.planned_for(self.guarantee))
+
+    def draws(self, plan: Any, data: Any, source: Callable[[], NoNoise] = NoNoise) -> list[Draw]:
+        """What is handed to the noise."""
+        noise = source()
+        self.release(plan, data, noise)
+        return noise.draws
+
+
+def price(subject: Subject) -> Finding:
+    """The share of the guarantee that the worst neighbours spend, of all."""
+    plan, worst = subject.planned(), 0.0
+    for source in subject.sources:
+        draws = functools.cache(lambda data, source=source: subject.draws(plan, data, source))
+        for one, other in subject.pairs():
+            worst = max(worst, share_spent(subject.guarantee, draws(one), draws(other)))
+            if worst > 1 + 1e-12:
+                return Finding(False)
+    return Finding(bool(worst > subject.least))
+
+
+def records_per_unit(guarantee: Guarantee) -> list[Guarantee]:
+    """The same guarantee with one record a unit, and with two."""
+    limits = guarantee.neighboring.value, guarantee.delta, guarantee.epsilon
+    return [promise(*limits, most) for most in (1, 2)]
+
+
+def exact_law(
+    subject: Subject,
+    seen: Callable[[Any], Hashable] | None = None,
+    *,
+    least: float,
+    ends: tuple[int, int],
+) -> Finding:
+    """The law of what is seen of a release, over all neighbours; noisy values are clipped.
+
+    Without ``seen`` that is the noisy values.
+
+    ``least``: share of the guarantee that some neighbours spend. ``ends``: of noisy values.
+    """
+    plan = subject.planned()
+
+    @functools.cache
+    def law(data: Any) -> dict[Hashable, float]:
+        (draw,) = subject.draws(plan, data)
+        laws = [audit.discrete_laplace(draw.scale, int(each), *ends) for each in draw.exact]
+        if seen is None:
+            return audit.product_law(laws)  # type: ignore[return-value]
+        found: dict[Hashable, float] = {}
+        for noisy, share in audit.product_law(laws).items():
+            outcome = seen(subject.release(plan, data, Given(noisy)))
+            found[outcome] = found.get(outcome, 0.0) + share
+        return found
+
+    largest = max(audit.largest_log_ratio(law(one), law(other)) for one, other in subject.pairs())
+    epsilon = subject.guarantee.epsilon
+    return Finding(least * epsilon < largest <= epsilon * (1 + 1e-9))
+
+
+def black_box(subject: Subject) -> Finding:
+    """Whole runs, told apart by the log-likelihood ratio of what the noise came out as."""
+    plan = subject.planned()
+    exact = [subject.draws(plan, data) for data in subject.pair]
+
+    def outcome(data: Any) -> int:
+        record = Recording(NoiseSource())
+        subject.release(plan, data, record)
+        return log_ratio(*exact, record.selections, record.tables)
+
+    sides = [repeated(functools.partial(outcome, data)) for data in subject.pair]
+    options = {"runs": subject.runs, "score": float, "laws": laws_of_ratio(*exact)}
+    return told_apart(sides, subject.guarantee, **options)
+
+
+def laws_of_ratio(first: list[Draw], second: list[Draw]) -> Any:
+    """The exact laws of ``log_ratio`` on both sides."""
+    low, laws = convolved(first, second)
+    return tuple({low + at: share for at, share in enumerate(law) if share} for law in laws)
+
+
+def beside(others: Iterable[tuple[Any, ...]], units: Pairs) -> Pairs:
+    """Neighbours: data of others, with either of what one unit may have."""
+    for base, (one, other) in itertools.product(others, units):
+        yield (*base, one), (*base, other)
+
+
+def counts_beside(bases: Sequence[Sequence[int]], units: Pairs) -> Pairs:
+    """The same as counts of records in each cell, from the cells of a unit's records."""
+    for base, pair in itertools.product(bases, units):
+        counts = [np.array(base, np.int64), np.array(base, np.int64)]
+        for each, unit in zip(counts, pair, strict=True):
+            np.add.at(each, list(unit), 1)
+        yield tuple(counts[0].tolist()), tuple(counts[1].tolist())
