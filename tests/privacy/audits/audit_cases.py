@@ -110,16 +110,18 @@ TWO_OVER_A_TREE["base"] = (60, 1) + (0,) * 6
 TRIPLES = {**CHECKED, "sizes": (2, 2, 2, 2), "ways": 3, "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2}
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
-    "laplace, weights": both(Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4),
-    "laplace textbook": both(Laplace("textbook"), PURE, runs=5000),
+    "laplace, weights": both(
+        Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4, runs=8000
+    ),
+    "laplace textbook": both(Laplace("textbook"), PURE, runs=7500),
     "laplace, noisy total": [case(Laplace(), ADD, PURE, **NOISY)],
-    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW, runs=4000),
-    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6, runs=4000),
-    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, runs=4000, **NOISY)],
+    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW, runs=6000),
+    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6, runs=8000),
+    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, runs=6000, **NOISY)],
     "mwem": both(MWEM(), PURE),
     "mwem, delta": both(MWEM(), DELTA, checks=NO_LAW, epsilon=4.0),
-    "mwem rounds": both(MWEM(num_rounds=2), PURE, **IN_ONE_ROUND),
-    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, epsilon=16.0, runs=3000, **IN_ONE_ROUND),
+    "mwem rounds": both(MWEM(num_rounds=2), PURE, runs=3000, **IN_ONE_ROUND),
+    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, epsilon=16.0, runs=4500, **IN_ONE_ROUND),
     "mwem rounds, noisy total": [
         case(
             MWEM(num_rounds=1),
@@ -161,10 +163,10 @@ MECHANISMS: dict[str, list[Case]] = {
         MWEM(num_rounds=2), DELTA, **TWO_OVER_A_TREE
     ),
     "mwem textbook": both(
-        TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=2500
+        TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=3750
     ),
     "mwem textbook, delta": both(
-        TEXTBOOK, DELTA, epsilon=16.0, single=ONE_CELL, base=EVEN, runs=3000
+        TEXTBOOK, DELTA, epsilon=16.0, single=ONE_CELL, base=EVEN, runs=4500
     ),
 }
 
@@ -341,6 +343,6 @@ def audits() -> list[Audit]:
         )
         bugs = {"price": price | odd_bugs(*given), "black box": bugs_of_runs(name, each)}
         blinding = DOUBLED if name in ("laplace", "gaussian textbook") else {}
-        dear = ("black box", "price") if each.is_dear else ("black box",)
+        dear = ["black box"] + ["price"] * each.is_dear + ["law"] * ("weights" in name)
         found.append(audited(name, guarantee, checks, bugs, each, blinding=blinding, dear=dear))
     return found

@@ -56,9 +56,9 @@ from beam_dp.testing import audit
 from beam_dp.transforms import ReleaseSyntheticDatabase
 from beam_dp.transforms.drawing import one_worker
 
-RUNS = 3000
+RUNS = 5000
 # With 3,000 sequences drawn in place of multisets looked right once in 500 times.
-SAMPLER_RUNS = 5000
+SAMPLER_RUNS = 12_000
 # Scores of three codes: one record moves them both ways. The zero row is a record that is absent.
 SIGNED = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
 SCORES = np.array([4, 3, 3, 0])
@@ -235,7 +235,7 @@ def small_db_black_box(sampler: str, guarantee: Guarantee) -> Finding:
     runs = [released(plan, sampler, counts, NoiseSource()) for counts in sides]
     laws = [stated_law(TABLES[sampler], counts) for counts in sides]
     taken = [lambda number, side=side: list(islice(side, number)) for side in runs]
-    return black_box(taken, laws, guarantee, 9000)
+    return black_box(taken, laws, guarantee, 13_500)
 
 
 def black_box(

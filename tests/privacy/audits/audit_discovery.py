@@ -243,6 +243,14 @@ def audits() -> list[Audit]:
             bugs["bound"]["replaced as if added"] = REPLACED_AS_ADDED
         blinding = DOUBLED
         found.append(
-            audited("discovered texts", guarantee, checks, bugs, guarantee, blinding=blinding)
+            audited(
+                "discovered texts",
+                guarantee,
+                checks,
+                bugs,
+                guarantee,
+                blinding=blinding,
+                dear=("law", "delta", "black box"),
+            )
         )
     return found

@@ -64,6 +64,8 @@ def subject(
         least=least_share(choice),
         pair=(tuple(pair[0].tolist()), tuple(pair[1].tolist())),
         runs=9000 if choice[0] == "windows" else 6000,
+        # The noise of many nodes tells too little of a replacement.
+        is_foreseen=choice[0] != "textbook_tree" and not (choice[0] in TREES and relation != ADD),
     )
 
 

@@ -398,7 +398,8 @@ def audits() -> list[Audit]:
             bugs = {"post-processing": {**learn, **tell_the_sum}}
             if not plan[1]:
                 bugs["law"] = {"a question of many times the sensitivity": scaled}
-            found.append(audited(name, promise(*plan[:2]), checks, bugs, *plan))
+            dear = ("law",) if "textbook" in name else ()
+            found.append(audited(name, promise(*plan[:2]), checks, bugs, *plan, dear=dear))
     bugs = {"black box": {"bounding missing": skip_limit, **tell_the_sum}}
     checks = {"black box": whole_pipeline}
     return [*found, audited("whole pipeline, PrivateMW", PIPELINE, checks, bugs)]

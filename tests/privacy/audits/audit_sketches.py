@@ -67,7 +67,7 @@ from beam_dp.transforms.counting import limit_contributions as limit_keys_module
 RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
 WEIGHT = 2
 ROWS = 3
-RUNS = 5000
+RUNS = 7500
 
 
 def plan_for(mechanism: SparseMechanism, guarantee: Guarantee) -> SparsePlan:
@@ -346,5 +346,6 @@ def clipping_audits() -> list[Audit]:
             bugs["replaced as if added"] = half_the_norm
         guarantee = promise(relation, MOST, DELTA, EPSILON)
         checks, case = {"clipped": clipped}, (CLIPPED, guarantee)
-        found.append(audited("count sketch, clipped", guarantee, checks, {"clipped": bugs}, *case))
+        given = checks, {"clipped": bugs}
+        found.append(audited("count sketch, clipped", guarantee, *given, *case, dear=checks))
     return found

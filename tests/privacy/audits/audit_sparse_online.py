@@ -122,5 +122,6 @@ def audits() -> list[Audit]:
             bugs["law"] = {"a question of many times the sensitivity": scaled}
             checks["black box"] = black_box
             bugs["black box"] = {"sum told without noise, seen from outside": told}
-        found.append(audited(name, promise(*case[:2]), checks, bugs, *case))
+        dear = ("law", "black box") if "textbook" in name else ("black box",)
+        found.append(audited(name, promise(*case[:2]), checks, bugs, *case, dear=dear))
     return found

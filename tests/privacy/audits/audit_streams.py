@@ -190,4 +190,5 @@ def audits() -> list[Audit]:
             "second pane drawn": draw_early,
         },
     }
-    return [audited("windows of a stream", guarantee, checks, bugs)]
+    name, dear = "windows of a stream", ("replay", "course")
+    return [audited(name, guarantee, checks, bugs, dear=dear, jobs=("limits",))]

@@ -59,7 +59,7 @@ def audits() -> list[Audit]:
             checks = {"law": exact_law, "sampler": sampler, "price": spent}
             if method == "geometric":  # whose draws do not tell what they choose among
                 del checks["price"]
-            found.append(audited(name, case[1], checks, bugs_of(*case), *case))
+            found.append(audited(name, case[1], checks, bugs_of(*case), *case, dear=()))
     return found
 
 
