@@ -1,4 +1,4 @@
-"""The ledger on both databases: what it records, what it refuses, and in which words."""
+"""The ledger: what it records, what it refuses, and in which words."""
 
 from __future__ import annotations
 

@@ -8,10 +8,7 @@ import sqlite3
 import stat
 
 import pytest
-import sqlalchemy as sa
-from databases import BACKENDS, new_database
 from ledger_workers import AR, TENTH, declared, execute, one_line, spend
-from patience import wait_for
 
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, Token
@@ -121,28 +118,12 @@ def test_rejects_locked_file_after_waiting(tmp_path):
     assert ledger.entries("visits") == []
 
 
-def test_gives_up_on_a_locked_row_after_waiting(postgresql):
-    import psycopg
-
-    url = new_database(postgresql, 10_000)
-    declared(url)
-    ledger = Ledger(url, wait_seconds=0.2)
-    with psycopg.connect(url) as holder:
-        holder.execute("SELECT * FROM beam_dp_datasets FOR UPDATE")
-        with pytest.raises(LedgerError, match=r"must not be locked for more than 0\.2 seconds"):
-            spend(ledger)
-    assert ledger.entries("visits") == []
+def test_read_only_file_can_be_read_but_not_spent_from(tmp_path):
+    declared(f"{tmp_path}/l.sqlite")
+    can_only_be_read(Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode=ro&uri=true"))
 
 
-@pytest.mark.parametrize("kind", BACKENDS)
-def test_read_only_ledger_can_be_read_but_not_spent_from(kind, tmp_path, request):
-    if kind == "sqlite":
-        declared(f"{tmp_path}/l.sqlite")
-        ledger = Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode=ro&uri=true")
-    else:
-        url = new_database(request.getfixturevalue("postgresql"), 10_001)
-        ledger = declared(url)
-        execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
+def can_only_be_read(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="must be on a disk that can be written"):
         spend(ledger)
     ledger.check("visits", TENTH, Loss.pure(0.1))
@@ -181,7 +162,6 @@ def test_rejects_damaged_index(tmp_path):
     refuses_everything(ledger, "must be undamaged; a backup lacks later releases")
 
 
-@pytest.mark.slow
 def test_flipped_bit_in_the_schema_gives_a_one_line_error(tmp_path):
     path = tmp_path / "l.sqlite"
     ledger, content = spent_ledger(path)
@@ -205,68 +185,8 @@ def test_reads_path_that_begins_like_a_uri_as_a_path(tmp_path, monkeypatch, url)
     assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]
 
 
-# What makes a commit durable, and ends a call on a server that does not answer.
-
-
-def test_non_ascii_dataset_id_survives_a_server_without_encoding(postgresql):
-    """As initdb makes one where the system's locale is C."""
-    options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
-    ledger = Ledger(new_database(postgresql, 10_004, options))
-    ledger.declare("Besuche für März", 1.0, 0.0, "person", AR)
-    ledger.spend("Besuche für März", TENTH, Loss.pure(0.1), "laplace")
-    assert [dataset.dataset_id for dataset in ledger.datasets()] == ["Besuche für März"]
-    assert ledger.account("Besuche für März").epsilon == 1.0
-
-
 def test_sqlite_connection_commits_synchronously_and_checks_foreign_keys(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"))
     with ledger._storage.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3  # EXTRA
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-
-
-def test_server_transaction_has_synchronous_commit_and_timeouts(postgresql):
-    url = new_database(postgresql, 10_002)
-    declared(url)
-    execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")
-    ledger = Ledger(url, wait_seconds=2)
-    with ledger._storage.writing() as connection:
-        settings = {
-            name: connection.execute(sa.select(sa.func.current_setting(name))).scalar()
-            for name in (
-                "synchronous_commit",
-                "lock_timeout",
-                "statement_timeout",
-                "idle_in_transaction_session_timeout",
-            )
-        }
-        link = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
-    assert list(settings.values()) == ["on", "2s", "62s", "62s"]
-    assert {name: link[name] for name in ("tcp_user_timeout", "keepalives_idle")} == {
-        "tcp_user_timeout": "30000",
-        "keepalives_idle": "10",
-    }
-
-
-def is_connected(url: str, backend: object) -> bool:
-    query = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pid = :backend")
-    server = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with server.connect() as connection:
-        return bool(connection.execute(query, {"backend": backend}).scalar())
-
-
-def test_rejects_server_that_does_not_answer_in_time(postgresql, monkeypatch):
-    url = new_database(postgresql, 10_003)
-    declared(url)
-    monkeypatch.setattr("beam_dp.privacy.ledger.storage.STATEMENT_SECONDS", 0.1)
-    storage = Ledger(url, wait_seconds=0.1)._storage
-    refusal = pytest.raises(LedgerError, match=r"must be a server that answers within 0\.2 seconds")
-    with refusal as error, storage.writing() as connection:
-        connection.execute(sa.select(sa.func.pg_sleep(30)))
-    one_line(error)
-    with pytest.raises(LedgerError) as error, storage.writing() as connection:
-        backend = connection.execute(sa.select(sa.func.pg_backend_pid())).scalar()
-        # Frozen, while it holds the lock, until the server has had enough.
-        wait_for("the end of the connection", lambda: not is_connected(url, backend))
-        storage.dataset(connection, "visits", lock=True)
-    one_line(error)

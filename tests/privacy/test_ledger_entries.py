@@ -115,20 +115,6 @@ def test_reports_unreachable_server_without_password(tmp_path, url, capfd):
         assert out == "" and "s3cret" not in err and err.count("\n") == 1
 
 
-def test_ledger_commands_and_errors_hide_the_password(postgresql, capfd):
-    from databases import new_database
-
-    url = f"{new_database(postgresql, 10_010)}&password=s3cret"
-    declared(url)
-    for flags in ([], ["--json"]):
-        assert main(["ledger", url, *flags]) == 0
-        out, err = capfd.readouterr()
-        assert "s3cret" not in out + err and "***" in out
-    with pytest.raises(LedgerError, match="must be declared first") as error:
-        Ledger(url).account("flights")
-    assert "s3cret" not in str(error.value)
-
-
 def test_error_hides_password_printed_by_the_driver(tmp_path, monkeypatch):
     psycopg = pytest.importorskip("psycopg")
 

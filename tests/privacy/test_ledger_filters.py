@@ -169,7 +169,6 @@ def test_pure_releases_may_spend_the_whole_epsilon_under_either_filter():
         assert not account.fits(Loss.gaussian(1e-3))
 
 
-@pytest.mark.slow
 def test_many_small_releases_cost_less_than_the_sum_of_their_epsilons():
     account = fill(Account(1.0, 1e-9, "zcdp"), *[Loss.pure(0.01)] * 1000)
     assert len(account.losses) == math.floor(zcdp_rho(1.0, 1e-9) / (0.01**2 / 2))
@@ -337,7 +336,6 @@ def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
     return best(None, (0,) * len(steps), (0,) * len(steps))
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 def test_worst_case_adversary_stays_within_delta(composition, epsilon, delta):
@@ -345,7 +343,6 @@ def test_worst_case_adversary_stays_within_delta(composition, epsilon, delta):
     assert reached <= delta
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
@@ -372,7 +369,6 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
     return limit(which, account.epsilon, account.delta)
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

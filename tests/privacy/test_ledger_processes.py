@@ -156,7 +156,6 @@ def paid_run(url: str) -> tuple[Ledger, Token]:
     return ledger, ledger.spend("visits", TENTH, LOSS, "private_mw")
 
 
-@pytest.mark.mostly_slow(one_in=2)
 def test_each_state_is_used_once_and_in_order(ledger_url):
     ledger, token = paid_run(ledger_url)
     for number in (1, 2, 3):
@@ -211,13 +210,14 @@ def all_at_once(number: int, work: Callable[..., None], *arguments: Any) -> list
     return sorted((worker.exitcode for worker in workers), key=str)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_only_one_of_several_processes_pays_for_an_id(ledger_url):
     ledger = declared(ledger_url)
     assert all_at_once(6, go_on_at_once, ledger_url) == [0] + [3] * 5
     assert len(ledger.entries("visits")) == 1
 
 
+@pytest.mark.job
 def test_only_one_of_several_processes_resumes_a_state(ledger_url):
     ledger, token = paid_run(ledger_url)
     assert all_at_once(8, resume_at_once, ledger_url, token) == [0] + [3] * 7
@@ -248,7 +248,7 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_exactly_ten_of_fifty_processes_pay(ledger_url):
     ledger = declared(ledger_url)
     assert all_at_once(50, submit, ledger_url) == [0] * 10 + [3] * 40
@@ -294,12 +294,12 @@ def kill_at_random_points(url: str, folder: pathlib.Path, times: int) -> None:
     assert ledger.total("visits") == pytest.approx(1e-4 * len(entries))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_ledger_of_a_killed_process_contains_every_draw(ledger_url, tmp_path):
     kill_at_random_points(ledger_url, tmp_path, 10)
 
 
-@pytest.mark.audit
+@pytest.mark.part
 @pytest.mark.parametrize("ledger", range(4))
 def test_ledger_of_50_killed_processes_contains_every_draw(ledger, ledger_url, tmp_path):
     """200 in all, of four ledgers: each payment reads all entries of one."""

@@ -306,7 +306,6 @@ def test_largest_ratio_of_answer_probabilities_is_the_stated_epsilon(run):
     assert most == pytest.approx(math.exp(run.epsilon))
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 def test_best_analyst_of_interleaved_runs_stays_within_delta(run, composition):
@@ -316,7 +315,6 @@ def test_best_analyst_of_interleaved_runs_stays_within_delta(run, composition):
     assert analyst.most_open >= 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("composition", ["zcdp", "gaussian"])
 def test_best_analyst_exceeds_delta_if_runs_are_paid_at_their_end(composition):
     """Runs that never end cost nothing."""

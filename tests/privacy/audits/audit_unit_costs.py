@@ -180,8 +180,9 @@ BUGS = {
 
 
 def audits() -> list[Audit]:
-    """A unit of up to six records, which are worth at most two or three."""
-    guarantee, mwem = promise(ADD, DELTA, 1.0, MOST), MWEM(max_unit_cost=2.0)
+    """A unit of up to six records, or four, which are worth at most two or 1.5."""
+    guarantee, few = (promise(ADD, DELTA, 1.0, most) for most in (MOST, 3))
+    mwem = MWEM(max_unit_cost=2.0)
     twice = "a limit of twice C squared"
     of_windows = {
         "a counting step without the cost limit": forgets_limit(
@@ -189,11 +190,12 @@ def audits() -> list[Audit]:
         ),
         twice: BUGS[twice],
     }
+    gaussian = Gaussian(max_unit_cost=1.5)
     return [
-        audited(name, guarantee, {"costs": check}, {"costs": bugs}, mechanism, guarantee)
-        for name, mechanism, check, bugs in (
-            ("mwem, unit costs", mwem, costs, BUGS),
-            ("gaussian, unit costs", Gaussian(max_unit_cost=2.5), costs, BUGS),
-            ("windows, unit costs", mwem, costs_of_windows, of_windows),
+        audited(name, promised, {"costs": check}, {"costs": bugs}, mechanism, promised, dear=dear)
+        for name, promised, mechanism, check, bugs, dear in (
+            ("mwem, unit costs", guarantee, mwem, costs, BUGS, ("costs",)),
+            ("gaussian, unit costs", few, gaussian, costs, BUGS, ()),
+            ("windows, unit costs", guarantee, mwem, costs_of_windows, of_windows, ("costs",)),
         )
     ]
