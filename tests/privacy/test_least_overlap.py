@@ -44,7 +44,6 @@ def drawn(seed: int) -> tuple[tuple[int, ...], Supports, np.ndarray]:
     return shape, supports, rng.gamma(0.5, 1.0, len(supports))
 
 
-@pytest.mark.mostly_slow(one_in=4)
 @pytest.mark.parametrize("seed", range(60))
 def test_least_overlap_is_a_lower_bound_for_all_record_pairs(seed):
     shape, supports, precisions = drawn(seed)

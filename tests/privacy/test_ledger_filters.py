@@ -372,7 +372,7 @@ def whole_delta_for_the_filter(account: Account, which: Filter, next_loss: Loss 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("admits_slack", lambda account, loss: True),
+        pytest.param("admits_slack", lambda account, loss: True, marks=pytest.mark.part),
         ("filters", lambda account, next_loss=None: ("pure", "zcdp")),
     ],
 )

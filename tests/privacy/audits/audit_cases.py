@@ -80,7 +80,7 @@ ANNEALED: dict[str, Any] = {
     "single": MWEM(num_rounds="annealed"),
     "adaptive": True,
     "checks": NO_LAW,
-    "runs": 1200,
+    "runs": 1800,
     "least_share": 0.8,
     **ONE_ATTRIBUTE,
 }
@@ -95,7 +95,7 @@ OVER_A_TREE: dict[str, Any] = {
     "base": (60, 1) + (0,) * 10,
     "checks": NO_LAW,
     "is_dear": True,
-    "runs": 800,
+    "runs": 1600,
 }
 PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
 # All pairs are left out, and some are closer to the fit with a record that others are farther with.
@@ -129,21 +129,22 @@ MECHANISMS: dict[str, list[Case]] = {
             PURE,
             checks=NO_LAW,
             adaptive=True,
-            runs=800,
+            runs=1000,
             **IN_ONE_ROUND,
             **NOISY,
         )
     ],
     "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, ADD, **ANNEALED),
     "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, REPLACE, **ANNEALED),
-    "mwem selection": both(MWEM(), DELTA, ADD, **{**OVER_A_TREE, "is_dear": False}),
+    "mwem selection": [
+        case(MWEM(), ADD, DELTA, **{**OVER_A_TREE, "is_dear": False}),
+        case(MWEM(), REPLACE, DELTA, **PRICE_OF_A_TREE),
+    ],
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
     "mwem selection, public records": both(WithPublicRecords(), DELTA, REPLACE, **OVER_A_TREE),
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
     "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
-    "mwem rounds over a tree": both(
-        MWEM(num_rounds=2), PURE, ADD, **IN_ONE_ROUND, **{**OVER_A_TREE, "runs": 1600}
-    ),
+    "mwem rounds over a tree": both(MWEM(num_rounds=2), PURE, ADD, **IN_ONE_ROUND, **OVER_A_TREE),
     "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
     "mwem annealed over a tree": [case(MWEM("annealed"), ADD, PURE, **PRICE_OF_A_TREE)],
     "gaussian, pairs": [case(Gaussian(), ADD, DELTA, epsilon=8.0, ways=2, checks=("price",))],

@@ -247,7 +247,10 @@ def audits() -> list[Audit]:
             checks = {check: all_checks[check] for check in chosen}
             bugs = bugs_of(*(case := (mechanism, guarantee)))
             blinding = DOUBLED if mechanism is LAPLACE else {}
-            found.append(audited(name, guarantee, checks, bugs, *case, blinding=blinding))
+            dear = ("black box", "law") if relation == REPLACE else ("black box",)
+            found.append(
+                audited(name, guarantee, checks, bugs, *case, blinding=blinding, dear=dear)
+            )
     return found + clipping_audits()
 
 
