@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
+import os
+import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import kind_examples
 import numpy as np
-from kind_examples import read, unpack
-from release_examples import release_of
-from surfaces import Surface
+import pyarrow as pa
+from horizons import card_of, leveled
+from kind_examples import IMPOSSIBLE, drawn, read, unpack
+from measured_database import database
+from release_examples import DOMAIN, release_of
+from surfaces import Program, Surface
+from tiny import domain_of
 from verification.forgeries import forge
 from verification.kinds_of_releases import written
+from window_examples import window_of
+from window_plans import person
+from written_draws import draw_of
 
 import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output
 from beam_dp.releases.kinds import (
     read_release,
@@ -22,6 +36,8 @@ from beam_dp.releases.kinds import (
     write_release,
 )
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.windows.horizon_files import read_horizon
+from beam_dp.windows.horizon import Horizon
 
 
 def verify(name: str, changes: str) -> object:
@@ -31,6 +47,38 @@ def verify(name: str, changes: str) -> object:
     forge(card, changes)
     forged = Draw(json.dumps(card).encode(), draw.payload)
     return verify_release(release_from_bytes(forged.to_bytes()))
+
+
+def read_after(folder: pathlib.Path, damage: Callable[[pathlib.Path], object]) -> object:
+    """Reads a release of a database from a folder that was damaged."""
+    unpack(drawn("database"), folder / "out")
+    damage(folder / "out")
+    return read_release(folder / "out")
+
+
+def horizon_text(folder: pathlib.Path, text: str, **changed: Any) -> object:
+    """Reads a horizon whose file has this text, or the right one with other fields."""
+    right = json.loads(card_of(leveled()).text("1" * 32))
+    text = text or json.dumps({**right, **changed})
+    (folder / "horizon.json").write_bytes(text.encode(errors="surrogateescape"))
+    return read_horizon(folder)
+
+
+@functools.cache
+def written_database() -> Draw:
+    return draw_of(database())
+
+
+def answered(folder: pathlib.Path) -> dict[str, str | None]:
+    """A release of a database, in ``FOLDER/release``."""
+    unpack(written_database(), folder / "release")
+    return {}
+
+
+def sql(folder: pathlib.Path, text: str, **options: Any) -> object:
+    """Drafts a domain from a file of SQL."""
+    (folder / "tables.sql").write_text(text, "utf-8")
+    return dp.domain_draft(str(folder / "tables.sql"), **options)
 
 
 STORES: dict[str, Any] = {
@@ -46,11 +94,38 @@ SURFACES: dict[str, Surface] = {
         **vars(kind_examples),
         **vars(dp),
         "read": read,
-        "unpack": unpack,
+        "read_after": read_after,
+        "os": os,
         "dp": dp,
         "nan": np.nan,
         "inf": np.inf,
     },
     "verify_release": {"verify": verify},
+    "questions": {
+        **vars(dp),
+        "database": database,
+        "impute": dp.impute,
+        "never": release_of(IMPOSSIBLE),
+        "pa": pa,
+    },
+    "horizons": {
+        "window": window_of,
+        "DOMAIN": DOMAIN,
+        "Explicit": Explicit,
+        "Horizon": Horizon,
+        "Product": Product,
+        "card_of": card_of,
+        "dataclasses": dataclasses,
+        "horizon_text": horizon_text,
+        "leveled": leveled,
+        "marginals": dp.marginals,
+        "domain_of": domain_of,
+        "np": np,
+        "pathlib": pathlib,
+        "person": person,
+        "read_horizon": read_horizon,
+    },
+    "beam-dp on a database": Program(main, answered),
     "stores": STORES,
+    "schemas": {"draft": dp.domain_draft, "sql": sql},
 }

@@ -1,3 +1,4 @@
 """Fixtures of this folder."""
 
 from places import place  # noqa: F401
+from seeded_releases import seeded_releases  # noqa: F401

@@ -15,6 +15,7 @@ import fastavro
 import numpy as np
 import pytest
 from damaged_files import edited_card, refusal_line, replace_file
+from noise_sources import Seeded
 from open_domains import domain_release
 from release_examples import release_of
 from window_examples import window_of
@@ -23,7 +24,6 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows
 from beam_dp.releases.answers.release import AnswersRelease
@@ -45,14 +45,14 @@ def write_answers_of(folder: pathlib.Path, rows: int = 3) -> None:
 
 def write_intervals(folder: pathlib.Path) -> None:
     counts = np.arange(8)
-    write_release(release_intervals(plan_intervals(8, PROMISE), counts, NoiseSource()), folder)
+    write_release(release_intervals(plan_intervals(8, PROMISE), counts, Seeded(1)), folder)
 
 
 def write_sketch(folder: pathlib.Path) -> None:
     plan = CountSketch(63, 3).plan(PROMISE, max_sparsity=2, hash_key=HashKey.draw(8))
     assert plan.sketch is not None
     sums = np.zeros(plan.sketch.signs(plan.hash_key).projection_width, np.int64)
-    write_release(release_sparse(plan, SparseSummary(Projection(sums)), NoiseSource()), folder)
+    write_release(release_sparse(plan, SparseSummary(Projection(sums)), Seeded(1)), folder)
 
 
 WRITERS: dict[str, Callable[[pathlib.Path], object]] = {

@@ -18,6 +18,7 @@ from interruptions import KilledError
 from memory_bucket import MemoryBucket
 from places import Place, draft_in
 from release_examples import release_of, same_release
+from tiny import domain_of
 from written_draws import commit_in_parts
 
 from beam_dp.errors import InputError
@@ -27,15 +28,16 @@ from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.synthetic_database import shards
 from beam_dp.storage.store import store_for
 
-OURS = release_of()
-OTHERS = release_of(seed=1, draw_id="f" * 32)
+DOMAIN = domain_of(40)
+OURS = release_of(DOMAIN)
+OTHERS = release_of(DOMAIN, seed=1, draw_id="f" * 32)
 
 
 @pytest.fixture(params=[1, 2], ids=["one file of records", "two files of records"])
 def num_files(request, monkeypatch) -> int:
     """The number of files; several files of rows come with one of their distinct records."""
     if request.param == 2:
-        monkeypatch.setattr(shards, "SHARD_BYTES", 150)
+        monkeypatch.setattr(shards, "SHARD_BYTES", 30)
     assert OURS.num_shards == request.param
     return {1: 3, 2: 5}[request.param]
 
@@ -85,7 +87,11 @@ def spoilt(
     return calls >= crash_at
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+# A death before a step finds what a death after the step before it finds.
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, marks=pytest.mark.part, id="before"), pytest.param(True, id="after")],
+)
 @pytest.mark.parametrize("repair", ["same draw", "other draw", "clean-up"])
 def test_repairs_a_crash_at_any_step(place, repair, after, num_files):
     winners = set()

@@ -2,12 +2,12 @@ import io
 
 import numpy as np
 import rich.console
+from noise_sources import Seeded
 from release_examples import release_of
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
@@ -142,7 +142,7 @@ def test_shows_the_proved_bounds_of_a_projection():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     plan = SparseProject(64).plan(promise, max_sparsity=3)
     empty = SparseSummary(Projection(np.zeros(64, np.int64)))
-    release = release_sparse(plan, empty, NoiseSource())
+    release = release_sparse(plan, empty, Seeded(1))
     text, bounds = text_of(release, told=describe_sparse_release), release.bounds()
     for part in (
         "one query, with probability 95 %",

@@ -55,7 +55,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_unbiased_answers_have_the_stated_error(delta, num_records):
@@ -78,7 +78,7 @@ def test_unbiased_answers_have_the_stated_error(delta, num_records):
     assert np.sqrt((found**2).mean(axis=0)) == pytest.approx(deviations, rel=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_margins_of_exact_errors_cover_95_percent():
     for delta in (1e-9, 0.0):
         held = []
@@ -112,7 +112,7 @@ def test_margins_cover_95_percent_of_integer_noise(mechanism, epsilon):
         assert unbiased.margin <= 2.12 * unbiased.standard_error + weight / 2
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_error_of_a_mean_counts_shared_noise_once():
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     exact = truth(counted.with_vectors({0: AGES})) / truth(counted)
@@ -232,7 +232,7 @@ def test_linear_queries_have_errors_and_bounds():
         assert found[query].value + found[other].value == pytest.approx(total.value)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_error_of_a_negation_includes_noise_of_the_record_count(delta, num_records):

@@ -262,7 +262,7 @@ def test_error_for_unfinished_answers_names_finish(tmp_path, capfd):
     assert read_release(tmp_path).draw_id == ANSWERS.draw_id
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_error_of_a_restarted_job_names_the_finish_command(tmp_path, capfd):
     commit_and_kill(tmp_path / "out", "place")
     for program, argv in (

@@ -34,7 +34,7 @@ def holds(place: Place, draw: AnswersRelease) -> None:
 
 
 # How often both are stopped together; two stops are tried within three.
-@pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.part)])
 def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
     place, monkeypatch, num_stops
 ):
@@ -57,15 +57,15 @@ def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
     assert outcomes == {(True, True), (True, False), (False, False)}
 
 
-@pytest.mark.slow
-def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch):
+@pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.part)])
+def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch, num_stops):
     stepping(monkeypatch, place.owner, place.steps)
     winners = set()
     for ours, others in orders(
         lambda: commit_release(OURS, place.url()),
         lambda: commit_release(OTHERS, place.url()),
         place.new,
-        num_stops=3,
+        num_stops=num_stops,
     ):
         assert sorted([ours, others]) == [False, True]
         holds(place, OURS if ours else OTHERS)
@@ -73,7 +73,7 @@ def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch):
     assert winners == {True, False}
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_files_written_in_parts_and_cleanup_leave_a_whole_release_or_nothing(place, monkeypatch):
     """A card is published only with all its files in the draft that the cleanup may withdraw."""
     monkeypatch.setattr(shards, "SHARD_BYTES", 30)

@@ -132,7 +132,7 @@ def fails_no_more_than_stated(failures: int, runs: int, probability: float) -> b
     return bool(test.pvalue > 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("wrong", [asked, scored, stated])
 @pytest.mark.parametrize("number", ["noisy", "public"])
 def test_bounds_of_a_selection_fail_at_most_as_often_as_stated(number, wrong):
@@ -143,7 +143,7 @@ def test_bounds_of_a_selection_fail_at_most_as_often_as_stated(number, wrong):
     assert fails_no_more_than_stated(sum(map(wrong, made)), RUNS, FAILURE_PROBABILITY)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_bounds_of_rounds_fail_at_most_as_often_as_stated():
     """Measures the same tables repeatedly with Laplace noise, as the noise decides."""
     made = releases("public", PURE)
@@ -167,7 +167,7 @@ def of_half_the_noise(patch: Patch) -> None:
     patch.setattr(NoiseBounds, "of", lambda *given: original(*given) / 2)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize(
     ("mutant", "wrong"),
     [

@@ -54,7 +54,6 @@ WIDE = Domain(tuple(IntegerAttribute(f"a{i}", 0, (i * 7) % 17 + 1) for i in rang
 WIDEST = Domain(tuple(IntegerAttribute(f"a{i}", 0, 2**62 - 1) for i in range(300)))
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("domain", [WIDE, WIDEST], ids=["10^29 cells", "5,600 digits"])
 def test_release_of_a_huge_domain_round_trips(domain, tmp_path):
     assert not domain.has_index

@@ -60,7 +60,7 @@ const fs = require('fs');
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.job,
     pytest.mark.skipif(BROWSER is None, reason="no browser: Debian's package chromium has one"),
 ]
 

@@ -73,7 +73,7 @@ def test_attack_on_few_of_many_records_shows_nothing(monkeypatch):
     assert "About a, b, c, a copy tells hardly more" in text and "which a copy does" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_forests_find_what_released_records_keep():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed: beam_dp[report] does")
     exact = people(1)
