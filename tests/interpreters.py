@@ -1,4 +1,4 @@
-"""The interpreters of other versions of Python that can be had on this machine."""
+"""What `make dist` has built, and the interpreters of this machine to try it with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+HERE = f"beam_dp-*-cp311-abi3-*_{os.uname().machine}.whl"
 _NAMED = re.compile(r'"Programming Language :: Python :: (3\.[0-9]+)"')
 
 
@@ -35,3 +37,10 @@ def interpreter(version: str) -> str | None:
         if subprocess.run(tried, capture_output=True).returncode == 0:
             return found
     return None
+
+
+def built(pattern: str) -> pathlib.Path:
+    """Returns the file in ``dist/`` that a pattern names."""
+    found = list(DIST.glob(pattern))
+    assert len(found) == 1, f"dist: {pattern} is there {len(found)} times; `make dist` makes it"
+    return found[0]

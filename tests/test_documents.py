@@ -6,9 +6,12 @@ import json
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
+from documents.blocks import blocks_of
 from source_imports import ROOT
 
 README = ROOT / "README.md"
@@ -176,3 +179,26 @@ def test_reports_failing_cell_in_one_line(code, told, tmp_path):
     (tmp_path / "broken.ipynb").write_text(json.dumps({**book, "cells": [words, broken]}))
     failure = runpy.run_path(str(FOLDER / "run.py"))["failure"]
     assert re.fullmatch(told and f"broken.ipynb: {told}", failure(tmp_path / "broken.ipynb"))
+
+
+WRONG = """\
+import beam_dp as dp
+dp.read_release("out", kind=dp.IntervalRelease).answer([1], [2]).no_such_field
+dp.read_release("out").answer
+dp.Guarantee(1, 0, "add_or_remove_two", "record", 1)
+"""
+
+
+@pytest.mark.part
+def test_mypy_accepts_the_readme_and_finds_a_wrong_kind_field_and_relation(tmp_path):
+    """What people copy is typed as well as the package; a block may use what an earlier names."""
+    blocks = [block.text for block in blocks_of("README.md") if block.kind == "python"]
+    assert blocks
+    (tmp_path / "readme.py").write_text("".join(blocks), encoding="utf-8")
+    (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml"]
+    files = [str(tmp_path / name) for name in ("readme.py", "wrong.py")]
+    done = subprocess.run([*command, *files], capture_output=True, text=True, cwd=ROOT, check=False)
+    found = re.findall(r"(\w+)\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)
+    lines = (("2", "attr-defined"), ("3", "attr-defined"), ("4", "arg-type"))
+    assert found == [("wrong", *line) for line in lines], done.stdout

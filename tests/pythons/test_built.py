@@ -10,8 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from distributed import DIST, HERE, built
-from interpreters import ROOT
+from interpreters import DIST, HERE, ROOT, built
 
 pytestmark = [pytest.mark.wheel, pytest.mark.release]
 TOOLS = ROOT / ".venv-dist" / "bin" / "python"

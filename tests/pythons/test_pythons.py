@@ -9,8 +9,7 @@ import json
 import os
 
 import pytest
-from distributed import HERE, built
-from interpreters import interpreter, named_versions
+from interpreters import HERE, built, interpreter, named_versions
 from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed, reading_line
 
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
