@@ -8,7 +8,7 @@ submitted, and a command that finds the mark pays for its second run again.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,10 @@ from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.files.commit import complete_committed, holds_card, probe_output
+from beam_dp.releases.files.commit import JOB, complete_committed, holds_card, probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
+from beam_dp.storage.store import DRAFT_PREFIX, Store, store_for
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_domain import ReleaseDomain
 
@@ -53,6 +54,7 @@ _NOT_STATED = frozenset(
 RECORDS_FOLDER = "records_per_unit"
 # The number of the first mark in the ledger's entry; runs leave marks in turn.
 _FIRST_STATE = 1
+_NOTE = "job.json"
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 
@@ -69,14 +71,36 @@ def refuse_share(given: Mapping[str, str]) -> None:
 
 
 def read_share(given: Mapping[str, str]) -> tuple[float | None, dict[str, str]]:
-    """Returns the share of the budget for a domain, and what its card states about the job."""
+    """Returns the share of the budget for a domain, and the flags that no card states."""
     text = given.get(DOMAIN_SHARE.name)
     share = None if text is None else number(DOMAIN_SHARE.name, text)
     stated = {name: text for name, text in given.items() if name not in _NOT_STATED}
-    # Paths may be private, and files of queries are long.
-    return share, {
-        name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in stated.items()
-    }
+    return share, stated
+
+
+def note_job(output: str, job: Mapping[str, str]) -> None:
+    """Keeps the flags of a job in a private draft of its output, for the next run to compare.
+
+    Paths may be private, so no card has them. The draft goes when the last release is committed.
+    """
+    store = store_for(output, "output")
+    for draft in _notes(store):
+        store.remove_draft(draft)
+    store.write_draft(store.open_draft(JOB), _NOTE, json.dumps(job).encode())
+
+
+def noted_job(output: str) -> dict[str, str] | None:
+    """Returns the flags that an earlier run of a job has kept; None if there are none."""
+    store = store_for(output, "output")
+    for draft in _notes(store):
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, str] = json.loads(store.read(f"{draft}/{_NOTE}"))
+            return found
+    return None
+
+
+def _notes(store: Store) -> list[str]:
+    return [each for each in store.drafts() if each.startswith(f"{DRAFT_PREFIX}{JOB}-")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +108,15 @@ class FirstJob(program.Job):
     """The job of a run whose release the next run is planned with.
 
     ``later``: the plan of the last run for the most that may be found; its loss is that of all
-    runs. ``entry``: the ledger's entry, if an earlier run has paid.
+    runs. ``entry``: the ledger's entry, if an earlier run has paid. ``last_output``: the output of
+    the last run. ``flags``: what the cards do not state of the job, and the next run compares.
     """
 
     what: ClassVar[str]  # of which this is the release
 
     later: Plan
+    last_output: str
+    flags: Mapping[str, str]
     entry: Entry | None = None
 
     @property
@@ -103,6 +130,7 @@ class FirstJob(program.Job):
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Marks the entry of an earlier run, so that no later run uses it; then runs."""
+        note_job(self.last_output, self.flags)
         if self.entry is not None:
             self._use(self.entry, _FIRST_STATE)
         return super().submit(pipeline, progress)
@@ -115,6 +143,9 @@ class FirstJob(program.Job):
         found = read_release(self.output, kind=kind)
         expected = json.loads(json.dumps(self.identity()))
         reason = program.difference(found.read_from or found.card, expected)
+        noted = noted_job(self.last_output)
+        if reason is None and noted is not None:
+            reason = program.difference({"flags": noted}, {"flags": dict(self.flags)})
         if reason is not None:
             if isinstance(found, DomainRelease):  # who pays decides the split of the budget
                 check_edges_paid(found.domain, self.ledger, self.dataset_id)

@@ -349,7 +349,7 @@ def difference(found: Any, expected: Any, name: str = "") -> str | None:
     return f"{name} is {shown(found)} there, and {shown(expected)} in this job"
 
 
-_WHOLE = ("domain", "parameters.job")
+_WHOLE = ("domain", "flags")
 _SHOWN_WARNINGS = 3
 # A deviation of more standard errors is hardly due to chance.
 _STANDARD_ERRORS = 3

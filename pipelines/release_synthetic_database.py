@@ -329,13 +329,13 @@ def _job(
     largest = domain.bounded()
     asked = workload_of(largest), guarantee, options(largest)
     is_paid = fields["ledger"] is not None
-    domain_plan, plan = plan_discovery(
-        mechanism, domain, *asked, *read_share(given), is_paid=is_paid
-    )
+    share, flags = read_share(given)
+    domain_plan, plan = plan_discovery(mechanism, domain, *asked, share, is_paid=is_paid)
     if chosen.records is not None:
         domain_plan = dataclasses.replace(domain_plan, paid=(plan.promised, plan.loss))
     shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
     shared_fields["output"] = domain_folder(fields["output"])
+    shared_fields |= {"last_output": fields["output"], "flags": flags}
     return OpenJob(
         **fields,
         workload=asked[0],
@@ -351,15 +351,16 @@ def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
     whole = shared.read_guarantee(given)
     one = dataclasses.replace(whole, max_records_per_unit=1, allow_large_delta=True)
     noise = noise_per_record(_job(given, fields, one).plan)
-    domain, (_, job) = read_open_domain(given), read_share(given)
+    domain, (_, flags) = read_open_domain(given), read_share(given)
     is_open = isinstance(domain, OpenDomain)
     declared = domain.declared if isinstance(domain, OpenDomain) else domain
-    plan = plan_records(declared, whole, noise, job)
+    plan = plan_records(declared, whole, noise)
     largest = _job(given, fields, whole, _Chosen(records=plan.chosen(plan.most)))
     plan = dataclasses.replace(plan, paid=largest.plan.loss)
     shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
     output = domain_folder(fields["output"]) if is_open else fields["output"]
     shared_fields["output"] = records_folder(output)
+    shared_fields |= {"last_output": fields["output"], "flags": flags}
     first = RecordsJob(
         **shared_fields,
         plan=plan.counts,

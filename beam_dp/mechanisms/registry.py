@@ -201,7 +201,6 @@ def plan_discovery(
     guarantee: Guarantee,
     options: ReleaseOptions = ReleaseOptions(),
     share: float | None = None,
-    job: Mapping[str, Any] | None = None,
     *,
     is_paid: bool = False,
 ) -> tuple[DomainPlan, MarginalsPlan]:
@@ -212,7 +211,7 @@ def plan_discovery(
     ``is_paid`` by a ledger, where only losses of one kind leave room for more releases. (The choice
     of the records per unit is purely private, so there one kind is out of reach.)
 
-    ``workload``: over the largest domain; ``share, job``: see ``plan_domain``.
+    ``workload``: over the largest domain; ``share``: see ``plan_domain``.
     """
     from beam_dp.mechanisms.discovery import plan as discovery
 
@@ -220,7 +219,7 @@ def plan_discovery(
     own = guarantee if chosen is None else chosen.main
     refusals: list[InputError] = []
     for is_pure in (False, True) if guarantee.delta > 0 else (True,):
-        first = discovery.plan_domain(domain, own, share, job, later_is_pure=is_pure)
+        first = discovery.plan_domain(domain, own, share, later_is_pure=is_pure)
         asked = dataclasses.replace(options, discovered=first.shared)
         try:
             later = plan_release(mechanism, domain.bounded(), workload, guarantee, asked)

@@ -149,7 +149,7 @@ def test_another_command_does_not_go_on_from_the_domain(tmp_path, monkeypatch, c
         main, [*other, *_ledger(tmp_path)], capfd, "contains the domain of another job"
     )
     if name in ("input", "workload", "within_bins", "num_synthetic_records"):
-        assert f"parameters.job.{name} is" in line
+        assert f"flags.{name} is" in line
     assert len(DRAWS) == 1
 
 
@@ -158,7 +158,19 @@ def test_a_command_without_a_flag_of_the_first_does_not_go_on(tmp_path, monkeypa
     killed_after_the_domain(tmp_path, monkeypatch, [*first, *_ledger(tmp_path)])
     again = [*flags_of(tmp_path), *_ledger(tmp_path)]
     line = refused_line(main, again, capfd, "contains the domain of another job")
-    assert "parameters.job.num_synthetic_records is" in line
+    assert "flags.num_synthetic_records is" in line
+
+
+def test_flags_are_kept_from_others_and_only_until_the_job_is_done(tmp_path, monkeypatch) -> None:
+    """Hashes of paths on a card would confirm a guess of where private files are."""
+    flags = [*flags_of(tmp_path), *_ledger(tmp_path)]
+    killed_after_the_domain(tmp_path, monkeypatch, flags)
+    (kept,) = (tmp_path / "out").glob(".draft-job-*")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    card = (tmp_path / "out/domain/card.json").read_text("utf-8")
+    assert "job" not in json.loads(card)["parameters"]
+    assert main(flags) == 0
+    assert [*(tmp_path / "out").glob(".draft-*")] == []
 
 
 def _ledger(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Self
@@ -72,7 +72,6 @@ class DomainPlan(Plan):
     whole: Guarantee
     main: Guarantee
     parts: tuple[ValuesPlan | BinsPlan, ...]
-    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     paid: tuple[Guarantee, Loss] | None = None
 
     @cached_property
@@ -121,9 +120,7 @@ class DomainPlan(Plan):
 
     def _stated(self) -> dict[str, Any]:
         release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
-        job = {"job": dict(self.job)} if self.job else {}
-        shared = {"release": release, "whole": self.whole.to_json()}
-        return {"domain_share": self.share, **shared, **job}
+        return {"domain_share": self.share, "release": release, "whole": self.whole.to_json()}
 
     def release(self, counts: ValueCounts, noise: NoiseSource) -> DomainRelease:
         """Returns the domain; the only function that turns exact sums of values into a release.
@@ -175,7 +172,6 @@ def plan_domain(
     domain: OpenDomain,
     guarantee: Guarantee,
     share: float | None = None,
-    job: Mapping[str, Any] | None = None,
     *,
     later_is_pure: bool = False,
 ) -> DomainPlan:
@@ -186,7 +182,6 @@ def plan_domain(
         guarantee: the guarantee of the release of the domain and the later release together.
         share: the domain's share of the budget, > 0 and at most 0.5: of mu^2, or of epsilon if
             delta is 0. By default 15 % with columns of texts, and 10 % without.
-        job: further public parameters for the card.
         later_is_pure: whether the later release gets a pure guarantee, which is better for few
             tables; always so if delta is 0.
 
@@ -235,7 +230,6 @@ def plan_domain(
         whole=guarantee,
         main=main,
         parts=tuple(parts),
-        job=job or {},
     )
     together, epsilon = total(plan.steps, guarantee)
     alone = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -59,7 +58,6 @@ class RecordsPlan:
     whole: Guarantee
     noise_per_record: float  # the expected noise of a table per record of a unit, over its cells
     counts: IntervalPlan
-    job: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     paid: Loss | None = None
 
     @property
@@ -84,12 +82,10 @@ class RecordsPlan:
     def parameters(self) -> dict[str, Any]:
         """The parameters on the card of the counts, without the ledger's entry."""
         later = self.chosen(self.most).main
-        job = {"job": dict(self.job)} if self.job else {}
         stated = {
             "noise_per_record": self.noise_per_record,
             "release": {"epsilon": later.epsilon, "delta": later.delta},
             "whole": self.whole.to_json(),
-            **job,
         }
         return {"records_per_unit": stated}
 
@@ -124,7 +120,6 @@ def plan_records(
     declared: Domain | None,
     whole: Guarantee,
     noise_per_record: float,
-    job: Mapping[str, Any] | None = None,
 ) -> RecordsPlan:
     """Returns the plan for choosing the records per unit, for a share of a guarantee.
 
@@ -133,7 +128,6 @@ def plan_records(
         whole: the guarantee of the choice and the later releases; its records per unit, at least
             2, are the most that can be chosen.
         noise_per_record: see ``noise_per_record``; > 0.
-        job: further public parameters for the card.
     """
     check_is("guarantee", whole, Guarantee)
     if whole.privacy_unit == RECORD:
@@ -154,7 +148,6 @@ def plan_records(
         whole=whole,
         noise_per_record=noise_per_record,
         counts=counts,
-        job=job or {},
     )
 
 

@@ -37,8 +37,10 @@ from beam_dp.storage import store as storage
 
 # Replaces the draw id in the name of the draft of ``horizon.json``.
 BEGINNING = "horizon"
+# The draft in which a job of several releases keeps what its next run compares.
+JOB = "job"
 # The drafts that contain no draw; they may belong to another job that starts at the same moment.
-_WITHOUT_DRAW = (f"{storage.DRAFT_PREFIX}{storage.TRIAL}-", f"{storage.DRAFT_PREFIX}{BEGINNING}-")
+_WITHOUT_DRAW = tuple(f"{storage.DRAFT_PREFIX}{name}-" for name in (storage.TRIAL, BEGINNING, JOB))
 
 
 @dataclass(frozen=True)
