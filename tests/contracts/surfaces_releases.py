@@ -17,7 +17,7 @@ from horizons import card_of, leveled
 from kind_examples import IMPOSSIBLE, drawn, read, unpack
 from measured_database import database
 from release_examples import DOMAIN, release_of
-from surfaces import Program, Surface
+from surfaces import HERE, Program, Surface
 from tiny import domain_of
 from verification.forgeries import forge
 from verification.kinds_of_releases import written
@@ -105,6 +105,9 @@ SURFACES: dict[str, Surface] = {
         **vars(dp),
         "database": database,
         "impute": dp.impute,
+        "compare_releases": dp.compare_releases,
+        "golden": lambda name: dp.read_release(HERE.parent / "golden" / name),
+        "report": dp.report,
         "never": release_of(IMPOSSIBLE),
         "pa": pa,
     },
@@ -127,5 +130,5 @@ SURFACES: dict[str, Surface] = {
     },
     "beam-dp on a database": Program(main, answered),
     "stores": STORES,
-    "schemas": {"draft": dp.domain_draft, "sql": sql},
+    "schemas": {"draft": dp.domain_draft, "sql": sql, "pa": pa},
 }

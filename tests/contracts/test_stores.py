@@ -21,7 +21,7 @@ from release_examples import release_of, same_release
 from beam_dp.errors import InputError
 from beam_dp.releases.answers.files import write_batch
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.storage.store import store_for
 
@@ -62,6 +62,7 @@ def test_a_release_is_read_as_it_was_written(store):
         write_release(release, store.url())
         assert_holds(store, release)
         write_release(release, f"{store.url()}/")  # the same draw again changes nothing
+        assert commit_release(release, store.url()) is True
         assert_holds(store, release)
 
 
@@ -102,6 +103,12 @@ def test_damaged_payload_is_rejected(store):
         store.put(name, damaged)
         with pytest.raises(ReleaseError, match=message):
             read_release(store.url())
+
+
+def test_probing_leaves_nothing(store):
+    before = everything(store)
+    probe_output(store.url())
+    assert everything(store) == before
 
 
 def test_each_batch_of_a_stream_is_written_once(store):

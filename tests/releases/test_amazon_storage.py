@@ -15,7 +15,7 @@ from release_examples import release_of
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.commit import check_output
+from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage import amazon
 from beam_dp.storage.amazon import AmazonBucket
@@ -110,6 +110,8 @@ def test_service_that_ignores_conditions_is_rejected_before_any_draft(service, h
     with pytest.raises(InputError, match=r"this service ignores the conditions of \w+$"):
         commit_release(release_of(), OUT)
     assert service.names() == []
+    with pytest.raises(InputError, match=r"ignores the conditions of \w+$"):
+        probe_output(OUT)
     if header == "If-Match":  # the others are not seen without writing
         with pytest.raises(InputError, match=r"this service ignores the conditions of writes"):
             check_output(OUT)

@@ -112,6 +112,7 @@ def test_impossible_cells_have_no_weight(monkeypatch, tree, slab_cells):
 ADULT = (9, 8, 9, 16, 16, 7, 15, 6, 5, 2, 7, 6, 8, 42, 2)  # 10^13 cells
 
 
+@pytest.mark.part
 def test_all_three_way_marginals_of_fifteen_columns_take_little_work_and_memory():
     """A release over a tree: its own tables and all 455 marginals, also across the tree."""
     rng = np.random.default_rng(1)

@@ -17,7 +17,9 @@ from beam_dp.storage.google import GoogleBucket
 SERVICES = {"gs": (fake_google_storage, GoogleBucket), "s3": (fake_amazon_storage, AmazonBucket)}
 
 
-@pytest.fixture(params=["memory", *SERVICES])
+@pytest.fixture(
+    params=["memory", *(pytest.param(each, marks=pytest.mark.job) for each in SERVICES)]
+)
 def bucket(request, monkeypatch) -> Iterator[Bucket]:
     if request.param == "memory":
         yield MemoryBucket("releases")

@@ -108,13 +108,6 @@ def test_error_names_windows_that_are_not_released(week, capfd):
     assert "not released yet: 3" in refusal(capfd, "answer", week, "--windows", "2:5", *MARGINAL)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1:2:1", "1.0", "1" * 8, "3:3", "4:2", "7", "-7", "0:7", "-7:", "1 :2", "--"]
-)
-def test_error_for_invalid_windows_value_names_the_flag(week, capfd, text):
-    assert "--windows" in refusal(capfd, "answer", week, f"--windows={text}", *MARGINAL)
-
-
 def test_windows_flag_selects_the_same_as_python_slices():
     numbers = range(9)
     for first in ("", *map(str, range(-9, 9))):
@@ -125,16 +118,6 @@ def test_windows_flag_selects_the_same_as_python_slices():
                 assert numbers[windows_of(f"{first}:{stop}", 9)] == expected
             except FlagError:
                 assert len(expected) == 0
-
-
-def test_windows_flag_is_required_for_a_horizon_and_rejected_otherwise(week, capfd):
-    assert "--windows is required: must be one window" in refusal(capfd, "answer", week, *MARGINAL)
-    line = refusal(capfd, "answer", f"{week}/windows/000000", "--windows", "0", *MARGINAL)
-    assert "--windows applies only to the windows of a stream" in line
-    line = refusal(capfd, "answer", week, "--windows", "0", "--quantile", "0.5")
-    assert "--quantile applies only to" in line
-    line = refusal(capfd, "answer", week, "--windows", "0", "--windows", "1", *MARGINAL)
-    assert "is given twice" in line
 
 
 def test_synthetic_databases_of_windows_are_answered_one_window_at_a_time(tmp_path, capfd):
@@ -164,13 +147,3 @@ def test_finish_names_the_window_with_a_lost_file(week, capfd):
     next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
     line = refusal(capfd, "finish", week)
     assert f"'{week}/windows/000001' is not valid: card.json names no files" in line
-
-
-def test_damaged_horizon_gives_a_one_line_error(week, capfd):
-    pathlib.Path(week, "horizon.json").write_text("{}")
-    for argv in (
-        ("describe", week),
-        ("answer", week, "--windows", "0", *MARGINAL),
-        ("finish", week),
-    ):
-        assert "horizon.json" in refusal(capfd, *argv)

@@ -103,7 +103,8 @@ def test_repairs_a_crash_at_any_step(place, repair, after, num_files):
         was_committed = "card.json" in place.names()
         winner = OURS if was_committed else None
         if repair == "clean-up":
-            assert finish_writing(place.url()) is was_committed
+            for _ in range(2):  # finishing what is finished changes nothing
+                assert finish_writing(place.url()) is was_committed
         elif repair == "same draw":
             assert commit_release(OURS, place.url())
             winner = OURS

@@ -20,10 +20,11 @@ ADD = Neighboring.ADD_OR_REMOVE_ONE
 MANY = 1100
 
 
+@pytest.mark.parametrize("num_leaves", [37, pytest.param(MANY, marks=pytest.mark.part)])
 @pytest.mark.parametrize("choice", PURE + GAUSSIAN, ids="/".join)
-def test_pickled_plan_is_unchanged(choice):
+def test_pickled_plan_is_unchanged(choice, num_leaves):
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    plan = planned(MANY if choice[0] == "windows" else 37, guarantee, choice)
+    plan = planned(num_leaves, guarantee, choice)
     plan.strategy.errors.mean()
     data = pickle.dumps(plan)
     assert len(data) < 10**6

@@ -51,29 +51,6 @@ def commit_and_kill(
     return folder
 
 
-@pytest.mark.parametrize(
-    ("method", "after", "is_complete"),
-    [
-        ("open_draft", True, False),
-        ("write_draft", True, False),
-        ("create_exclusively", False, False),
-        ("create_exclusively", True, True),
-        ("place", False, True),
-        ("place", True, True),
-    ],
-)
-def test_completes_a_commit_or_removes_its_draft(tmp_path, method, after, is_complete):
-    commit_and_kill(tmp_path / "out", method, after=after)
-    assert any(name.startswith(".draft-") for name in everything_under(tmp_path / "out"))
-    assert finish_writing(tmp_path / "out") is is_complete
-    if is_complete:
-        assert read_release(tmp_path / "out").draw_id == release_of().draw_id
-        assert len(everything_under(tmp_path / "out")) == 3
-    else:
-        assert everything_under(tmp_path / "out") == []
-    assert finish_writing(tmp_path / "out") is is_complete  # again
-
-
 def test_removes_a_draft_of_another_draw(tmp_path):
     release = release_of()
     assert commit_release(release, tmp_path)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import fake_amazon_storage
-import fake_google_storage
 import pytest
-from fake_storage import skip_waits
 from jobs import everything_under
 
 from beam_dp.errors import InputError
@@ -82,29 +79,6 @@ def test_rejects_file_or_nonempty_folder_as_output(tmp_path):
         with pytest.raises(InputError, match=r"^output: .* must be"):
             probe_output(path)
     assert everything_under(tmp_path) == ["file"]
-
-
-@pytest.fixture(params=["gs", "s3"])
-def service(request, monkeypatch) -> Iterator[Any]:
-    skip_waits(monkeypatch)
-    module = fake_google_storage if request.param == "gs" else fake_amazon_storage
-    with module.serving(monkeypatch) as served:
-        served.url = f"{request.param}://releases/out/visits"  # type: ignore[attr-defined]
-        yield served
-
-
-def test_probing_a_bucket_leaves_nothing(service):
-    service.put("out/other", b"theirs")
-    probe_output(service.url)
-    assert service.names() == ["out/other"]
-
-
-def test_rejects_bucket_that_ignores_copy_conditions(monkeypatch):
-    with fake_amazon_storage.serving(monkeypatch) as service:
-        service.unknown = {"x-amz-copy-source-if-match"}
-        with pytest.raises(InputError, match="ignores the conditions of copies"):
-            probe_output("s3://releases/out/visits")
-        assert service.names() == []
 
 
 def test_probe_tries_every_step_of_a_commit(tmp_path, monkeypatch):

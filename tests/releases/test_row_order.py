@@ -87,7 +87,7 @@ def blocks_of(counts: Any, draw_id: str, num_parts: int = 1) -> list[Any]:
     return [block for part in parts for block in row_blocks(part, draw_id, {})]
 
 
-@pytest.mark.parametrize("block_rows", [1, 2, 100])
+@pytest.mark.parametrize("block_rows", [pytest.param(1, marks=pytest.mark.part), 2, 100])
 def test_all_row_orders_are_equally_likely(monkeypatch, block_rows):
     """Each of 12 orders of four rows occurs 500 times, within five standard deviations."""
     monkeypatch.setattr(shards_module, "_BLOCK_ROWS", block_rows)

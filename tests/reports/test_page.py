@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
+from seeded_releases import seeded_releases  # noqa: F401
 
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute

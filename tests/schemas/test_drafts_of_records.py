@@ -82,7 +82,7 @@ rows = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 90)), 
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "avro"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4)
 @given(one=rows, other=rows)
 def test_files_with_the_same_schema_give_the_same_draft(tmp_path_factory, kind, one, other):
     sources = (written_as(kind, tmp_path_factory.mktemp("rows"), rows) for rows in (one, other))
@@ -160,11 +160,6 @@ def test_nullable_column_gets_level_for_null():
     nullable = {"name": "a", "type": "boolean", "nullable": True}
     assert draft.to_json() == {"attributes": [nullable, {"name": "b", "type": "boolean"}]}
     assert draft.domain().names == ("a", "b")
-
-
-def test_arrow_array_is_refused():
-    with pytest.raises(dp.InputError, match="must be a path, parsed JSON, a pydantic model, a"):
-        dp.domain_draft(pa.array([1]))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.avro", "absent.parquet"])
