@@ -1,4 +1,4 @@
-"""What a plan's measurements say, with real noise and without a fit."""
+"""What a plan's measurements say, without a fit, and what a small database is expected to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from beam_dp.releases.synthetic_database.measured_tables import Combination
 from beam_dp.summaries.histogram import Histogram
 
 
-def table_errors(plan: MarginalsPlan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def table_errors(
+    plan: MarginalsPlan, counts: NDArray[np.int64], noise: NoiseSource
+) -> NDArray[np.float64]:
     """Draws all measurements once; returns the error of every cell of the workload's marginals.
 
     Of the unbiased estimates from all measurements together, and a total that is public.
@@ -27,7 +29,6 @@ def table_errors(plan: MarginalsPlan, counts: NDArray[np.int64]) -> NDArray[np.f
     domain = plan.domain
     histogram = Histogram(domain, counts)
     exact = histogram.marginals(plan.summary_tables)
-    noise = NoiseSource()
     basis = plan_basis(plan)
     tables = [each.draw(exact, noise) for each in plan.measurements]
     found = Combination(domain, basis, plan.measurements, tables).estimate().values

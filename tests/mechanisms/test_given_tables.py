@@ -154,7 +154,7 @@ def test_wrong_figures_and_borrowed_promises_are_found(tmp_path, capsys):
     assert changed_card(made(), tmp_path / "more", lambda card: card.update(guarantee=more)) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_large_domain_is_fitted_by_a_tree():
     domain = read_domain(json.dumps({f"c{number}": 8 for number in range(8)}))
     rng = np.random.default_rng(2)

@@ -20,7 +20,7 @@ ALL = PURE + GAUSSIAN
 SIZES = (2, 3, 1000, 1024, 65536)
 
 
-@pytest.mark.mostly_slow(one_in=10, start=1)
+@pytest.mark.part
 @pytest.mark.parametrize(("num_leaves", "runs"), [(2, 1500), (3, 1500), (200, 400)])
 @pytest.mark.parametrize("choice", ALL)
 def test_predicted_errors_match_noisy_releases(num_leaves, runs, choice):
@@ -41,7 +41,7 @@ def test_predicted_errors_are_within_three_percent_of_measured_errors(num_leaves
     assert errors.mean() == pytest.approx(plan.mean_squared_error, rel=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize(
     ("num_leaves", "pure", "gaussian"), [(1024, 130, 400), (4096, 262, 619), (65536, 560, 1011)]
 )
@@ -74,7 +74,6 @@ def test_errors_of_single_strategies_match_known_values():
     assert planned(1024, APPROXIMATE, ("tree", "discrete_laplace")).mean_squared_error < 158
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 20, 130])
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])

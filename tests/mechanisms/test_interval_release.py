@@ -72,7 +72,7 @@ def test_standard_errors_match_effect_of_each_noise_value(name):
     np.testing.assert_allclose(exact.standard_errors, errors, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("name", plans())
 def test_errors_of_1000_runs_exceed_bounds_no_more_often_than_stated(name):
     plan, noise = plans()[name], Seeded(8)
@@ -133,15 +133,7 @@ def test_empty_list_of_intervals_gives_empty_answers(name):
         assert shapes == {np.shape(empty)}
 
 
-def test_release_has_the_same_shape_for_all_data():
-    plan = plan_intervals(23, GUARANTEE)
-    for counts in (np.zeros(23, np.int64), COUNTS, COUNTS * 10**6):
-        release = release_intervals(plan, counts, NoiseSource())
-        assert release.prefixes().shape == (24,)
-        assert len(release.draw_id) == 32
-
-
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("name", ["windows", "sine", "tree"])
 def test_million_answers_execute_few_python_lines(name):
     plan = plan_intervals(65536, GUARANTEE, name)

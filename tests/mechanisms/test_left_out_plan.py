@@ -76,7 +76,6 @@ def test_replacements_have_sensitivity_k_for_one_count_and_2k_for_more():
     assert planned(promise(ADD, most=4), two).sensitivity == 4
 
 
-@pytest.mark.mostly_slow(one_in=7)
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE, 1e-5, 1e-300])
 @pytest.mark.parametrize("relation", [ADD, REPLACE])

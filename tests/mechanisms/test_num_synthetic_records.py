@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from noise_sources import NoNoise
+from noise_sources import NoNoise, Seeded
 from tiny import on_trees
 
 import beam_dp as dp
@@ -16,7 +16,6 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.summaries.histogram import Histogram
@@ -41,7 +40,7 @@ def released(rows, mechanism=None, noise=None, num_records="noisy"):
     workload = marginals(DOMAIN, ways=2)
     plan = plan_release(mechanism or dp.Gaussian(), DOMAIN, workload, PROMISE, options)
     summary = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
-    return plan.release(summary, noise or NoiseSource())
+    return plan.release(summary, noise or Seeded(1))
 
 
 def selected(rows):
@@ -50,7 +49,7 @@ def selected(rows):
         plan = plan_selection(marginals(DOMAIN, ways=2), PROMISE, "noisy")
         plan = dataclasses.replace(plan, num_synthetic_records=rows)
         summary = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
-        release = plan.release(summary, NoiseSource())
+        release = plan.release(summary, Seeded(1))
     assert release.record_tables and release.potentials
     return release
 

@@ -47,7 +47,7 @@ def audited(run, plan, kind=None, num_others=2, promised=None):
     return audit_law(law, range(3), promised or plan.guarantee, num_others=num_others)
 
 
-@pytest.mark.mostly_slow(one_in=3, start=1)
+@pytest.mark.part
 @RUNS
 @pytest.mark.parametrize("neighboring, delta, calibration, named", PLANS)
 def test_exact_output_distribution_is_private(neighboring, delta, calibration, named, run):
@@ -241,7 +241,6 @@ def test_representations_and_errors_never_contain_data_keys():
     assert not any("secret" in text for text in shown)
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
 @RUNS
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

@@ -57,7 +57,7 @@ def hard_sparse_queries(run, held, sparsity, rounds):
         )
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.part
 @CALIBRATIONS
 @pytest.mark.parametrize("mass", [None, 1.0, 0.6], ids=["dense", "sparse", "unasked keys"])
 def test_updates_without_noise_stay_within_their_bound(calibration, mass):
@@ -96,7 +96,7 @@ def test_updates_without_noise_stay_within_their_bound(calibration, mass):
     assert 3 <= used <= math.log(num_weights) / drop
 
 
-@pytest.mark.mostly_slow(one_in=3, start=1)
+@pytest.mark.part
 @pytest.mark.parametrize("neighboring, num_records", [(REPLACE, 2_000_000), (ADD, "noisy")])
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 @CALIBRATIONS
@@ -177,7 +177,7 @@ def test_exhausted_runs_do_not_read_the_data(is_sparse):
     assert answer.bound is None  # one update was too few to promise anything
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @SPARSE
 def test_loss_is_known_before_the_number_of_records(is_sparse):
     plan = plan_of(is_sparse, promise(ADD, 1e-9), "noisy", max_sparsity=10, num_questions=100)

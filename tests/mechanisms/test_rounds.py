@@ -27,7 +27,6 @@ from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
-from beam_dp.privacy.guarantee import Guarantee
 
 
 @pytest.fixture(autouse=True)
@@ -59,34 +58,6 @@ def test_round_budgets_add_up_to_the_guarantee(neighboring, most, num_rounds, ep
         mu = math.sqrt(squared)
         assert gaussian_delta(mu * (1 - 1e-6), epsilon) < 1e-9
         assert mu <= discrete_gaussian_mu(epsilon, 1e-9) <= mu * (1 + 1e-6)
-
-
-def audited(
-    neighboring: str, delta: float, most: int, total: int | str, rounds: int | str = 2
-) -> tuple[Guarantee, float]:
-    guarantee = promise(neighboring, delta, 1.0, most)
-    domain = domain_of(2, 2) if most > 1 else domain_of(3, 2)
-    workload = workload_of(domain, 1, weights=(1.0, 0.37))
-    plan = plan_of(MWEM(num_rounds=rounds), workload, guarantee, total)
-    bases = [np.arange(domain.num_cells) * 3]
-    scripts = [scripted(1, len(workload))]
-    return guarantee, largest_share(plan, guarantee, type(plan).release, bases, scripts)
-
-
-@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-@pytest.mark.parametrize(
-    "neighboring, most, total",
-    [(ADD, 1, 20), (ADD, 1, "noisy"), (ADD, 2, 20), (REPLACE, 1, 20), (REPLACE, 2, 20)],
-)
-def test_all_rounds_together_keep_the_guarantee(neighboring, most, total, delta):
-    _, share = audited(neighboring, delta, most, total)
-    assert 0.9 < share <= 1
-
-
-@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-def test_annealed_schedule_keeps_the_guarantee(delta):
-    _, share = audited(ADD, delta, 1, 20, "annealed")
-    assert 0.9 < share <= 1
 
 
 @pytest.mark.parametrize("delta, growth", [(PURE, 2), (APPROXIMATE, 4)])
@@ -164,7 +135,6 @@ def test_public_parameters_match_the_drawn_noise(guarantee):
     assert public["num_rounds"] == 4
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("num_records", [1, 10**9, 2**40])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])

@@ -280,7 +280,7 @@ def test_rejects_token_of_another_release():
             PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.part
 @pytest.mark.parametrize("name", ["transcript.json", "hypothesis.npz", "secret.json"])
 def test_damaged_folder_is_refused_and_keeps_the_state(tmp_path, name):
     """Every byte matters."""
@@ -336,7 +336,7 @@ def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) 
     assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_state_is_lost_if_process_is_killed_after_the_ledger_recorded_it(tmp_path):
     ledger = saved_run(tmp_path)
     kill(tmp_path / "run", ledger)
@@ -345,7 +345,7 @@ def test_state_is_lost_if_process_is_killed_after_the_ledger_recorded_it(tmp_pat
         resume(tmp_path / "run", ledger)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unpaid_run_survives_a_kill_before_its_secret_is_removed_but_not_after(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):

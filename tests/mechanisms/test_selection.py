@@ -46,7 +46,6 @@ from beam_dp.mechanisms.marginals.plan import (
 )
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.models import maximum_entropy
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
@@ -84,7 +83,6 @@ PROMISES = [(ADD, 12, 1), (ADD, "noisy", 2), (REPLACE, 12, 3)]
 
 
 # Every two of the three parameters meet.
-@pytest.mark.mostly_slow(one_in=7, start=5)
 @pytest.mark.parametrize(
     "name, shape, number",
     [
@@ -105,11 +103,11 @@ def test_releases_are_well_formed(name, shape, number):
             counts = np.zeros(domain.num_cells, np.int64)
             counts[-1] = 12
             check(mechanism.release(plan, summary(plan, counts), Seeded(ways)), plan, 10**9)
-            release = mechanism.release(plan, summary(plan, 0 * counts), NoiseSource())
+            release = mechanism.release(plan, summary(plan, 0 * counts), Seeded(0))
             check(release, plan, selected_cells)
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.part
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
@@ -119,14 +117,14 @@ def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
     counts = correlated(domain, 1000)
     with on_trees(20):
         plan = plan_of(mechanism, workload, promise(neighboring, delta, 1e6), 1000)
-        release = mechanism.release(plan, summary(plan, counts), NoiseSource())
+        release = mechanism.release(plan, summary(plan, counts), Seeded(3))
     joined = {names for names, _ in release.potentials}
     assert any(len(names) == 2 for names in joined)
     for answer in release.answer(workload):
         truth = exact_table(domain, counts, answer.attributes)
         if answer.attributes in joined:
             np.testing.assert_allclose(answer.values, truth, atol=2)
-            # Of annealed rounds, up to 21 in 25 runs: the bound also covers how far the fit goes.
+            # The bound also covers how far the fit goes.
             assert answer.bound is not None and answer.bound < 30
             assert np.abs(release.record_marginal(answer.attributes) - truth).max() <= 20
         elif answer.attributes in release.record_tables:
@@ -138,7 +136,7 @@ def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
     assert bool(release.record_tables) == (name == "pairs")
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_fewer_pairs_are_joined_with_more_noise():
     domain = domain_of(4, 4, 4, 4)
     counts = correlated(domain, 2000)
@@ -174,7 +172,7 @@ WIDE: dict[str, Workload] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("name", WIDE)
 @pytest.mark.parametrize(("delta", "num_records"), [(PURE, 200), (APPROXIMATE, "noisy")])
 def test_selection_over_wide_domain_gives_well_formed_release(name, delta, num_records):
@@ -186,7 +184,6 @@ def test_selection_over_wide_domain_gives_well_formed_release(name, delta, num_r
     assert without_delta.public["num_rounds"] == "annealed"
 
 
-@pytest.mark.mostly_slow(one_in=3, start=1)
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
 def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
     workload = workload_of(domain_of(*[9] * 35), 1)
@@ -200,7 +197,7 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
 # What is drawn, and what it costs.
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.part
 @pytest.mark.parametrize("epsilon", [0.1, 10.0])
 @pytest.mark.parametrize(
     "neighboring, most, total, least",
@@ -309,7 +306,7 @@ def faces(
         return released_faces(plan, bases, scripted(7, 20, high))
 
 
-@pytest.mark.mostly_slow(one_in=5, start=3)
+@pytest.mark.part
 @pytest.mark.parametrize("name", SELECTING)
 @pytest.mark.parametrize("num_records", [20, "noisy"])
 def test_release_depends_on_data_only_through_noisy_values(name, num_records):
@@ -319,13 +316,12 @@ def test_release_depends_on_data_only_through_noisy_values(name, num_records):
     assert len(faces(mechanism, promise(ADD, delta), num_records, high)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_bug_that_chooses_by_exact_scores_is_detected(monkeypatch):
     selection_bugs.exact_scores(monkeypatch)
     assert len(faces(MWEM(), promise(ADD, APPROXIMATE), 20, 2**15)) > 1
 
 
-@pytest.mark.mostly_slow(one_in=3, start=2)
 @pytest.mark.parametrize("name", SELECTING)
 def test_progress_reports_public_quantities_only(name):
     mechanism, delta = SELECTING[name]
@@ -353,7 +349,7 @@ def test_more_records_than_candidates_are_released_as_copies(name, monkeypatch):
         assert len(release.counts) <= 500
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.part
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_selection_is_refused_by_the_plan_or_runs_on_any_counts(epsilon, neighboring):
@@ -374,7 +370,7 @@ def test_selection_is_refused_by_the_plan_or_runs_on_any_counts(epsilon, neighbo
                     selects_only(plan, summary(plan, counts), scripted(1, 9, 2**40)())
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize(("name", "num_records"), [("pairs", "noisy"), ("rounds, delta", 1000)])
 def test_bounds_of_measured_marginals_fail_no_more_often_than_stated(name, num_records):
     """20 runs: the bounds of a run fail together with probability 5 % at most, in fact hardly ever.
@@ -420,7 +416,7 @@ TIGHT: dict[str, tuple[Mechanism, float, int | None]] = {
 
 
 # Every two of the three parameters meet.
-@pytest.mark.mostly_slow(one_in=14, start=5)
+@pytest.mark.part
 @pytest.mark.parametrize(
     "num_records, epsilon, name",
     [

@@ -96,7 +96,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
     return squares, products
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("shape", PROFILES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_predicted_errors_match_measured_errors(name, shape):
@@ -115,7 +115,7 @@ def test_predicted_errors_match_measured_errors(name, shape):
         assert law.error(m) ** 2 == pytest.approx(squared.mean(), abs=allowed), m
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_sparsity_above_the_number_of_keys_counts_as_all_keys():
     shape = PROFILES["ten"]
     law = sparse_error(StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
@@ -185,7 +185,7 @@ def choose(shape, size=2**16, **named):
     return plan_sparse_release(guarantee, shape, max_size=size, **named)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_key_profile_predicts_the_rare_keys_of_a_real_table():
     """The planes that left New York in 2013: 943 of 4,043 had fewer than 22 flights."""
     counts, keys = KeyProfile(334_264, 4_043, 575).groups
@@ -195,7 +195,7 @@ def test_key_profile_predicts_the_rare_keys_of_a_real_table():
     assert not isinstance(choices[0].mechanism, StabilityHistogram)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_planner_ranks_the_expected_mechanism_first():
     million = 10**6
     distinct = choose(KeyProfile(million, million, 1), 2**20, sparsity=256)
@@ -222,7 +222,7 @@ def test_without_delta_only_pure_releases_are_planned():
     assert {type(choice.mechanism) for choice in choices} == {CountSketch}
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_no_mechanism_is_better_than_zero_for_queries_of_one_rare_key():
     distinct = KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)

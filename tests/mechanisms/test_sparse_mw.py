@@ -19,7 +19,6 @@ from beam_dp.mechanisms.online import sparse_mw as module
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
 from beam_dp.models.weights import SparseWeights
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import LedgerError
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
@@ -100,7 +99,7 @@ def test_error_bound_fails_without_a_free_slot():
     assert worst_after(slots, plan.updates_at(0.5)) < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 def test_slots_never_run_out(calibration):
     """Fresh elements after every update, that no record has, in 1,000 runs; noise at its worst."""
@@ -139,7 +138,7 @@ def test_slots_never_run_out(calibration):
 
 def test_handles_empty_data_and_any_element_type():
     plan = plan_sparse_mw(promise(ADD, 1e-9), "noisy", max_sparsity=2, num_questions=3)
-    run = run_of(plan, KeyCounts({}), NoiseSource())
+    run = run_of(plan, KeyCounts({}), Seeded(0))
     assert run.settings.total >= 1
     assert math.isfinite(run.answer(SparseQuery({})).value)
     assert abs(run.answer(SparseQuery({1: 1, b"1": 0.5})).value) <= run.settings.hypothesis_bound

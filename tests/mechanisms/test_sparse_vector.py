@@ -232,7 +232,7 @@ def check(answers: bool, redraws: bool, runs: int = 6000, **named):
     return audit_sampler(outcomes, law)
 
 
-@pytest.mark.mostly_slow(one_in=4)
+@pytest.mark.part
 @pytest.mark.parametrize("answers", [False, True])
 @pytest.mark.parametrize("redraws", [False, True])
 def test_draws_follow_the_exact_distribution(answers, redraws):
@@ -294,7 +294,7 @@ BUGS = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=6, start=5)
+@pytest.mark.part
 @pytest.mark.parametrize("bug", BUGS)
 def test_detects_code_that_breaks_the_exact_distribution(bug, monkeypatch):
     owner, name, replacement, named = BUGS[bug]

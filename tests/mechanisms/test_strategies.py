@@ -56,7 +56,6 @@ def residuals(domain: Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.n
     return residual_query(np.asarray(table), table.size) / table.size
 
 
-@pytest.mark.mostly_slow(one_in=5)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("seed", range(3))

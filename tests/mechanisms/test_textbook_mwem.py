@@ -13,10 +13,8 @@ from tiny import (
     PURE,
     REPLACE,
     domain_of,
-    largest_share,
     plan_of,
     promise,
-    scripted,
     summary,
     workload_of,
 )
@@ -152,19 +150,6 @@ def test_extreme_noise_leaves_a_finite_hypothesis(shape, size):
         assert answer.values.sum() == pytest.approx(1)
         rounded = release.record_marginal(answer.attributes)
         assert np.abs(answer.values - rounded).max() < 1
-
-
-@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-@pytest.mark.parametrize("neighboring, most", [(ADD, 1), (REPLACE, 1), (ADD, 2), (REPLACE, 2)])
-def test_all_rounds_together_keep_the_guarantee(neighboring, most, delta):
-    guarantee = promise(neighboring, delta, 1.0, most)
-    domain = domain_of(2, 2)
-    workload = workload_of(domain, 1)
-    plan = plan_of(textbook(2), workload, guarantee, 20)
-    bases = [np.array([12, 5, 0, 0])]
-    scripts = [scripted(seed, workload.num_cells()) for seed in range(3)]
-    share = largest_share(plan, guarantee, type(plan).release, bases, scripts)
-    assert 0.6 < share <= 1
 
 
 def test_scores_are_exact_errors_of_single_cells():

@@ -61,7 +61,6 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=4, start=2)
 @pytest.mark.parametrize("case", SMALL)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
 @pytest.mark.parametrize("num_records", [2000, "noisy"])
@@ -100,7 +99,7 @@ def load(name: str) -> Histogram:
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("name, selected_cells", [("adult7", 2000), ("nltcs", 400)])
 def test_tree_fit_of_a_selection_equals_array_fit_on_real_tables(name, selected_cells, monkeypatch):
     exact = load(name)

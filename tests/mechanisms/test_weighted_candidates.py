@@ -81,15 +81,6 @@ def test_releases_over_candidates_are_well_formed_and_verified(name, num_records
     assert found.holds and not found.faults
 
 
-@pytest.mark.parametrize("name", ["mwem", "annealed"])
-def test_huge_epsilon_gives_the_exact_tables_over_candidates(name):
-    counts = dependent()
-    _, release = released(name, 2000, 1e6, counts)
-    for answer in release.answer(workload_of(DOMAIN, 2)):
-        exact = exact_table(DOMAIN, counts, answer.attributes)
-        assert np.abs(answer.values - exact).max() <= 2
-
-
 def test_error_of_candidates_is_at_most_a_tenth_above_that_of_an_array():
     """Over ten draws of noise, the mean errors of pairs differ by less than a tenth."""
     counts, workload = dependent(), workload_of(DOMAIN, 2)

@@ -117,7 +117,7 @@ def test_slack_reduces_the_delta_of_composed_losses():
     assert not keeps_promise(Loss(rho=rho / 2, slack=DELTA), promise)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_every_marginals_mechanism_releases_window_databases():
     plan = planned(SmallDB(size=4), 3)
     assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -166,13 +165,6 @@ def test_card_states_the_promise_and_the_worst_case_over_the_horizon():
     assert plan_of(100, RECORD).public["worst_case"]["periods"] == 1
     assert plan_of(100, person(1, 100)).public["worst_case"]["periods"] == 1
     assert json.loads(json.dumps(stated)) == stated
-
-
-def test_plan_is_unchanged_by_pickling():
-    plan = plan_of(50, person(7, 50), workload_of(TABLE, 1), strategy="levels", block=10)
-    found = pickle.loads(pickle.dumps(plan))
-    assert (found.measurements, found.block_measurements) == tuple(map(tuple, levels(plan)))
-    assert found.public == plan.public and found.error("running") == plan.error("running")
 
 
 def test_drawn_tables_state_their_window():

@@ -51,7 +51,6 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize("name", GROWING)
 def test_larger_plans_request_more_memory(name):
     plan, small, large = GROWING[name]

@@ -40,8 +40,8 @@ def table_of(lines: list[str]) -> list[str]:
         ("windows", {"epsilon": "1e-4"}),
         ("marginals", {"epsilon": None, "target_error": "1234.5"}),
         ("windows", {"epsilon": None, "target_error": "1234.5"}),
-        pytest.param("keys", {"delta": "1e-9"}, marks=pytest.mark.slow),
-        pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.slow),
+        pytest.param("keys", {"delta": "1e-9"}, marks=pytest.mark.part),
+        pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.part),
     ],
 )
 def test_each_option_fits_in_one_line(capsys, monkeypatch, kind, changed):
@@ -91,7 +91,6 @@ def test_single_refusal_is_worded_in_the_singular(capsys):
     assert "1 other mechanism cannot do this job; --all explains why" in lines_of(capsys, words)
 
 
-@pytest.mark.mostly_slow(one_in=3)
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [

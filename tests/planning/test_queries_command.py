@@ -20,7 +20,7 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
     return found
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.part
 @pytest.mark.parametrize(
     "given",
     [

@@ -55,7 +55,7 @@ def test_ranks_every_mechanism_by_least_error():
             assert option.expected_error < option.bound.max_error
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_counts_too_noisy_cells_as_reports_do():
     domain = domain_of(30, 4, 2)
     workload = dp.marginals(domain, ways=1)
@@ -122,7 +122,7 @@ def test_pure_privacy_refuses_gaussian_noise():
     assert len(refusals) == 2 and all("delta" in str(each) for each in refusals)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_stated_number_of_records_meets_max_error_fraction():
     ranking = ranked(max_error_fraction=0.1)
     for option in ranking.options:
@@ -149,7 +149,7 @@ def test_ranks_mechanisms_for_linear_queries():
     assert [option.is_feasible for option in selecting] == [False]
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_separate_noise_is_best_for_a_few_wide_queries():
     domain = domain_of(32, 32, 32)
     queries = LinearQueries(domain)
@@ -173,7 +173,7 @@ def flags(*more: str, **changed: str | None) -> list[str]:
     return argv({**TABLE, **asked, **unit}, *more, **changed)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_table_shows_mechanisms_and_command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(flags(max_error="0.05")) == 0
@@ -280,7 +280,7 @@ def test_intervals_option_refuses_marginals():
     assert "one ordered attribute" in str(intervals_option(job).refusal)
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_interval_program_accepts_printed_command(tmp_path, capsys):
     path = tmp_path / "domain.json"
     path.write_text(json.dumps(INTERVALS_DOMAIN))

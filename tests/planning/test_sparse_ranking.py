@@ -35,7 +35,7 @@ def ranked(*more: str) -> dict:
     return json.loads(printed(*more))
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_ranks_every_mechanism_by_least_error():
     found = ranked(*DELTA)
     options = found["options"]
@@ -48,7 +48,7 @@ def test_ranks_every_mechanism_by_least_error():
     assert errors[0] < found["error_of_nothing"]
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_programs_accept_printed_sketch_commands(tmp_path):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"sparse": {"a": 1}}\n')
@@ -72,7 +72,7 @@ def test_programs_accept_printed_sketch_commands(tmp_path):
         assert is_pure == option["is_pure"]
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_auto_mechanism_chooses_the_best_ranked_sketch():
     for size in ("256", "1000000"):  # two sketches
         job = SparsePlanningJob(
@@ -109,7 +109,7 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
     assert "sparse_mw: not possible: --num_questions must be given" in told
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_sketch_table_states_job_and_command(capsys):
     assert main(["plan", *ASKED, *PROFILE, *PROMISE, *DELTA]) == 0
     out = capsys.readouterr().out
@@ -120,7 +120,7 @@ def test_sketch_table_states_job_and_command(capsys):
     assert command.startswith("release-projection --input INPUT --key KEY")
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_bound_of_projections_grows_with_number_of_queries():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     profile = KeyProfile(300_000, 300_000, 1)

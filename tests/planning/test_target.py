@@ -39,7 +39,7 @@ SLOW = ("intervals", "conjunctions", "windows")
 
 @pytest.mark.parametrize("asked", ["target_error", "target_bound"])
 @pytest.mark.parametrize(
-    "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
+    "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.part) for each in SLOW)]
 )
 def test_printed_epsilon_is_the_smallest_that_meets_the_error_target(capsys, kind, asked):
     if (kind, asked) == ("windows", "target_bound"):
@@ -47,7 +47,7 @@ def test_printed_epsilon_is_the_smallest_that_meets_the_error_target(capsys, kin
     check_least(capsys, kind, asked, "60")
 
 
-@pytest.mark.slow
+@pytest.mark.part
 def test_printed_epsilon_for_keys_is_the_smallest_that_meets_the_error_target(capsys):
     check_least(capsys, "keys", "target_error", "4000")
 
@@ -121,7 +121,7 @@ def test_printed_command_has_least_epsilon(capsys, monkeypatch):
     assert "is at most 60 records" in " ".join(out.split())
 
 
-@pytest.mark.slow
+@pytest.mark.part
 @pytest.mark.parametrize("error", ["60", "2.5", "300"])
 def test_printed_windows_command_has_the_best_strategy_and_epsilon(tmp_path, capsys, error):
     pq.write_table(pa.table({"a": [1], "person_id": [2], "t": [3]}), tmp_path / "a.parquet")

@@ -119,7 +119,6 @@ def false_alarm(runs: int, expected: float) -> float:
     return float(stats.binom.sf(high - 1, runs, share) + stats.binom.cdf(low, runs, share))
 
 
-@pytest.mark.mostly_slow(one_in=2)
 @pytest.mark.parametrize(("runs", "times"), [(1000, 29), (5000, 5.2), (20_000, 2.1), (10**6, 2.1)])
 def test_true_law_is_rejected_at_most_as_often_as_stated(runs, times):
     """At the rarest outcome that has a cell of its own, and at one that is not so rare."""

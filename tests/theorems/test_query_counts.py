@@ -40,7 +40,7 @@ PUBLISHED_MW = plan_private_mw(
 SPARSE_MW = plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=1)
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.part
 @pytest.mark.parametrize(
     "theorem_of, num_records, least",
     [
@@ -129,7 +129,7 @@ def numbers(**changed: object) -> dict[tuple[str, str], int]:
     return {(each.mechanism, each.calibration): each.num_queries for each in found}
 
 
-@pytest.mark.mostly_slow(one_in=5)
+@pytest.mark.part
 @pytest.mark.parametrize(
     "change",
     [

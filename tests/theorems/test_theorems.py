@@ -244,7 +244,7 @@ THEOREMS: dict[str, Theorem] = {
 }
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.part
 @pytest.mark.parametrize("name", THEOREMS)
 @pytest.mark.parametrize("share", [0.3, 0.05])
 def test_records_needed_is_the_smallest_number_that_is_enough(name, share):
