@@ -27,7 +27,6 @@ from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.selection import selection_budget
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
@@ -157,7 +156,7 @@ def test_loss_of_rounds_is_at_most_the_promise(units, is_public):
                     squared = k**2 * whole * budget.grid**2
                     total += spent_of(squared, round_.measurement_scale)
             limit = Fraction(each.epsilon) if each is pure else squared_mu(each)
-            assert total <= limit
+            assert Fraction(1 - 1e-5) * limit <= total <= limit
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 1000])
@@ -230,16 +229,6 @@ def test_loss_of_an_online_run_is_at_most_the_promise():
                 assert Fraction(plan.loss.rho) <= Fraction(zcdp_rho(each.epsilon, each.delta))
 
 
-def test_loss_of_sparse_vector_is_at_most_the_promise():
-    for guarantee, most in itertools.product(PROMISES[::4], (1, 3, 100)):
-        k = guarantee.max_records_per_unit
-        pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
-        noise = sparse_vector_noise(pure, most, answers=True)
-        spent = k / Fraction(noise.threshold_scale) + 2 * most * k / Fraction(noise.question_scale)
-        assert noise.method == "pure"
-        assert spent + most * k / Fraction(noise.answer_scale) <= Fraction(pure.epsilon)
-
-
 def test_choice_scale_is_at_least_the_required_scale():
     for guarantee in PROMISES:
         for sensitivity in (1, 2**40 - 1, 2**60 + 1):
@@ -247,4 +236,6 @@ def test_choice_scale_is_at_least_the_required_scale():
                 scale = selection_scale(sensitivity, guarantee.epsilon)
             except InputError:  # too much noise
                 continue
-            assert 2 * sensitivity / Fraction(scale) <= Fraction(guarantee.epsilon)
+            spent = 2 * sensitivity / Fraction(scale)
+            assert Fraction(1 - 1e-15) * Fraction(guarantee.epsilon) < spent
+            assert spent <= Fraction(guarantee.epsilon)

@@ -94,17 +94,3 @@ def test_strategies_with_too_much_noise_are_skipped():
     for num_leaves in (1, 2, 50):
         assert planned(num_leaves, guarantee, ("sine", "discrete_gaussian")).scale > MAX_SCALE
         assert plan_intervals(num_leaves, guarantee).scale <= MAX_SCALE
-
-
-def test_noise_grows_with_records_per_unit_and_under_replace_one():
-    for choice in PURE + GAUSSIAN:
-        if choice[0] == "textbook_tree":  # which measures no root under replace_one
-            continue
-        one = planned(40, APPROXIMATE, choice)
-        factors = (3.0, 2.0) if choice in PURE else (3.0, math.sqrt(2))
-        for guarantee, factor in [
-            (promise(ADD, 1e-9, 1.0, 3), factors[0]),
-            (promise(REPLACE, 1e-9), factors[1]),
-        ]:
-            scale = planned(40, guarantee, choice).scale / planned(40, guarantee, choice).grid
-            assert scale == pytest.approx(factor * one.scale / one.grid, rel=1e-5), choice

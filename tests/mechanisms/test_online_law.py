@@ -266,18 +266,6 @@ def test_drawn_noise_has_the_planned_scales(neighboring, delta, most, run):
     assert all(draw.scale >= min(expected) for draw in source.draws if draw.kind == "laplace")
 
 
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("most", [1, 3])
-def test_noise_grows_with_the_records_of_a_unit(neighboring, delta, most):
-    one = plan_private_mw(
-        domain_of(4), promise(neighboring, delta), 1000, num_questions=5, max_error=0.2
-    )
-    many = dataclasses.replace(one, guarantee=promise(neighboring, delta, 1.0, most))
-    least = most * one.settle(1000).noise.question_scale / 3
-    assert many.settle(1000).noise.question_scale >= least
-
-
 def test_privacy_does_not_depend_on_accuracy_parameters():
     """The epsilon of the noise is the same, whatever alpha, beta, K and N are."""
     for alpha, beta, questions, total in ((0.1, 0.05, 10, 10**6), (0.3, 0.5, 10**6, 7)):

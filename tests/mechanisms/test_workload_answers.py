@@ -9,8 +9,6 @@ from tiny import ADD, REPLACE, domain_of, promise
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 
@@ -41,22 +39,6 @@ def test_histogram_noise_matches_known_values():
         assert plan.standard_error**2 == pytest.approx(variance, rel=1e-5)
     gaussian = plan_workload_answers(histogram, promise(REPLACE, 1e-9), 10, "discrete_gaussian")
     assert gaussian.standard_error == pytest.approx(7.77148, rel=1e-5)
-
-
-@pytest.mark.parametrize(("neighboring", "moved"), [(ADD, 1), (REPLACE, 2)])
-@pytest.mark.parametrize("most", [1, 3])
-def test_noise_is_calibrated_to_the_whole_workload(neighboring, moved, most):
-    marginals = parse_linear_workload("marginals:2", DOMAIN)  # of three: one cell of each
-    guarantee = promise(neighboring, 1e-9, 0.5, most)
-    laplace = plan_workload_answers(marginals, guarantee, 10, "discrete_laplace")
-    assert laplace.grid == 1 and laplace.loss == Loss.pure(0.5)
-    assert laplace.scale == pytest.approx(3 * moved * most / 0.5, rel=1e-12)
-    assert laplace.scale >= 3 * moved * most / 0.5
-    gaussian = plan_workload_answers(marginals, guarantee, 10, "discrete_gaussian")
-    mu = discrete_gaussian_mu(0.5, 1e-9)
-    spent = most * math.sqrt(3 * moved) * 2**16 / math.sqrt(gaussian.scale**2 - 4)
-    assert mu * (1 - 1e-4) < spent <= mu
-    assert gaussian.loss == Loss.gaussian(mu)
 
 
 @pytest.mark.parametrize(("delta", "size", "chosen"), [
