@@ -1,0 +1,463 @@
+"""The last checks of a selection, of pairs and of triples: what they choose and what they cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import selection_bugs
+from noise_sources import NoNoise, Scripted, Seeded
+from selection_bugs import EITHER_WAY, LOW_SCORES
+from tiny import (
+    ADD,
+    APPROXIMATE,
+    REPLACE,
+    domain_of,
+    largest_share,
+    neighbours,
+    on_trees,
+    plan_of,
+    promise,
+    released_faces,
+    scripted,
+    selects_only,
+    summary,
+    units,
+    with_unit,
+    workload_of,
+)
+
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.marginals import pair_scores, selection as selection_module, triple_scores
+from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.measurements import residual_measurements
+from beam_dp.mechanisms.marginals.pair_scores import (
+    MOST_CHOICES,
+    choose_left_out,
+    is_off,
+    score_grid,
+)
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.triple_scores import MOST_CELLS, candidates, choose_triples
+from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
+from beam_dp.summaries.histogram import Histogram
+
+Axes = tuple[int, ...]
+
+
+def names_of(axes: Axes) -> tuple[str, ...]:
+    return tuple(f"a{axis}" for axis in axes)
+
+
+def pairs_far(exact: np.ndarray, answer: np.ndarray, *_: Any) -> float:
+    """The distance of a pair from its answer: of its worst cell."""
+    return float(np.abs(exact - answer).max())
+
+
+def triples_far(
+    exact: np.ndarray, answer: np.ndarray, axes: Axes, promised: Guarantee, budget: Any
+) -> float:
+    """The distance of a triple from its answer: of all cells, without what noise would leave."""
+    variance = triple_scores.measurement(TRIPLES.domain, axes, promised, budget).variance / 8
+    left = np.minimum(answer, math.sqrt(2 * variance / math.pi)).sum()
+    return float(np.abs(exact - answer).sum() - left)
+
+
+def choose_pairs(answers: Any, tables: Any, check: Check, promised: Any, *given: Any) -> list[Axes]:
+    return choose_left_out(answers, tables, check.domain, *given)
+
+
+def choose_of_triples(answers: Any, tables: Any, check: Check, *given: Any) -> list[Axes]:
+    return choose_triples(answers, tables, check.domain, *given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A check of a selection.
+
+    ``module``: with its shares of the budget, ``budget`` and ``num_choices``.
+    ``moved``: by how much a record moves a score, under each relation.
+    ``numbers``: how many choices there are among so many candidates.
+    ``answers``: of a fit, some of which are above the records of ``base`` and some below.
+    """
+
+    module: Any
+    budget: Callable[[Guarantee, Fraction], Any]
+    moved: Mapping[str, int]
+    numbers: Mapping[int, int]
+    least_gain: float
+    domain: Domain
+    base: np.ndarray
+    sets: list[Axes]
+    answers: Mapping[Axes, np.ndarray]
+    choose: Callable[..., list[Axes]]
+    far: Callable[..., float]
+    added: str
+    least: Mapping[str, float]
+
+    def tables(self, counts: np.ndarray) -> Any:
+        held = Histogram(self.domain, np.asarray(counts, np.int64))
+        return held.marginals(map(names_of, self.sets))
+
+
+PAIRS = Check(
+    pair_scores,
+    pair_scores.check_budget,
+    {ADD: 1, REPLACE: 1},
+    {0: 0, 1: 0, 2: 1, 3: 1, 7: 3, 9: 4, 10: 5, 500: 5},
+    0.02,
+    domain_of(3, 2, 2),
+    EITHER_WAY,
+    [(0, 1), (0, 2), (1, 2)],
+    {
+        # The first pair has more records than its answer in a cell, the last one fewer.
+        (0, 1): np.zeros((3, 2)),
+        (0, 2): np.array([[2.5, 0.0], [9.0, 1.0], [0.25, 7.25]]),
+        (1, 2): np.array([[50.0, 0.5], [5.0, 5.0]]),
+    },
+    choose_pairs,
+    pairs_far,
+    "num_added_pairs",
+    {ADD: 1 - 1e-9, REPLACE: 0.97},
+)
+# A record with a0 = 1 and a1 = 0, in place of a record with a0 = 0 and a1 = 1, makes the first
+# distance larger by 2, and the last distance smaller by 2.
+FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
+TRIPLES = Check(
+    triple_scores,
+    triple_scores.triples_budget,
+    {ADD: 1, REPLACE: 2},
+    {0: 0, 1: 0, 2: 1, 3: 1, 23: 11, 25: 12, 500: 12},
+    0.04,
+    domain_of(2, 2, 2, 2),
+    np.array([3, 0, 1, 4, 0, 2, 5, 0, 1, 0, 0, 2, 7, 0, 1, 0]),
+    [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)],
+    {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW},
+    choose_of_triples,
+    triples_far,
+    "num_added_triples",
+    {ADD: 0.999, REPLACE: 0.9},
+)
+each_check = pytest.mark.parametrize("check", [PAIRS, TRIPLES], ids=["pairs", "triples"])
+
+
+@each_check
+def test_check_chooses_at_most_half_and_none_if_noise_is_too_strong(check):
+    budget, choices = check.budget(promise(ADD, APPROXIMATE), Fraction(1)), check.module.num_choices
+    assert {each: choices(budget, each, 1e6) for each in check.numbers} == check.numbers
+    least, most = budget.choice_scale * math.log(500) / check.least_gain, check.numbers[500]
+    assert [choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, most]
+
+
+@each_check
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
+def test_choice_and_addition_spend_their_shares_of_the_budget(check, neighboring, most, epsilon):
+    squared_mu = Fraction(discrete_gaussian_mu(epsilon, APPROXIMATE)) ** 2
+    budget = check.budget(promise(neighboring, APPROXIMATE, epsilon, most), squared_mu)
+    moved = check.moved[neighboring] * most
+    choice = range_mu(2 * moved / Fraction(budget.choice_scale)) ** 2
+    assert choice <= Fraction(check.module.CHOICE_SHARE) * squared_mu
+    assert choice == pytest.approx(float(check.module.CHOICE_SHARE * squared_mu), rel=1e-9)
+    assert choice + Fraction(budget.added) ** 2 <= budget.squared_mu
+    assert budget.added**2 == pytest.approx(float(check.module.ADDED_SHARE * squared_mu), rel=1e-9)
+
+
+@each_check
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 2])
+def test_log_ratios_of_a_choice_have_at_most_the_paid_range(check, neighboring, most):
+    """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
+    guarantee = promise(neighboring, APPROXIMATE, 4.0, most)
+    squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
+    budget = check.budget(guarantee, squared_mu)
+    paid = math.sqrt(check.module.CHOICE_SHARE * squared_mu / (math.pi / 8))
+    held, laws = units(check.domain.num_cells, most), {}
+    grid = score_grid(budget.choice_scale)
+    for unit in held:
+        noise, tables = Scripted([0]), check.tables(with_unit(check.base, unit))
+        chosen = check.choose(check.answers, tables, check, guarantee, budget, 1, noise)
+        assert chosen == [next(iter(check.answers))]
+        (draw,) = noise.draws
+        assert draw.kind == "select" and draw.scale == budget.choice_scale * grid
+        far = [
+            check.far(tables.marginal(names_of(axes)), answer, axes, guarantee, budget)
+            for axes, answer in check.answers.items()
+        ]
+        np.testing.assert_allclose(draw.exact / grid, far, atol=8 / grid)
+        weights = np.exp((draw.exact - draw.exact.max()) / draw.scale)
+        laws[unit] = np.log(weights / weights.sum())
+    ranges = [np.ptp(laws[one] - laws[other]) for one, other in neighbours(held, neighboring)]
+    assert 0.99 * paid < max(ranges) <= paid * (1 + 1e-9)
+
+
+def test_each_choice_takes_the_worst_remaining_pair():
+    domain = domain_of(2, 2, 2, 2, 2)
+    pairs = list(itertools.combinations(range(5), 2))
+    names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
+    tables = Histogram(domain, np.zeros(32, np.int64)).marginals(names)
+    answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
+    budget = pair_scores.check_budget(promise(ADD, APPROXIMATE), Fraction(1))
+    noise = NoNoise()
+    assert choose_left_out(answers, tables, domain, budget, 5, noise) == pairs[:-6:-1]
+    grid = score_grid(budget.choice_scale)
+    for number, draw in enumerate(noise.draws):
+        assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
+    assert len(noise.draws) == MOST_CHOICES
+    # What a fit made of nothing must not raise, nor move a score.
+    broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
+    assert choose_left_out(broken, tables, domain, budget, 5, NoNoise()) == pairs[:5]
+
+
+def test_each_choice_takes_the_worst_remaining_triple():
+    guarantee = promise(ADD, APPROXIMATE)
+    budget, sets = TRIPLES.budget(guarantee, Fraction(10**6)), TRIPLES.sets
+    answers = {axes: np.full((2, 2, 2), 10.0 + place) for place, axes in enumerate(sets)}
+    tables = TRIPLES.tables(np.zeros(16))
+    noise = NoNoise()
+    chosen = choose_triples(answers, tables, TRIPLES.domain, guarantee, budget, 2, noise)
+    assert chosen == sets[:1:-1]
+    assert [len(draw.exact) for draw in noise.draws] == [4, 3]
+
+
+# What a check adds to a selection.
+
+
+def plan_of_check(check: Check, neighboring: str = ADD) -> MarginalsPlan:
+    ways = len(check.sets[0])
+    guarantee = promise(neighboring, APPROXIMATE)
+    return plan_of(MWEM(), workload_of(check.domain, ways), guarantee, 20)
+
+
+@pytest.fixture
+def on_a_tree(monkeypatch, check) -> Iterator[None]:
+    """A tree on which the scores left out all pairs; of triples, a large share of the budget."""
+    if check is TRIPLES:
+        monkeypatch.setattr(triple_scores, "CHOICE_SHARE", 0.1)
+        monkeypatch.setattr(triple_scores, "ADDED_SHARE", 0.1)
+        monkeypatch.setattr(pair_scores, "MOST_CHOICES", 0)
+    with on_trees(10):
+        yield
+
+
+def share_of_a_check(check: Check, neighboring: str = ADD) -> float:
+    plan = plan_of_check(check, neighboring)
+    noise = scripted(0, 3, LOW_SCORES)()
+    selects_only(plan, summary(plan, check.base), noise)
+    chosen = [draw.exact.size for draw in noise.draws if draw.is_selection]
+    assert chosen == ([3] if check is PAIRS else [4, 3])
+    scripts = [scripted(seed, 3, LOW_SCORES) for seed in range(2)]
+    return largest_share(plan, plan.guarantee, selects_only, [check.base], scripts)
+
+
+@each_check
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_checked_selection_spends_the_whole_budget(check, neighboring, on_a_tree):
+    assert check.least[neighboring] < share_of_a_check(check, neighboring) <= 1
+
+
+@pytest.mark.part
+@pytest.mark.parametrize(
+    ("check", "bug"),
+    [
+        *((PAIRS, bug) for bug in selection_bugs.CHECK),
+        *((TRIPLES, bug) for bug in selection_bugs.TRIPLES),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.added,
+)
+def test_audit_detects_each_known_bug(check, bug, on_a_tree, monkeypatch):
+    {**selection_bugs.CHECK, **selection_bugs.TRIPLES}[bug](monkeypatch)
+    assert share_of_a_check(check) > (1.005 if check is PAIRS else 1.0003)
+
+
+@pytest.mark.part
+@each_check
+def test_detects_a_replacement_priced_as_one_record(check, on_a_tree, monkeypatch):
+    correct = share_of_a_check(check, REPLACE)
+    if check is PAIRS:
+        selection_bugs.sums_of_cells(monkeypatch)
+    else:
+        selection_bugs.replacement_moves_one(monkeypatch)
+    wrong = share_of_a_check(check, REPLACE)
+    assert wrong > (1.005 if check is PAIRS else correct + 1e-3)
+
+
+def faces(check: Check) -> set[bytes]:
+    """The releases of several data sets, if noise has the same outputs."""
+    size = check.domain.num_cells
+    codes = np.indices(check.domain.shape).reshape(len(check.domain.shape), -1)
+    odd = [10**6 * (codes[list(axes)].sum(axis=0) % 2) for axes in check.sets]
+    bases = (np.zeros(size), np.eye(size)[3], check.base, np.full(size, 10**9), *odd)
+    return released_faces(plan_of_check(check), bases, scripted(7, 3, LOW_SCORES))
+
+
+@each_check
+def test_release_depends_on_data_only_through_noisy_values(check, on_a_tree):
+    assert len(faces(check)) == 1
+    plan = plan_of_check(check)
+    release = plan.release(summary(plan, check.base), scripted(7, 3, LOW_SCORES)())
+    assert release.fit[check.added] == len(check.sets) // 2
+
+
+@pytest.mark.part
+@each_check
+def test_detects_choices_without_noise(check, on_a_tree, monkeypatch):
+    bug = selection_bugs.exact_choices if check is PAIRS else selection_bugs.exact_triples
+    bug(monkeypatch)
+    assert len(faces(check)) > 1
+
+
+# Pairs.
+
+
+def tied() -> np.ndarray:
+    """Records of six attributes, where the first two follow each other in one cell alone."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 4, (6, 8000))
+    codes[:2, :1500] = 3
+    return np.bincount(np.ravel_multi_index(codes, (4,) * 6), minlength=4**6)
+
+
+@pytest.mark.parametrize("selected_cells", [24, 2**12])
+def test_last_check_measures_badly_fitted_pair(selected_cells):
+    """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
+    domain = domain_of(*[4] * 6)
+    with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
+        # The scores left all pairs out.
+        patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([], []))
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
+        release = MWEM().release(plan, summary(plan, tied()), NoNoise())
+    has_room = selected_cells > 24
+    assert release.fit["num_added_pairs"] == MOST_CHOICES
+    assert release.fit["num_joined_pairs"] == int(has_room)
+    assert release.fit["num_other_pairs"] == MOST_CHOICES - has_room
+    measured = [tuple(entry["attributes"]) for entry in release.noise]
+    singles = [(f"a{axis}",) for axis in range(6)]
+    assert measured[:12] == singles * 2 and len(measured) == 12 + MOST_CHOICES
+    assert measured[12] == ("a0", "a1") and all(len(names) == 2 for names in measured[12:])
+    assert release.record_tables == tuple(measured[12 + has_room :])
+    exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
+    far = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
+    assert far < 200  # independent attributes are 1,000 off
+
+
+def test_last_check_changes_measured_pairs_but_no_noise_scale():
+    """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
+    domain = domain_of(2, 3, 4, 5, 2, 3)
+    before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
+    with on_trees(40), pytest.MonkeyPatch.context() as patch:
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
+        for part in (slice(0), slice(1), slice(4), slice(1, 5)):
+            choose = partial(lambda part, fitted, *_: [*fitted][part], part)
+            patch.setattr(selection_module, "choose_left_out", choose)
+            release = plan.release(summary(plan, np.full(domain.num_cells, 2)), Seeded(1))
+            assert release.measurements is not None
+            described = release.measurements.described
+            number = len(described) - release.fit["num_added_pairs"]
+            before.add(described[:number])
+            for each in described[number:]:
+                added.setdefault(each.names, set()).add(each)
+    assert len(before) == 1
+    assert len(added) == 5 and all(len(each) == 1 for each in added.values())
+
+
+@pytest.mark.parametrize(("moved", "is_seen"), [(0, False), (100, False), (400, True)])
+def test_fit_error_is_detected_only_beyond_the_noise(moved, is_seen):
+    (measured,) = residual_measurements(
+        workload_of(domain_of(4, 4), 2), [(0, 1)], promise(ADD, APPROXIMATE), 0.02
+    )
+    # A cell has a deviation of 28 records, the largest of 16 some 66; of a record 9 / 16 are in it.
+    answer = np.full((4, 4), 500.0)
+    noisy = answer.copy()
+    noisy[1, 2] += moved
+    assert is_off(measured, noisy, answer) == is_seen
+
+
+# Triples.
+
+
+def test_candidates_are_the_smallest_triples_of_the_workload(monkeypatch):
+    domain = domain_of(2, 1, 3, 2, 4, MOST_CELLS // 2)
+    assert candidates(workload_of(domain, 2)) == []
+    three = Workload(domain, (("a0", "a1", "a2"), ("a4", "a2", "a0"), ("a0", "a3", "a5")))
+    # An attribute of one code says nothing; the last marginal has too many cells.
+    assert candidates(three) == [(0, 2, 4)]
+    four = Workload(domain, (("a0", "a2", "a3", "a4"),))
+    assert candidates(four) == [(0, 2, 3), (0, 3, 4), (0, 2, 4), (2, 3, 4)]
+    monkeypatch.setattr(triple_scores, "MOST_TRIPLES", 3)
+    assert candidates(four) == [(0, 2, 3), (0, 3, 4), (0, 2, 4)]
+
+
+def exclusive_or(domain: Domain) -> np.ndarray:
+    """Records whose third attribute is the exclusive or of the first two, but for a few."""
+    rng = np.random.default_rng(3)
+    codes = np.array([rng.integers(0, size, 20_000) for size in domain.shape])
+    codes[2, :18_000] = codes[0, :18_000] ^ codes[1, :18_000]
+    return np.bincount(np.ravel_multi_index(codes, domain.shape), minlength=domain.num_cells)
+
+
+@functools.cache
+def released(selected_cells: int) -> SyntheticDatabase:
+    domain = domain_of(2, 2, 2, 3, 2, 2)
+    with on_trees(selected_cells):
+        plan = plan_of(MWEM(), workload_of(domain, 3), promise(ADD, APPROXIMATE), 20_000)
+        return plan.release(summary(plan, exclusive_or(domain)), Seeded(5))
+
+
+@pytest.mark.parametrize(("selected_cells", "joins"), [(14, False), (64, True)])
+def test_triple_with_independent_pairs_is_measured(selected_cells, joins):
+    release = released(selected_cells)
+    triple = ("a0", "a1", "a2")
+    number = release.fit["num_added_triples"]
+    measured = [tuple(entry["attributes"]) for entry in release.noise]
+    assert number == 10 and measured[-number] == triple
+    assert all(len(names) == 3 for names in measured[-number:])
+    assert (triple in dict(release.potentials)) == joins
+    assert (triple in release.record_tables) != joins
+    true = exclusive_or(release.domain).reshape(release.domain.shape).sum(axis=(3, 4, 5))
+    (answer,) = release.answer(Workload(release.domain, (triple,)))
+    for found in (release.record_marginal(triple), answer.values):
+        assert np.abs(found - true).max() < 500  # 2,250 without the triple
+    assert verify_synthetic_database(release).holds
+
+
+def test_pairs_of_a_measured_triple_keep_the_errors_of_their_scores():
+    release = released(64)
+    unmeasured = [
+        pair for pair in itertools.combinations(range(3), 2) if not release.estimates.covers(pair)
+    ]
+    assert unmeasured
+    for axes in unmeasured:
+        assert axes in release.estimates._scored
+
+
+@pytest.mark.parametrize(
+    ("where", "changes"),
+    [
+        ("fit", {"num_added_triples": 9}),
+        ("parameters", {"most_triple_choices": 5}),
+        ("parameters", {"triple_choice_scale": 1.0}),
+        ("parameters", {"triple_added_share": 0.1}),
+        ("parameters", {"num_triples": 5}),
+        ("parameters", {"num_triple_cells": 1}),
+    ],
+)
+def test_verify_detects_a_forged_check(where, changes):
+    release = released(64)
+    name = {"fit": "fit", "parameters": "plan"}[where]
+    forged = dataclasses.replace(release, **{name: {**getattr(release, name), **changes}})
+    assert not verify_synthetic_database(forged).holds
