@@ -42,7 +42,7 @@ def plan_of(domain: dp.OpenDomain, promise: dp.Guarantee, **options: object):
     return plan, plan_release(dp.MWEM(), domain.bounded(), workload, promise, asked)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     epsilon=st.floats(0.01, 20),
     power=st.integers(5, 15),

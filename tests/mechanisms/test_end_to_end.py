@@ -30,7 +30,8 @@ from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # A warning of numpy's is a line of log that depends on what was measured.
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+# Fits are dear: they run with the jobs.
+pytestmark = [pytest.mark.job, pytest.mark.filterwarnings("error::RuntimeWarning")]
 
 MECHANISMS: dict[str, Mechanism] = {
     "mwem": MWEM(),

@@ -128,6 +128,7 @@ def test_integer_convolutions_are_exact_modulo_2_to_the_64(length):
     np.testing.assert_array_equal(convolve_integers(kernel, values), np.convolve(kernel, values))
 
 
+@pytest.mark.part
 def test_integer_convolution_is_exact_at_its_largest_size():
     generator = np.random.default_rng(9)
     kernel = SineStrategy.build(2**17).kernel

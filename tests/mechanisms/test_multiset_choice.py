@@ -190,6 +190,7 @@ def counts_of(mechanism: MultisetChoice) -> np.ndarray:
     return np.array([3, 1, 0, 1, 2])[: mechanism.queries.shape[1]]
 
 
+@pytest.mark.part
 @pytest.mark.usefixtures("weights_once")
 @pytest.mark.parametrize("name, sampler", CASES)
 @pytest.mark.parametrize("epsilon, num_records, size", [(2.0, 7, 3), (30.0, 4, 4)])

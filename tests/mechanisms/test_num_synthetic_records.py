@@ -20,6 +20,9 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.summaries.histogram import Histogram
 
+# Fits are dear: they run with the jobs.
+pytestmark = pytest.mark.job
+
 SHAPE = (4, 3, 5, 4)
 DOMAIN = Domain(
     tuple(
@@ -93,6 +96,7 @@ def test_hypothesis_is_the_same_for_any_number_of_rows(monkeypatch, kind):
         assert whole.standard_error == few.standard_error
 
 
+@pytest.mark.part
 def test_error_bars_include_the_sampling_of_records_that_answer(monkeypatch):
     hypothesis(monkeypatch, "candidates")
     inside = number = 0

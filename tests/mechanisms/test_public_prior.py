@@ -48,6 +48,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
+# Fits are dear: they run with the jobs.
+pytestmark = pytest.mark.job
+
 DOMAIN = domain_of(4, 3, 4, 3)
 WORKLOAD = workload_of(DOMAIN, 2)
 COUNTS = correlated(DOMAIN, 4000)

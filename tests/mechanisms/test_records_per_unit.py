@@ -131,7 +131,7 @@ def test_choice_is_near_the_best(shape):
     assert max(predicted(records, k, noise) for k in found) <= 1.1 * least
 
 
-@pytest.mark.parametrize("units", [0, 1000])
+@pytest.mark.parametrize("units", [0, pytest.param(1000, marks=pytest.mark.part)])
 def test_noise_alone_does_not_choose_a_larger_number(units):
     plan = planned(1.0, 1000)
     counts = levels_of(np.ones(units, np.int64), 1000)

@@ -52,7 +52,8 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 
-pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+# Fits are dear: they run with the jobs.
+pytestmark = [pytest.mark.job, pytest.mark.filterwarnings("error::RuntimeWarning")]
 
 SELECTING: dict[str, tuple[Mechanism, float]] = {
     "pairs": (MWEM(), APPROXIMATE),

@@ -264,6 +264,7 @@ def share_of_a_check(check: Check, neighboring: str = ADD) -> float:
     return largest_share(plan, plan.guarantee, selects_only, [check.base], scripts)
 
 
+@pytest.mark.job
 @each_check
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_checked_selection_spends_the_whole_budget(check, neighboring, on_a_tree):
@@ -305,6 +306,7 @@ def faces(check: Check) -> set[bytes]:
     return released_faces(plan_of_check(check), bases, scripted(7, 3, LOW_SCORES))
 
 
+@pytest.mark.job
 @each_check
 def test_release_depends_on_data_only_through_noisy_values(check, on_a_tree):
     assert len(faces(check)) == 1
@@ -332,6 +334,7 @@ def tied() -> np.ndarray:
     return np.bincount(np.ravel_multi_index(codes, (4,) * 6), minlength=4**6)
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
 def test_last_check_measures_badly_fitted_pair(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
@@ -355,6 +358,7 @@ def test_last_check_measures_badly_fitted_pair(selected_cells):
     assert far < 200  # independent attributes are 1,000 off
 
 
+@pytest.mark.job
 def test_last_check_changes_measured_pairs_but_no_noise_scale():
     """Stated bounds rely on it: neither of what came before, nor of another pair that it adds."""
     domain = domain_of(2, 3, 4, 5, 2, 3)
@@ -418,6 +422,7 @@ def released(selected_cells: int) -> SyntheticDatabase:
         return plan.release(summary(plan, exclusive_or(domain)), Seeded(5))
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(("selected_cells", "joins"), [(14, False), (64, True)])
 def test_triple_with_independent_pairs_is_measured(selected_cells, joins):
     release = released(selected_cells)
@@ -435,6 +440,7 @@ def test_triple_with_independent_pairs_is_measured(selected_cells, joins):
     assert verify_synthetic_database(release).holds
 
 
+@pytest.mark.job
 def test_pairs_of_a_measured_triple_keep_the_errors_of_their_scores():
     release = released(64)
     unmeasured = [
@@ -445,6 +451,7 @@ def test_pairs_of_a_measured_triple_keep_the_errors_of_their_scores():
         assert axes in release.estimates._scored
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("where", "changes"),
     [

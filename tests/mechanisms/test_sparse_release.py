@@ -180,6 +180,7 @@ MEASURED = {
 }
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", MEASURED)
 def test_standard_error_matches_the_errors_of_answers(name, shape):

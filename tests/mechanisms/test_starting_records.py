@@ -22,6 +22,9 @@ from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.releases.kinds import verify_release
 from beam_dp.summaries.histogram import Histogram
 
+# Fits are dear: they run with the jobs.
+pytestmark = pytest.mark.job
+
 SHAPE = (6, 5, 4, 3)
 DOMAIN = domain_of(*SHAPE)
 WORKLOAD = workload_of(DOMAIN, 2)
@@ -79,6 +82,7 @@ def test_public_records_lower_the_error_if_they_are_similar_and_hardly_raise_it_
     assert other == 1 or sum(used) <= 2
 
 
+@pytest.mark.part
 def test_starting_records_change_neither_measurements_nor_noise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
     for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):

@@ -160,6 +160,7 @@ def test_loss_of_tables_with_different_weights_is_exactly_the_promise(neighborin
         assert sum(moved / Fraction(each.scale) for each in found) <= Fraction(0.7)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_exact_distribution_of_tables_with_different_noise_is_private(neighboring):
     """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""

@@ -1,10 +1,11 @@
-"""A junction tree fits what one array fits, from the same noisy tables."""
+"""Junction trees: fits equal those of an array, records follow the tree, and pairs join it."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,23 @@ from tiny import (
 
 from beam_dp.domain.files import read_domain
 from beam_dp.encoding.records import encode_cells
-from beam_dp.mechanisms.marginals import selection as selection_module
+from beam_dp.mechanisms.marginals import (
+    pair_scores as pair_scores_module,
+    selection as selection_module,
+)
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.measurements import closure_of
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, growing_tree, tree_cells
+from beam_dp.mechanisms.marginals.released_records import tree_release
+from beam_dp.mechanisms.marginals.selection import pair_weights
+from beam_dp.models.record_moves import Target
+from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram, Marginals
+
+# Fits are dear: they run with the jobs.
+pytestmark = pytest.mark.job
 
 DATA = os.environ.get("BEAM_DP_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="BEAM_DP_DATA is not set")
@@ -125,3 +137,86 @@ def test_tree_fit_of_a_selection_equals_array_fit_on_real_tables(name, selected_
     assert tree.fit["num_joined_pairs"] > len(exact.domain.shape) / 2
     assert dense.fit["hypothesis"] == "dense_array" and tree.fit["hypothesis"] == "junction_tree"
     assert_close(dense, tree, workload)
+
+
+# Records of a tree follow the tree, also in pairs of attributes that no table of it holds.
+
+SIZES = (6, 5, 7, 4, 6)
+NUM_RECORDS = 4000
+Pair = tuple[int, int]
+
+
+def strayed(pairs: list[Pair], asked: list[Pair], seed: int) -> float:
+    """The total variation of the records in the pairs that are asked for, on average."""
+    rng = np.random.default_rng(seed)
+    domain = domain_of(*SIZES)
+    basis = TreeBasis(SIZES, closure_of([(0, 1), (1, 2), (2, 3), (3, 4)]), [])
+    log_weights = rng.normal(0, 2, basis.num_coefficients)
+    (table,) = basis.marginals(log_weights, [(0, 4)])
+    # A measured table outside the tree, which says something else than the tree.
+    loose = [Target((0, 4), rng.dirichlet(np.ones(table.size)).reshape(table.shape), 1.0)]
+    loose = [Target(each.axes, each.table * NUM_RECORDS, 1.0) for each in loose]
+    codes, counts = tree_release(domain, basis, log_weights, NUM_RECORDS, loose, pairs)
+    found = []
+    for (first, second), fitted in zip(asked, basis.marginals(log_weights, asked), strict=True):
+        held = np.zeros(fitted.shape)
+        np.add.at(held, (codes[first], codes[second]), counts)
+        found.append(np.abs(held / NUM_RECORDS - fitted).sum() / 2)
+    return float(np.mean(found))
+
+
+def test_records_stay_close_to_requested_pairs():
+    asked = [pair for pair in combinations(range(5), 2) if pair not in {(0, 4)}]
+    seeds = range(4)
+    alone = np.mean([strayed([], asked, seed) for seed in seeds])
+    kept = np.mean([strayed(asked, asked, seed) for seed in seeds])
+    assert kept < 0.75 * alone
+
+
+# Which pairs a selection measures, and which of them one tree joins.
+
+
+def test_dependent_pairs_are_joined():
+    """Two pairs are tied together, all else is independent; the tree has room for no third."""
+    domain = domain_of(3, 3, 2, 2)
+    tied = np.einsum("ab,cd->abcd", np.eye(3) * 100, np.eye(2)).astype(np.int64).ravel()
+    with on_trees(9 + 4):
+        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 2.0), 600)
+        release = MWEM().release(plan, summary(plan, tied), Seeded(3))
+    assert sorted(names for names, _ in release.potentials) == [("a0", "a1"), ("a2", "a3")]
+    assert release.fit["num_joined_pairs"] == 2
+
+
+def test_pairs_that_exceed_the_tree_limit_are_measured_outside_it():
+    """These pairs fit a tree that grows one by one; triangulated at once they need a larger one."""
+    domain = domain_of(3, 2, 5, 2, 3)
+    pairs = [(0, 2), (2, 3), (1, 4), (3, 4), (1, 2), (0, 4)]
+    limit = 96
+    tree = growing_tree(domain, limit)
+    assert all(tree.join(pair) for pair in pairs) and tree.num_cells <= limit
+    assert tree_cells(domain, pairs) > limit
+    with on_trees(limit):
+        joined, loose = pair_scores_module._joined_and_loose(
+            domain, pairs, dict.fromkeys(pairs, 1.0), len(pairs)
+        )
+    assert tree_cells(domain, joined) <= limit
+    assert loose and joined + loose == pairs
+
+
+@pytest.mark.parametrize("heavy", [("a0", "a1"), ("a2", "a3")])
+def test_joins_the_pair_of_more_weight(heavy):
+    """Two pairs are tied equally, and the tree has room for one of them."""
+    domain = domain_of(3, 3, 3, 3)
+    tied = np.einsum("ab,cd->abcd", np.eye(3) * 20, np.eye(3)).astype(np.int64).ravel()
+    pairs = workload_of(domain, 2).marginals
+    workload = workload_of(domain, 2, [3.0 if each == heavy else 1.0 for each in pairs])
+    with on_trees(9 + 3 + 3):
+        plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE, 2.0), int(tied.sum()))
+        release = MWEM().release(plan, summary(plan, tied), Seeded(3))
+    assert [names for names, _ in release.potentials if len(names) > 1] == [heavy]
+
+
+def test_weight_of_a_pair_is_that_of_all_marginals_around_it():
+    domain = domain_of(2, 2, 2)
+    workload = Workload(domain, (("a0", "a1", "a2"), ("a1", "a0"), ("a2",)), (0.5, 4.0, 8.0))
+    assert pair_weights(workload) == {(0, 1): 4.5, (0, 2): 0.5, (1, 2): 0.5}

@@ -32,6 +32,9 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
+# Fits are dear: they run with the jobs.
+pytestmark = pytest.mark.job
+
 MECHANISMS = {
     "mwem": (MWEM(), APPROXIMATE),
     "mwem pure": (MWEM(), PURE),
@@ -81,6 +84,7 @@ def test_releases_over_candidates_are_well_formed_and_verified(name, num_records
     assert found.holds and not found.faults
 
 
+@pytest.mark.part
 def test_error_of_candidates_is_at_most_a_tenth_above_that_of_an_array():
     """Over ten draws of noise, the mean errors of pairs differ by less than a tenth."""
     counts, workload = dependent(), workload_of(DOMAIN, 2)
@@ -164,6 +168,7 @@ def test_progress_of_every_hypothesis_ends_with_the_records(form):
     assert stages[-2:] == ["fit", "records"]
 
 
+@pytest.mark.part
 def test_fit_over_candidates_starts_from_public_records():
     counts = dependent(5000)
     codes = DOMAIN.codes(np.repeat(np.arange(counts.size), counts))
@@ -186,6 +191,7 @@ def test_fit_over_candidates_starts_from_public_records():
     assert errors[False] < 0.5 * errors[True]
 
 
+@pytest.mark.part
 def test_strong_dependence_of_many_attributes_is_fitted_down_to_the_noise():
     """The estimated error rises for some steps long before the fit comes near such tables."""
     rng, num_axes = np.random.default_rng(7), 18

@@ -123,6 +123,7 @@ def test_errors_of_a_week_are_at_most_those_of_continuous_noise(windows, options
         assert 0.95 * bar < plan.error(text, moment) < 1.001 * bar
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("options", [{}, LEVELS], ids=["independent", "levels"])
 def test_errors_of_released_horizons_match_the_stated_errors(options):
     """4,096 running totals."""
@@ -198,6 +199,7 @@ def test_hundred_thousand_window_noises_follow_the_planned_distribution(windows,
     assert noise_follows_its_law(plan, 100)
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("noise", NOISE)
 def test_window_noise_for_fewer_windows_per_unit_is_detected(monkeypatch, noise):
     """On 10,000 draws, that of a unit in one window is told from that of a unit in two."""

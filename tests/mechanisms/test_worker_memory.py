@@ -88,7 +88,7 @@ def test_memory_of_junction_tree_does_not_grow_with_all_cells_of_the_domain():
     assert 2**28 < worker_bytes(plan, 2**16) < 2**34
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-9])
+@pytest.mark.parametrize("delta", [0.0, pytest.param(1e-9, marks=pytest.mark.part)])
 def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
     universe = domain_of(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)

@@ -98,6 +98,7 @@ def test_sketches_that_need_delta_are_refused_without_delta():
     assert all(o["command"] is None for o in options if o["refusal"])
 
 
+@pytest.mark.part
 def test_histograms_that_do_not_fit_are_refused(capsys):
     words = ["--delta", "1e-6", "--num_records", "4000000", "--max_sparsity", "5", "--size", "64"]
     given = ["plan", *words, "--num_keys", "4000", "--largest_count", "1000", *PROMISE]

@@ -37,6 +37,7 @@ def error_of(option: dict, asked: str) -> float:
 SLOW = ("intervals", "conjunctions", "windows")
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("asked", ["target_error", "target_bound"])
 @pytest.mark.parametrize(
     "kind", ["marginals", *(pytest.param(each, marks=pytest.mark.part) for each in SLOW)]

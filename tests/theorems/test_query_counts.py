@@ -147,6 +147,7 @@ def test_easier_target_allows_more_queries(change):
     assert any(more[key] > fewer[key] for key in fewer)
 
 
+@pytest.mark.part
 def test_refuses_mechanisms_that_lack_a_required_number():
     def refused(**changed: object) -> dict[str, str | None]:
         found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
