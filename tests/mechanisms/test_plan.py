@@ -1,12 +1,27 @@
-"""Which domains and workloads marginals are planned for; what is refused is listed elsewhere."""
+"""Which domains marginals are planned for, and what is asked of a runner."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
 
 import pytest
 from tiny import ADD, APPROXIMATE, domain_of, plan_of, promise, workload_of
 
+from beam_dp import Guarantee, SmallDB
+from beam_dp.domain.universe import Domain
+from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.queries.workload import Workload
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.resources import worker_bytes
+from beam_dp.mechanisms.sketches.mechanisms import SparseProject
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.workload import Workload, marginals
 
 MECHANISMS = [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()]
 
@@ -30,3 +45,86 @@ def test_larger_weight_gets_less_noise():
     )
     assert even.measurements[0].variance == pytest.approx(even.measurements[1].variance)
     assert skewed.measurements[0].variance < skewed.measurements[1].variance
+
+
+# What is asked of a runner: from public sizes, enough, and in coarse steps.
+
+
+GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+
+
+def synthetic(*sizes: int) -> MarginalsPlan:
+    universe = domain_of(*sizes)
+    return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE)
+
+
+def queries(universe: Domain) -> LinearWorkload:
+    return parse_linear_workload("conjunctions:1", universe)
+
+
+# For each kind of plan, one whose memory grows with the size given, and two sizes.
+GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
+    "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),
+    "intervals": (lambda size: plan_intervals(size, GUARANTEE), 2**8, 2**20),
+    "private_mw": (
+        lambda size: plan_private_mw(domain_of(size, 2), GUARANTEE, "noisy", num_questions=10),
+        2**4,
+        2**24,
+    ),
+    "projection": (
+        lambda size: SparseProject(projection_width=size).plan(GUARANTEE, max_sparsity=10),
+        2**6,
+        2**23,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_larger_plans_request_more_memory(name):
+    plan, small, large = GROWING[name]
+    assert 2**28 <= worker_bytes(plan(small), 2**8) <= 2**29
+    assert worker_bytes(plan(large), 2**8) >= 2**30
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_memory_includes_the_exact_summary(name):
+    plan, small, _ = GROWING[name]
+    # The array alone takes 8 bytes a cell, the shards that it is read from as many.
+    assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
+
+
+def test_small_plans_request_at_most_half_a_gibibyte():
+    universe = domain_of(2, 2)
+    small_db = plan_release(
+        SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
+    )
+    answers = plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
+    online = plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
+    for plan in (small_db, answers, online):
+        assert worker_bytes(plan, 4) in (2**28, 2**29)
+
+
+def test_memory_request_is_a_multiple_of_256_mib():
+    plan = synthetic(4, 4)
+    asked = [worker_bytes(plan, 10**6 + cells) for cells in (0, 1, 1000)]
+    assert len(set(asked)) == 1 and asked[0] % 2**28 == 0
+
+
+def test_memory_of_junction_tree_does_not_grow_with_all_cells_of_the_domain():
+    plan = synthetic(*[32] * 12)
+    assert plan.workload.domain.num_cells == 2**60
+    assert 2**28 < worker_bytes(plan, 2**16) < 2**34
+
+
+@pytest.mark.parametrize("delta", [0.0, pytest.param(1e-9, marks=pytest.mark.part)])
+def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
+    universe = domain_of(*[10] * 30)
+    promise = dataclasses.replace(GUARANTEE, delta=delta)
+    plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)
+    assert 2**28 < worker_bytes(plan, 2**16) < 2**31
+
+
+def test_memory_does_not_depend_on_a_private_number_of_records():
+    plan = synthetic(4, 4)
+    few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))
+    assert worker_bytes(few, 16) == worker_bytes(many, 16)

@@ -1,12 +1,13 @@
-"""Rounds: what all of them together spend, on all neighbours of tiny domains."""
+"""MWEM in rounds, as published, and stopped early: what it draws, spends, learns and proves."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
-from noise_sources import NoNoise
+from noise_sources import NoNoise, Scripted
 from tiny import (
     ADD,
     APPROXIMATE,
@@ -25,6 +26,12 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.rounds import round_budget
+from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.queries.workload import Workload, marginals
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +131,331 @@ def test_plans_with_rounds_run_on_any_counts_or_are_refused(epsilon, num_records
             continue
         for counts in (np.zeros(120), np.full(120, 10**9), np.eye(120)[7] * 2**45):
             plan.release(summary(plan, counts), NoNoise())
+
+
+# MWEM as published: printed numbers, the law of one update, and what all rounds spend.
+
+
+def textbook(num_rounds: int | None = None) -> MWEM:
+    return MWEM(num_rounds=num_rounds, calibration="textbook")
+
+
+@pytest.mark.parametrize(
+    "delta, num_rounds, epsilon_selection, scale",
+    [
+        (PURE, 10, 0.05, 20.0),
+        (PURE, 100, 0.005, 200.0),
+        (APPROXIMATE, 10, 0.0773901, 25.8431),
+        (APPROXIMATE, 30, 0.0446812, 44.7616),
+        (APPROXIMATE, 100, 0.0244729, 81.7231),
+    ],
+)
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("most", [1, 4])
+def test_noise_scales_match_known_values(
+    delta, num_rounds, epsilon_selection, scale, neighboring, most
+):
+    workload = workload_of(domain_of(2, 3), 1)
+    guarantee = promise(neighboring, delta, 1.0, most)
+    public = plan_of(textbook(num_rounds), workload, guarantee, 100).public
+    assert public["num_rounds"] == num_rounds
+    assert public["selection_scale"] == pytest.approx(2 * most / epsilon_selection, rel=1e-5)
+    assert public["measurement_scale"] == pytest.approx(most * scale, rel=1e-5)
+    assert public["measurement_scale"] >= most * scale * (1 - 1e-5)
+
+
+TEN = domain_of(*[2] * 10)
+SETS = [[f"a{axis}" for axis in range(ways)] for ways in (9, 8, 7, 6, 5, 3)]
+THOUSAND = marginals(TEN, attributes=SETS)
+FIVE, WIDE = workload_of(domain_of(2, 3), 1), workload_of(domain_of(*[2] * 8), 3)
+
+
+def bound_of(
+    num_rounds: int | None, workload: Workload, guarantee: Guarantee, num_records: int
+) -> tuple[float | None, bool]:
+    public = plan_of(textbook(num_rounds), workload, guarantee, num_records).public
+    return public["bound_of_average"], public["bound_of_average_is_vacuous"]
+
+
+def test_bound_matches_known_values():
+    assert THOUSAND.num_cells() == 1000 and TEN.num_cells == 1024
+    known = bound_of(10, THOUSAND, promise(REPLACE), 10**6)
+    assert known == (pytest.approx(1665799.998, rel=1e-9), True)
+    # More data make the same bound worth something.
+    bound, is_vacuous = bound_of(100, THOUSAND, promise(REPLACE), 10**9)
+    assert bound < 10**9 and not is_vacuous
+    # It holds with probability 1 - 2T/|Q|, which is 0 here.
+    bound, is_vacuous = bound_of(20, FIVE, promise(REPLACE, epsilon=100.0), 10**9)
+    assert bound < 10**9 and is_vacuous
+
+
+def test_bound_is_stated_only_for_pure_privacy():
+    assert bound_of(9, WIDE, promise(ADD, APPROXIMATE), 10**9)[0] is None
+    one, four = (bound_of(9, WIDE, promise(ADD, PURE, 1.0, most), 10**9)[0] for most in (1, 4))
+    assert four - one == pytest.approx(3 * 10 * 9 * math.log(WIDE.num_cells()), rel=1e-6)
+
+
+def test_default_rounds_minimise_the_bound():
+    plan = plan_of(textbook(), WIDE, promise(REPLACE), 10**6)
+    best = plan.public["num_rounds"]
+    for other in (best // 2, best - 5, best + 5, best * 2):
+        bound, _ = bound_of(other, WIDE, promise(REPLACE), 10**6)
+        assert bound >= plan.public["bound_of_average"] * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    "measured, low, high", [(0, 0.218912, 0.281088), (-350, 0.0596015, 0.440399)]
+)
+def test_weights_after_one_update_match_known_values(measured, low, high):
+    """N = 100 and a uniform start: cell 0 of a0 moves by (measured - 50) / 200."""
+    workload = workload_of(domain_of(2, 2), 1)
+    plan = plan_of(textbook(1), workload, promise(), 100)
+    for selection, expected in ((0, [low, low, high, high]), (1, [high, high, low, low])):
+        noise = Scripted([selection], lambda _, shape: np.full(shape, measured))
+        release = plan.release(summary(plan, np.zeros(4)), noise)
+        (answer,) = release.answer(marginals(workload.domain, ways=2))
+        assert (answer.values / 100).ravel().tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_updates_of_every_cell_follow_the_formula():
+    domain = domain_of(3, 2, 2)
+    workload = workload_of(domain, 2)
+    plan = plan_of(textbook(12), workload, promise(), 50)
+    chosen = [0, 5, 3, 9, 13, 15, 2, 2, 7, 10, 1, 4]
+    noise = Scripted(chosen, lambda number, _: np.asarray(number * 3 - 10))
+    release = plan.release(summary(plan, np.zeros(12)), noise)
+    cells = []  # the cells of all marginals, as functions on the domain
+    for names in workload:
+        shape = [domain.shape[axis] for axis in domain.axes(names)]
+        for cell in np.ndindex(*shape):
+            query = np.zeros(domain.shape)
+            index = dict(zip(domain.axes(names), cell, strict=True))
+            query[tuple(index.get(axis, slice(None)) for axis in range(3))] = 1
+            cells.append(query)
+    weights = np.full(domain.shape, 1 / 12)
+    for number, selected in enumerate(chosen):
+        query = cells[selected]
+        measured = (2 * number + 2) * 3 - 10  # every second draw is a measurement
+        weights = weights * np.exp(query * (measured - 50 * (weights * query).sum()) / 100)
+        weights /= weights.sum()
+    (answer,) = release.answer(marginals(domain, ways=3))
+    np.testing.assert_allclose(answer.values / 50, weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 2)])
+@pytest.mark.parametrize("size", [10**3, 10**9, 10**15])
+def test_extreme_noise_leaves_a_finite_hypothesis(shape, size):
+    """Records and answers come from the same hypothesis, whatever was measured."""
+    workload = workload_of(domain_of(*shape), 1)
+    plan = plan_of(textbook(30), workload, promise(), 1)
+    rng = np.random.default_rng(0)
+    cells = workload.num_cells()
+    noise = Scripted(
+        rng.integers(0, cells, 40), lambda i, shape: np.asarray(size * (-1) ** (i // 2 % 2))
+    )
+    with np.errstate(all="raise", under="ignore"):
+        release = plan.release(summary(plan, np.zeros(workload.domain.num_cells)), noise)
+    assert release.counts.sum() == 1
+    for answer in release.answer(workload):
+        assert np.isfinite(answer.values).all()
+        assert answer.values.sum() == pytest.approx(1)
+        rounded = release.record_marginal(answer.attributes)
+        assert np.abs(answer.values - rounded).max() < 1
+
+
+def test_scores_are_exact_errors_of_single_cells():
+    workload = workload_of(domain_of(2, 3), 1)
+    plan = plan_of(textbook(1), workload, promise(), 12)
+    counts = np.array([5, 0, 1, 1, 2, 3])
+    noise = NoNoise()
+    plan.release(summary(plan, counts), noise)
+    select, measure = noise.draws
+    expected = np.abs(np.array([6, 6, 6, 2, 4]) - [6, 6, 4, 4, 4])
+    scores = select.exact * (plan.public["selection_scale"] / select.scale)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert measure.exact.item() == 6
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("num_records", [1, 2**40])
+@pytest.mark.parametrize("stop_below", [None, 0.2])
+def test_plans_run_on_any_counts_or_are_refused(epsilon, num_records, stop_below):
+    workload = workload_of(domain_of(3, 1), 1)
+    mechanism = MWEM(2, "textbook", stop_below=stop_below)
+    for delta in (PURE, APPROXIMATE):
+        try:
+            plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon, 100), num_records)
+        except InputError as refused:
+            assert refused.name == "epsilon" and epsilon < 1e-6
+            continue
+        for counts in (np.zeros(3), np.array([0, 2**46, 5])):
+            plan.release(summary(plan, counts), NoNoise())
+
+
+def test_default_rounds_are_limited():
+    workload = workload_of(domain_of(3, 2), 1)
+    plan = plan_of(textbook(), workload, promise(epsilon=1e3), 2**40)
+    assert plan.public["num_rounds"] <= 100_000
+
+
+# Published MWEM that stops early: its noise, when it stops, what it says, what is proved.
+
+
+COUNTS = np.array([70, 10, 10, 10])
+WORKLOAD = workload_of(domain_of(2, 2), 1)
+
+
+def stopping(num_rounds: int | None = 20, stop_below: float = 0.2) -> MWEM:
+    return MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
+
+
+def released(
+    mechanism: MWEM, noise: NoiseSource | None = None, delta: float = PURE
+) -> SyntheticDatabase:
+    plan = plan_of(mechanism, WORKLOAD, promise(REPLACE, delta), int(COUNTS.sum()))
+    return mechanism.release(plan, summary(plan, COUNTS), noise or NoNoise())
+
+
+@pytest.mark.parametrize("most", [1, 4])
+@pytest.mark.parametrize("num_rounds", [1, 10, 500])
+def test_stopping_comparisons_spend_a_tenth_of_the_budget(num_rounds, most):
+    pure = round_noise(promise(ADD, PURE, 1.0, most), num_rounds, stops=True)
+    assert pure.stop is not None
+    assert pure.stop.threshold_scale == pytest.approx(20 * most)
+    assert pure.stop.question_scale == pytest.approx(40 * most)
+    assert pure.measurement_scale == pytest.approx(2 * num_rounds * most / 0.9)
+    assert pure.selection_scale == pytest.approx(4 * num_rounds * most / 0.9)
+    promised = promise(ADD, APPROXIMATE, 1.0, most)
+    noise, rho = round_noise(promised, num_rounds, stops=True), zcdp_rho(1.0, APPROXIMATE)
+    assert noise.stop is not None
+    compared = most / noise.stop.threshold_scale + 2 * most / noise.stop.question_scale
+    assert compared**2 / 2 == pytest.approx(rho / 10)
+    of_round = (most / noise.measurement_scale) ** 2 / 2
+    of_round += (2 * most / noise.selection_scale) ** 2 / 8
+    assert num_rounds * of_round == pytest.approx(0.9 * rho)
+
+
+def test_mwem_without_early_stopping_reserves_no_budget_for_it():
+    for delta in (PURE, APPROXIMATE):
+        noise = round_noise(promise(ADD, delta), 10)
+        assert noise.stop is None
+        plan = plan_of(MWEM(num_rounds=10, calibration="textbook"), WORKLOAD, promise(), 100)
+        assert not {"stop_below", "num_updates", "score_grid"} & set(plan.public)
+
+
+def errors_by_update(num_updates: int) -> list[float]:
+    """The error of the worst cell before each update, where nothing has noise."""
+    found, attributes = [], [COUNTS.reshape(2, 2).sum(axis=axis) / 100 for axis in (1, 0)]
+    weights = np.full((2, 2), 0.25)
+    for _ in range(num_updates + 1):
+        held = [weights.sum(axis=axis) for axis in (1, 0)]
+        differences = np.concatenate([a - h for a, h in zip(attributes, held, strict=True)])
+        worst = int(np.argmax(np.abs(differences)))
+        found.append(float(abs(differences[worst])))
+        cell: Any = (worst, slice(None)) if worst < 2 else (slice(None), worst - 2)
+        weights[cell] *= math.exp(differences[worst] / 2)
+        weights /= weights.sum()
+    return found
+
+
+@pytest.mark.parametrize("stop_below", [0.1, 0.2, 0.29])
+def test_stops_at_first_hypothesis_with_small_worst_error(stop_below):
+    errors = errors_by_update(20)
+    expected = next(number for number, error in enumerate(errors) if error <= stop_below)
+    noise = NoNoise()
+    release = released(stopping(20, stop_below), noise)
+    assert release.plan["num_updates"] == expected < 20
+    measured = [draw for draw in noise.draws if draw.exact.ndim == 0]
+    assert len(measured) == expected
+    error = max(
+        float(np.abs(answer.values - exact).max())
+        for answer, exact in zip(
+            release.answer(WORKLOAD),
+            (COUNTS.reshape(2, 2).sum(axis=axis) for axis in (1, 0)),
+            strict=True,
+        )
+    )
+    assert error == pytest.approx(100 * errors[expected])
+
+
+def test_stopping_in_the_first_round_releases_the_uniform_hypothesis():
+    release = released(stopping(20, 1.0))
+    assert release.plan["num_updates"] == 0
+    (first, _) = release.answer(WORKLOAD)
+    assert first.values.tolist() == pytest.approx([50, 50])
+
+
+def test_all_rounds_run_if_errors_stay_large():
+    # Not even a record: the cells of a row cannot both be right.
+    assert released(stopping(3, 0.001)).plan["num_updates"] == 3
+
+
+def test_comparison_draws_fresh_noise_in_every_round():
+    noise = NoNoise()
+    plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 100)
+    updates = plan.release(summary(plan, COUNTS), noise).plan["num_updates"]
+    assert plan.public["num_rounds"] == 20 > updates > 2
+    grid = plan.public["score_grid"]
+    compared = [draw for draw in noise.draws if draw.kind == "laplace" and draw.exact.ndim]
+    threshold, *questions = compared
+    assert threshold.scale >= plan.public["stop_threshold_scale"] * grid
+    assert {draw.scale >= plan.public["stop_question_scale"] * grid for draw in questions} == {True}
+    # Drawn ahead, zeros plus noise, one for each question.
+    assert sum(draw.exact.size for draw in questions) > updates
+    assert not any(draw.exact.any() for draw in compared)
+
+
+def test_stopped_run_states_the_derived_bound_of_the_released_hypothesis():
+    plan = plan_of(stopping(20, 0.1), WORKLOAD, promise(REPLACE), 10**6)
+    noise = round_noise(promise(REPLACE), 20, stops=True)
+    grid, stated = noise.grid, plan.public["bound_when_stopped"]
+    expected = 10**5 + 20 * math.log(4 / 0.05) + 40 * math.log(4 * 20 / 0.05)
+    expected += noise.selection_scale * math.log(4 * 4 * 20 / 0.05)
+    assert expected < stated < expected + 4 / grid
+    assert plan.public["bound_of_average"] is None
+
+
+def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float) -> float:
+    """By how much an update lowers the relative entropy, with noise in what it learns from."""
+    error = float(query @ (data - weights)) + noise
+    moved = weights * np.exp(query * error / 2)
+    return float(data @ np.log(moved / moved.sum() / weights))
+
+
+def test_update_lowers_relative_entropy_by_at_least_what_the_threshold_assumes():
+    """Cells and other queries, errors either way, and noise that makes the most of its bound."""
+    rng, closest = np.random.default_rng(0), math.inf
+    for _ in range(3000):
+        size = int(rng.integers(2, 9))
+        weights, data = rng.dirichlet(np.ones(size)), rng.dirichlet(np.full(size, 0.3))
+        query = (rng.random(size) < 0.5).astype(np.float64)
+        error = abs(float(query @ (data - weights)))
+        bound = error * rng.random()
+        counted_on = (error - bound) * (15 * error + bound) / 32
+        if error < 1e-3:
+            continue
+        for noise in (-bound, bound, bound * rng.uniform(-1, 1)):
+            least = fall(data, weights, query, noise)
+            assert least >= counted_on * (1 - 1e-9)
+            closest = min(closest, least / counted_on)
+    # With half of the weight on the query Hoeffding's lemma loses next to nothing.
+    even, tilted = np.array([0.5, 0.5]), np.array([0.51, 0.49])
+    least = fall(tilted, even, np.array([1.0, 0.0]), 0.0)
+    assert least == pytest.approx(15 / 32 * 0.01**2, rel=1e-4) and closest < 1.2
+
+
+@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
+def test_threshold_solves_the_equation_for_its_number_of_rounds(delta):
+    noise = round_noise(promise(REPLACE, delta), 50, stops=True)
+    total, beta = 10**5, 0.05
+    threshold = noise.stopping_threshold(64, total, beta)
+    log_term = math.log(4 * 50 / beta)
+    assert noise.stop is not None
+    misjudged = noise.stop.threshold_scale * math.log(4 / beta)
+    misjudged += noise.stop.question_scale * log_term
+    gap = (threshold - misjudged) / total
+    error = noise.measurement_scale * log_term
+    if delta:
+        error = noise.measurement_scale * math.sqrt(2 * (log_term + math.log(2)))
+    error /= total
+    assert 50 * (gap - error) * (15 * gap + error) / 32 == pytest.approx(math.log(64), rel=1e-3)

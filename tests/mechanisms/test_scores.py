@@ -1,25 +1,38 @@
-"""Scores keep their sensitivity whatever a fit made of its answers."""
+"""A record moves what gets noise by no more than is planned for: any fit, any counts."""
 
 from __future__ import annotations
 
 import itertools
+from itertools import product
 
 import numpy as np
 import pytest
 from noise_sources import NoNoise, Scripted
-from tiny import REPLACE, domain_of, promise, summary, workload_of
+from tiny import ADD, REPLACE, domain_of, promise, summary, workload_of
 
 from beam_dp.errors import InputError
+from beam_dp.hashing.projections import fold, num_buckets
+from beam_dp.interval_strategies.hierarchy import tree
+from beam_dp.interval_strategies.sine import SineStrategy
+from beam_dp.interval_strategies.strategy import TextbookTree
+from beam_dp.mechanisms.intervals.plan import windows
+from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.measure_all import MWEM
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
+from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, l1_score, largest_cell_score
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
+from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.summaries.element_counts import KeyCounts
+from beam_dp.summaries.histogram import MAX_TOTAL, Histogram, Marginals, clipped_counts
 
 ODD = (np.nan, np.inf, -np.inf, 1e308, -1e308, 2.0**63, -(2.0**63), 5e-324, -3.5, 7.0)
 
@@ -119,3 +132,143 @@ def test_online_run_answers_with_a_nan_hypothesis(monkeypatch):
     run._hypothesis.weights[:] = np.nan
     answer = run.answer(LinearQueries(domain).conjunction({"a0": 1}))
     assert 0 <= answer.value <= 100 + plan.settle(100).total_bound
+
+
+# However many records there are, a record moves what gets noise by no more than is planned for.
+
+
+LARGEST = 2**63 - 1
+DOMAIN = domain_of(4, 2)
+LARGE = [2**k + d for k in (40, 45, 46, 47, 48, 55, 58, 59, 60, 61, 62) for d in (-1, 0)]
+LARGE += [140_000_000_000_000, LARGEST - 1, LARGEST]
+
+
+def workloads() -> list[LinearWorkload]:
+    make = LinearQueries(DOMAIN)
+    values = [0.0, 0.25, 1.0, 1.0, 0.5, 1.0, 2**-16, 0.75]
+    return [
+        *(parse_linear_workload(each, DOMAIN) for each in ("prefixes:a0", "intervals:a0")),
+        parse_linear_workload("parities:2", domain_of(2, 2, 2)),
+        LinearWorkload(DOMAIN, (make.explicit(values), make.conjunction({"a0": 1}))),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("number", range(4))
+def test_answers_move_by_at_most_their_sensitivity_at_any_count(number, neighboring, kind):
+    workload = workloads()[number]
+    guarantee = promise(neighboring, 1e-9)
+    plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
+    noise = NoNoise()
+
+    def exact(counts: np.ndarray) -> list[int]:
+        draw_workload_answers(plan, counts, noise)
+        return noise.draws[-1].exact.tolist()
+
+    for large, others in product(LARGE, (1, None)):
+        others = others or large
+        one = np.full(workload.domain.num_cells, others, np.int64)
+        one[0], one[1] = large, others - 1
+        other = one.copy()
+        other[0] -= 1
+        if neighboring == REPLACE:
+            other[1] += 1
+        moved = [a - b for a, b in zip(exact(one), exact(other), strict=True)]
+        l1 = plan.sensitivity.l1 * plan.grid // 2**16
+        assert sum(map(abs, moved)) <= l1, large
+        assert sum(each**2 for each in moved) * 2**32 <= plan.sensitivity.l2_squared * plan.grid**2
+
+
+def test_workload_answers_are_exact_within_64_bits():
+    for workload in workloads():
+        counts = np.arange(workload.domain.num_cells) * 10**12
+        expected = [query.values() @ counts for query in workload]
+        assert (workload.counts(counts) / 2**16).tolist() == pytest.approx(expected)
+        each = [query.count(counts) for query in workload]
+        assert workload.counts(counts).tolist() == each
+
+
+def test_single_query_is_exact_for_the_largest_histogram():
+    counts = Histogram(DOMAIN, np.full(8, LARGEST)).counts
+    for query in workloads()[3]:
+        numerators = [round(value * 2**16) for value in query.values()]
+        assert query.count(counts) == sum(
+            a * b for a, b in zip(numerators, counts.tolist(), strict=True)
+        )
+
+
+def test_histogram_sums_never_overflow():
+    histogram = Histogram(DOMAIN, np.full(8, LARGEST))
+    assert int(histogram.counts.sum()) <= MAX_TOTAL
+    assert (histogram.marginal(["a1"]) > 0).all()
+    few = np.arange(8)
+    assert Histogram(DOMAIN, few).counts is few
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000, 2**20])
+def test_clipping_keeps_order_and_never_increases_differences(size):
+    most = MAX_TOTAL // size
+    places = np.array([most - 2, most - 1, most, most + 1, min(most + 9, LARGEST), 0, 7])
+    for step in (0, 1, 3):
+        for value in places.tolist():
+            one, other = np.zeros((2, size), np.int64)
+            one[0], other[0] = value, min(value + step, LARGEST)
+            change = int(clipped_counts(other)[0]) - int(clipped_counts(one)[0])
+            assert 0 <= change <= step
+    assert int(clipped_counts(np.full(size, LARGEST)).sum()) <= MAX_TOTAL
+
+
+def test_online_runs_accept_any_number_of_records():
+    guarantee = promise(ADD)
+    plan = plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
+    full, noise = np.full(8, LARGEST), NoNoise()
+    query = LinearQueries(DOMAIN).explicit([1.0] * 7 + [0.5])
+    for each in (full, full - np.eye(8, dtype=np.int64)[0]):
+        run = PrivateMW(plan, Histogram(DOMAIN, each), noise)
+        assert run.answer(query).value <= 2**41
+    sparse = plan_sparse_mw(guarantee, "noisy", max_sparsity=2, num_questions=10, max_updates=3)
+    run = SparseMW(sparse, KeyCounts({"a": 2**70, "b": 3}), noise)
+    assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
+
+
+def test_small_database_accepts_any_number_of_records():
+    plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
+    table = np.full(DOMAIN.shape, LARGEST)
+
+    class Lowest(NoNoise):
+        def below(self, bound: int) -> int:
+            return 0
+
+    noise = Lowest()
+    SmallDB(size=1).release(plan, Marginals(DOMAIN, {DOMAIN.names: table}), noise)
+    assert 0 < noise.draws[0].exact.item() <= MAX_TOTAL
+
+
+def test_noisy_sums_are_exact_modulo_two_to_the_64():
+    """A sum that wraps is then the true one with its noise, reduced: nothing more is told."""
+    strategies = {
+        "tree": tree((3, 16)),
+        "textbook": TextbookTree(16, True),
+        "windows": windows(16),
+        "sine": SineStrategy.build(16),
+    }
+    measured = {name: each.measure for name, each in strategies.items()}
+    measured["residual"] = lambda counts: residual_query(counts.reshape(8, 2), 16 * 3**20).ravel()
+    buckets = num_buckets(3)
+    measured["fold"] = lambda counts: fold(counts[:buckets], 1, 3)
+    rng = np.random.default_rng(1)
+    for name, measure in measured.items():
+        columns = np.stack([measure(cell) for cell in np.eye(16, dtype=np.int64)], axis=1)
+        matrix = columns.astype(object)
+        for counts in (np.full(16, LARGEST), rng.integers(2**62, LARGEST, 16)):
+            expected = [int(each) for each in matrix @ counts.astype(object)]
+            found = [int(each) for each in measure(counts)]
+            assert all((a - b) % 2**64 == 0 for a, b in zip(found, expected, strict=True)), name
+
+
+def test_grid_leaves_room_for_the_public_number_of_records():
+    wide = domain_of(2**12, 2**12)
+    workload, guarantee = workload_of(wide, 2), promise(ADD, 1e-9)
+    plan = Gaussian().plan(wide, workload, guarantee, 2**37)
+    assert max(each.grid for each in plan.measurements) * 2**37 <= 2**62

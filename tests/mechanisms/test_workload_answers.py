@@ -1,16 +1,32 @@
-"""Noisy answers to a workload: noise from the sensitivity, honest errors, refusals."""
+"""Noisy answers to a workload, and the largest of them: noise, laws of choices, mutants."""
 
+from __future__ import annotations
+
+import dataclasses
+import itertools
 import math
+from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
+from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, domain_of, promise
+from top_choice_laws import LAWS, PICKS, top_law
 
+import beam_dp as dp
 from beam_dp.errors import InputError
+from beam_dp.mechanisms import choosing as choose
+from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
+from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.noise.bound import choice_margin
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.testing import audit
 
 DOMAIN = domain_of(4, 2, 3)
 COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)
@@ -109,3 +125,297 @@ def test_plan_states_the_bound_of_its_own_failure_probability():
     assert (bold.public["bound"], bold.public["failure_probability"]) == (bold.bound(), 0.5)
     released = draw_workload_answers(bold, COUNTS, Seeded(1))
     assert (released.bound, released.failure_probability) == (bold.bound(), 0.5)
+
+
+# Selections: known answers, exact laws on all neighbours, samplers against laws, and mutants.
+
+
+SCORES = np.array([10, 9, 5, 0])
+
+
+def test_exact_distributions_match_known_values():
+    scale = choose.selection_scale(1, 1.0)
+    expected = {
+        "exponential_mechanism": ([0.589847, 0.357761, 0.0484176, 0.00397436], 0.639592),
+        "permute_and_flip": ([0.670382, 0.294314, 0.0326804, 0.00262362], 0.483953),
+    }
+    for name, (law, shortfall) in expected.items():
+        found = np.array(list(LAWS[name](SCORES.tolist(), scale).values()))
+        assert found.tolist() == pytest.approx(law, rel=1e-5)
+        assert found @ (10 - SCORES) == pytest.approx(shortfall, rel=1e-5)
+
+
+def test_choices_of_two_candidates_have_the_known_distributions():
+    rounds = in_rounds(audit.exponential_mechanism, [1, 0], 2, 1.0)
+    assert rounds == pytest.approx({(0, 1): 0.731059, (1, 0): 0.268941}, rel=1e-5)
+    assert geometric_noisy_top([1, 1], 1, 1.0) == pytest.approx(
+        {(0,): 0.731059, (1,): 0.268941}, rel=1e-5
+    )
+
+
+def test_permute_and_flip_distribution_matches_sum_over_subsets():
+    """The sum over subsets of McKenna and Sheldon, as a second way to its law."""
+    coins = np.exp((SCORES - 10) / 2)
+    for index, found in audit.permute_and_flip(SCORES.tolist(), 2.0).items():
+        rest = np.delete(coins, index)
+        expected = 0.0
+        for chosen in product([False, True], repeat=3):
+            sign, share = (-1) ** sum(chosen), 1 / (1 + sum(chosen))
+            expected += sign * share * np.prod(rest[list(chosen)])
+        assert found == pytest.approx(coins[index] * expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("monotone", [False, True])
+def test_every_shift_of_the_scores_has_a_loss_of_at_most_epsilon(name, monotone):
+    """All differences of three integer scores within 6; the worst pair spends all of it."""
+    scale = choose.selection_scale(1, 1.0, monotone)
+    shifts = [(0, 1)] * 3 if monotone else [(-1, 0, 1)] * 3
+    worst = 0.0
+    laws = {u: LAWS[name](u, scale) for u in product(range(-8, 9), repeat=3) if max(u) <= 1}
+    for scores in product(range(-6, 1), repeat=3):
+        for shift in product(*shifts):
+            other = tuple(a + b for a, b in zip(scores, shift, strict=True))
+            worst = max(worst, audit.largest_log_ratio(laws[scores], laws[other]))
+    assert (0.9 if name == "exponential_mechanism" else 0.999999) < worst <= 1 + 1e-9
+
+
+# Counts of three codes with signs: one record moves scores both ways.
+SIGNED = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
+COUNTED = np.eye(3, dtype=int)
+
+
+def worst_loss(name: str, relation: str, table: np.ndarray, monotone: bool) -> float:
+    """The epsilon that neighbours see, of a selection that promises 1, by its scale and its law."""
+    moved = np.abs(table).max()
+    if relation == REPLACE:
+        # A record may be absent: the zero row belongs to what a replacement may leave.
+        rows = np.vstack([table, np.zeros(3, int)])
+        moved = np.abs(rows[:, None] - rows).max()
+    scale = choose.selection_scale(int(moved), 1.0, monotone)
+
+    def law(data: tuple[int, ...]) -> audit.Law:
+        return LAWS[name](table[list(data)].sum(axis=0).astype(int).tolist(), scale)
+
+    return audit.audit_law(law, (0, 1, 2), promise(relation)).epsilon
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_exact_distributions_on_all_neighbours_are_private(name, relation):
+    assert 0.5 < worst_loss(name, relation, SIGNED, False) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_monotone_scores_need_no_factor_two(name):
+    assert 0.5 < worst_loss(name, ADD, COUNTED, True) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
+def test_detects_a_missing_factor_two(name, relation, monkeypatch):
+    original = choose.selection_scale
+    monkeypatch.setattr(choose, "selection_scale", lambda *arguments: original(*arguments) / 2)
+    assert worst_loss(name, relation, SIGNED, False) > 1.2
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_detects_monotone_scale_for_scores_that_move_both_ways(name):
+    assert worst_loss(name, ADD, SIGNED, True) > 1.2
+    assert worst_loss(name, REPLACE, COUNTED, True) > 1.2
+
+
+def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
+    """Of seeded coins; only the sampler of the exponential mechanism takes no seed."""
+    noise = NoiseSource() if name == "exponential_mechanism" else Seeded(7)
+    pick = PICKS[name]
+    return [pick(scores, 1, 1.0, noise, **named) for _ in range(runs)]
+
+
+@pytest.mark.part
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize(("base", "monotone"), [(0, False), (2**60, True), (-(2**60), False)])
+def test_draws_follow_their_distribution_and_not_one_with_a_nearby_scale(name, base, monotone):
+    """A true law is rejected with probability 1e-10 at most, and a wrong one missed with 1e-12."""
+    drawn = draws(name, base + SCORES, 20_000, monotone=monotone)
+    scale = 1.0 if monotone else 2.0
+    law = LAWS[name](SCORES.tolist(), scale)
+    assert audit.audit_sampler(drawn, law, false_alarm=1e-12).passes
+    for wrong in (0.5, 0.8, 1.25):
+        other = LAWS[name](SCORES.tolist(), wrong * scale)
+        assert not audit.audit_sampler(drawn, other, false_alarm=1e-12).passes
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_choice_is_correct_for_extreme_scores_and_single_candidates(name):
+    ends = np.array([-(2**63), 2**63 - 1])
+    assert set(draws(name, ends, 20)) == {1}
+    assert set(draws(name, np.array([-5]), 3)) == {0}
+    # The best of many, by far.
+    scores = np.zeros(1000, np.int64)
+    scores[617] = 10**6
+    assert set(draws(name, scores, 3)) == {617}
+
+
+@pytest.mark.part
+def test_accuracy_bound_for_1000_candidates_fails_with_at_most_5_percent():
+    bound = 2 * (math.log(1000) + math.log(1 / 0.05))
+    assert bound == pytest.approx(19.8070, rel=1e-5)
+    worst = np.full(1000, -math.ceil(bound))
+    worst[0] = 0
+    for name, law_of in LAWS.items():
+        assert 1 - law_of(worst.tolist(), 2.0)[0] <= 0.05, name
+
+
+APPROXIMATE = 1e-9
+
+
+def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Four scores of up to two, and all that one record may make of them."""
+    moves = (0, 1) if monotone else (-1, 0, 1)
+    for scores in itertools.product((0, 1, 2), repeat=4):
+        for change in itertools.product(moves, repeat=4):
+            yield scores, tuple(np.add(scores, change).tolist())
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_exact_distributions_have_at_most_the_stated_epsilon(method, monotone):
+    """Of any integer scores; both mutants of the width or of c would cost twice as much."""
+    choice = top_choice(promise(ADD), 2, 1, monotone=monotone, method=method)
+    laws = {}
+
+    def law(scores):
+        if scores not in laws:
+            laws[scores] = top_law(scores, choice)
+            assert sum(laws[scores].values()) == pytest.approx(1, abs=1e-12)
+        return laws[scores]
+
+    pairs = itertools.islice(neighbouring_scores(monotone), 0, None, 1 if monotone else 7)
+    worst = max(audit.largest_log_ratio(law(one), law(other)) for one, other in pairs)
+    assert choice.loss.epsilon <= 1
+    # One shot costs all of it: the chosen ones moved, and none of the others can have beaten them.
+    least = 1 - 1e-9 if method == "geometric" else 0.6
+    assert least < worst <= float(choice.loss.epsilon) + 1e-12
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_loss_of_one_shot_among_many_equal_scores_is_epsilon(monotone):
+    """The chosen ones moved, and of many others each hardly ever beats them."""
+    choice = TopChoice("geometric", 2, 2 - monotone, (2 - monotone) * 2.0)
+    scores = [9, 9, 0, 0]
+    moved = [10, 10, 0, 0] if monotone else [10, 10, -1, -1]
+    one, other = top_law(scores, choice), top_law(moved, choice)
+    ratio = math.log(one[2, 3] / other[2, 3])
+    assert ratio == pytest.approx(1, abs=0.02) and ratio <= 1
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monotone):
+    """Every Renyi divergence of the exact laws is at most rho times its order."""
+    width = 1 if monotone else 2
+    choice = TopChoice("exponential", 2, width, float(width))
+    rho = float(choice.loss.rho)
+    assert rho == 2 / 8
+    worst = 0.0
+    for one, other in itertools.islice(neighbouring_scores(monotone), 0, None, 17):
+        first, second = top_law(one, choice), top_law(other, choice)
+        for order in (1.5, 2.0, 8.0):
+            total = sum(p**order * second[each] ** (1 - order) for each, p in first.items())
+            worst = max(worst, math.log(total) / (order - 1) / order / rho)
+    assert 0.5 < worst <= 1
+
+
+@pytest.mark.part
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_of_top_choices_follow_the_exact_law(method):
+    """Of ties, too; a chi-square rejects a true law with probability 1e-6."""
+    scores = np.array([4, 3, 3, 0])
+    choice = TopChoice(method, 2, 2, 2.5)
+    source = Seeded(9)
+    drawn = [tuple(choose_top(scores, choice, source)) for _ in range(4000)]
+    assert audit.audit_sampler(drawn, top_law(scores.tolist(), choice)).passes
+
+
+def test_one_shot_of_gumbel_noise_equals_rounds_of_exponential_mechanism():
+    """By quadrature over the noisy values of the two that are chosen."""
+    scores, scale = np.array([2.0, 1.0, 0.0]), 1.3
+    at = np.linspace(-14, 40, 54001)
+    step = at[1] - at[0]
+    z = (at - scores[:, None]) / scale
+    density, below = np.exp(-z - np.exp(-z)) / scale, np.exp(-np.exp(-z))
+    rounds = in_rounds(audit.exponential_mechanism, [2, 1, 0], 2, scale)
+    for (first, second), share in rounds.items():
+        (third,) = {0, 1, 2} - {first, second}
+        held = np.cumsum(density[second] * below[third]) * step
+        assert float((density[first] * held).sum() * step) == pytest.approx(share, abs=2e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_noise_the_largest_scores_are_chosen_in_order(method):
+    scores = np.array([5, 9, 9, -3, 7])
+    choice = TopChoice(method, 4, 1, 1.0)
+    assert choose_top(scores, choice, NoNoise()) == [1, 2, 4, 0]
+
+
+def test_scales_of_top_choices_match_the_derivation():
+    for relation, most in ((ADD, 1), (REPLACE, 1), (ADD, 3)):
+        monotone = relation == ADD
+        width = most * (1 if monotone else 2)
+        pure = promise(relation, 0.0, 0.5, most)
+        for method in METHODS:
+            choice = top_choice(pure, 10, most, monotone=monotone, method=method)
+            assert choice.scale == pytest.approx(10 * width / 0.5, rel=1e-12)
+            assert choice.scale >= 10 * width / 0.5
+        some = promise(relation, APPROXIMATE, 0.5, most)
+        choice = top_choice(some, 100, most, monotone=monotone)
+        assert choice.method == "exponential" and choice.spends_rho
+        assert 100 * (width / choice.scale) ** 2 / 8 == pytest.approx(zcdp_rho(0.5, 1e-9), rel=1e-9)
+        assert choice.loss.rho <= zcdp_rho(0.5, 1e-9)
+
+
+def test_smaller_margin_is_chosen():
+    pure, some = promise(ADD), promise(ADD, APPROXIMATE)
+    assert top_choice(pure, 100, 1, monotone=True).method == "geometric"
+    for number in (1, 5, 30, 200):
+        best = top_choice(some, number, 1, monotone=True)
+        others = [top_choice(some, number, 1, monotone=True, method=each) for each in METHODS]
+        assert best.margin(1000, 0.05) == min(each.margin(1000, 0.05) for each in others)
+        assert best.method == ("geometric" if number < 10 else "exponential")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_margin_is_rarely_exceeded_and_a_smaller_margin_often(method):
+    """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
+    choice = TopChoice(method, 3, 1, 20.0)
+    scores = np.zeros(100, np.int64)
+    scores[:3] = round(choice.margin(100, 0.2)) + 1
+    failures = near = 0
+    for seed in range(300):
+        source = Seeded(seed)
+        found = np.sort(scores[choose_top(scores, choice, source)])[0]
+        failures += int(found == 0)
+        closer = np.minimum(scores, round(choice.margin(100, 0.2) * 0.6))
+        near += int(closer[choose_top(closer, choice, source)].min() == 0)
+    assert failures <= 100 and near > 10
+    assert choice.margin(100, 0.2) == choice_margin(method == "geometric", 20.0, 3, 100, 0.2)
+
+
+def test_noise_that_needs_delta_is_refused_without_delta():
+    guarantee = promise(ADD, APPROXIMATE)
+    plan = dp.plan_top_queries(PAIRS, guarantee, "noisy", 20, "exponential")
+    assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"
+    with pytest.raises(InputError, match="mechanism"):
+        check_promise(dataclasses.replace(plan, guarantee=promise(ADD)), promise(ADD))
+
+
+@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
+@pytest.mark.parametrize("choice", METHODS)
+def test_without_noise_the_largest_answers_are_exact(workload, choice):
+    plan = dp.plan_top_queries(workload, promise(ADD, APPROXIMATE), "noisy", 4, choice)
+    found = dp.draw_top_queries(plan, COUNTS, NoNoise())
+    exact = [query.count(COUNTS) / 2**16 for query in workload]
+    assert found.values.tolist() == sorted(exact, reverse=True)[:4]
+    assert [exact[place] for place in found.places] == found.values.tolist()
+    assert found.public == plan.public
+    assert plan.answered(COUNTS, NoNoise()) == dict(zip(found.places, found.values, strict=True))

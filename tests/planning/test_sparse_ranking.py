@@ -36,7 +36,7 @@ def ranked(*more: str) -> dict:
 
 
 @pytest.mark.part
-def test_ranks_every_mechanism_by_least_error():
+def test_ranks_every_sparse_mechanism_by_least_error():
     found = ranked(*DELTA)
     options = found["options"]
     sketches = {"count_sketch", "sparse_project", "stability_histogram", "hybrid"}
