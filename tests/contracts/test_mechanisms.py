@@ -8,6 +8,7 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from mechanism_cases import CASES, COUNTS, Case
 from noise_sources import Draw, NoNoise, Scripted, Seeded
+from open_domains import open_domain
 from sketch_laws import cell_by_cell, seeded_key
 from tiny import (
     ADD,
@@ -34,6 +36,7 @@ from beam_dp.encoding.open_values import GRID
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import registry
 from beam_dp.mechanisms.contract import Plan, check_promise
+from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.mechanisms.intervals.plan import planned, release_intervals
@@ -42,8 +45,9 @@ from beam_dp.mechanisms.marginals import measure_all, rounds, selection
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.models import maximum_entropy
 from beam_dp.noise.bound import noise_variance
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.releases.kinds import KINDS, release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
@@ -264,6 +268,37 @@ def scripted_draws(case: Case, plan: Any, counts: Any) -> list[Draw]:
     noise = Scripted([1, 0], lambda number, shape: np.full(shape, 3 * number))
     case.run(plan, counts, noise)
     return cell_by_cell(noise.draws)
+
+
+# What goes with a release of tables, each alone and with what else it allows.
+BESIDE = ("left out", "records", "domain", "records and domain", "domain and left out")
+
+
+@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()])
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_ledger_is_charged_for_all_that_a_release_draws(beside, mechanism):
+    """Pure noise after a domain is charged as epsilon and slack: see ``test_domain_plan``."""
+    if "domain" in beside and mechanism == dp.Laplace():
+        return
+    open_to_texts, promised = open_domain(), promise(ADD, 1e-9, 1.0, 9)
+    domain, given, steps = open_to_texts.bounded(), {"num_records": "noisy"}, []
+    if "records" in beside:
+        given["records_per_unit"] = plan_records(domain, promised, 9.0).chosen(4)
+        steps += domain_steps(given["records_per_unit"].noise, promised)
+    if "domain" in beside:
+        part = given["records_per_unit"].main if "records" in beside else promised
+        given["discovered"] = plan_domain(open_to_texts, part).shared
+        steps += domain_steps(given["discovered"].noise, part)
+    given["count_left_out"] = "left out" in beside
+    workload = workload_of(domain, 2)
+    plan = registry.plan_release(
+        mechanism, domain, workload, promised, registry.ReleaseOptions(**given)
+    )
+    losses = [step.loss for step in (*steps, *plan.steps)]
+    if plan.left_out is not None:
+        losses.append(Loss.pure(plan.left_out.sensitivity / Fraction(plan.left_out.scale)))
+    assert plan.promised == promised
+    assert plan.loss.covers(composed(losses))
 
 
 # Noise of 4,096 values, with the standard deviation that their plan states.

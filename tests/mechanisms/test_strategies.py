@@ -107,12 +107,6 @@ def worst_share(
     )
 
 
-
-
-
-
-
-
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])

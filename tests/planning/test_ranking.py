@@ -1,4 +1,4 @@
-"""The ranking of all mechanisms for a job, its table and commands, and the least epsilon of an error."""
+"""The ranking of mechanisms for a job, its table and commands, the least epsilon of an error."""
 
 from __future__ import annotations
 
