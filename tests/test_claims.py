@@ -25,19 +25,21 @@ def test_claim_keys_are_unique():
     assert len(set(KEYS)) == len(KEYS)
 
 
-# One of each section that costs little runs always, with few trials.
-CHEAP = {"query_forms.listing", "linear_answers.laplace", "intervals.tree_sensitivity"}
-CHEAP |= {"selection.utility", "small_db.selection", "vc_dimension.search", "sparse_weights.room"}
-CHEAP |= {"sparse_vector.above_threshold_privacy", "multiplicative_weights.updates"}
-CHEAP |= {"projections.norm", "offline_weights.early_stop"}
-# Bounds of random errors that nothing else simulates: with all trials of the page.
-SIMULATED = {"intervals.tree_laplace", "intervals.tree_gaussian", "offline_weights.early_stop"}
-SIMULATED |= {f"sparse_vector.{name}" for name in ("above_threshold", "sparse", "numeric_sparse")}
-SIMULATED |= {f"multiplicative_weights.{name}" for name in ("pure", "approximate", "constructions")}
-SIMULATED |= {"sparse_weights.interactive", "projections.accuracy"}
+DEAR = {f"projections.{name}" for name in ("independence", "accuracy", "privacy")}
+DEAR |= {f"multiplicative_weights.{name}" for name in ("privacy", "step", "lecture")}
+DEAR |= {"query_forms.records", "query_forms.release", "composition.open_runs"}
+DEAR |= {"small_db.query_count", "small_db.sharper", "sparse_weights.updates"}
+DEAR |= {"offline_weights.mwem", "vc_dimension.release", "sparse_vector.advanced_composition"}
+# Bounds of random errors that nothing else simulates: with as many trials as the page, or half.
+SIMULATED = {"intervals.tree_laplace": 1.0, "intervals.tree_gaussian": 1.0}
+SIMULATED |= {f"multiplicative_weights.{name}": 1.0 for name in ("pure", "approximate")}
+SIMULATED |= {f"sparse_vector.{name}": 1.0 for name in ("above_threshold", "sparse")}
+SIMULATED |= {"multiplicative_weights.constructions": 1.0, "sparse_vector.numeric_sparse": 1.0}
+SIMULATED |= {"sparse_weights.interactive": 1.0, "offline_weights.early_stop": 1.0}
+SIMULATED |= {"projections.accuracy": 0.5}
 CASES = [
-    *(pytest.param(key, 0.05, marks=() if key in CHEAP else pytest.mark.part) for key in KEYS),
-    *(pytest.param(key, 1.0, marks=pytest.mark.part) for key in sorted(SIMULATED)),
+    *(pytest.param(key, 0.05, marks=pytest.mark.part if key in DEAR else ()) for key in KEYS),
+    *(pytest.param(*each, marks=pytest.mark.part) for each in SIMULATED.items()),
 ]
 
 

@@ -243,7 +243,7 @@ SIMULATIONS: dict[str, Simulation] = {
 # projections are bounded separately.)
 TOO_SMALL = {"laplace": 0.5, "gaussian": 0.5, "exponential mechanism": 0.5}
 TOO_SMALL |= {"projection, dense": 0.2, "projection, textbook": 0.2}
-CHEAP = ("laplace", "gaussian", "exponential mechanism", "laplace answers", "gaussian answers")
+CHEAP = ("laplace", "gaussian", "exponential mechanism", "above threshold", "laplace answers")
 CASES = [
     pytest.param(name, marks=() if name in CHEAP else pytest.mark.part) for name in SIMULATIONS
 ]
