@@ -79,7 +79,10 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.part if n == "intervals" else ()) for n in GROWING],
+)
 def test_larger_plans_request_more_memory(name):
     plan, small, large = GROWING[name]
     assert 2**28 <= worker_bytes(plan(small), 2**8) <= 2**29

@@ -109,7 +109,7 @@ def worst_share(
 
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-300, 1.0, 1e300)])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 100.0), (3.0, 1e-9, 1e9), (1e-100, 1.0, 1e100)])
 def test_loss_of_tables_with_different_weights_is_exactly_the_promise(neighboring, most, weights):
     guarantee = promise(neighboring, PURE, 0.7, most)
     for sizes, ways in (((2, 2, 2), 2), ((2, 3, 2), 1)):

@@ -236,7 +236,7 @@ def test_best_predicted_mechanism_has_least_measured_error():
     assert measured[ranking.best.mechanism] <= 1.3 * min(measured.values())
 
 
-@pytest.mark.parametrize("num_attributes", [10, 17])
+@pytest.mark.parametrize("num_attributes", [10, pytest.param(17, marks=pytest.mark.part)])
 def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes):
     domain = domain_of(*(2,) * num_attributes)
     plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)

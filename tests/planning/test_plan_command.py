@@ -56,8 +56,10 @@ def table_of(lines: list[str]) -> list[str]:
         ("conjunctions", {"num_records": "1099511627776"}),
         ("windows", {"questions": "one,trailing:168,running,trailing:2,trailing:3,trailing:4"}),
         ("windows", {"epsilon": "1e-4"}),
-        ("marginals", {"epsilon": None, "target_error": "1234.5"}),
-        ("windows", {"epsilon": None, "target_error": "1234.5"}),
+        *(
+            pytest.param(kind, {"epsilon": None, "target_error": "1234.5"}, marks=pytest.mark.part)
+            for kind in ("marginals", "windows")
+        ),
         pytest.param("keys", {"delta": "1e-9"}, marks=pytest.mark.part),
         pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.part),
     ],
@@ -113,7 +115,7 @@ def test_single_refusal_is_worded_in_the_singular(capsys):
     ("kind", "asked"),
     [
         ("marginals", {"epsilon": "1"}),
-        ("marginals", {"target_error": "50"}),
+        pytest.param("marginals", {"target_error": "50"}, marks=pytest.mark.part),
         ("windows", {"epsilon": "1"}),
     ],
 )
