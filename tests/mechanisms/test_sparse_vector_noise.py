@@ -23,29 +23,23 @@ def by_method(guarantee, max_above, **named):
 
 
 @pytest.mark.parametrize(
-    "epsilon, max_above, delta, scale, accuracy, numeric, numeric_accuracy",
+    "max_above, delta, scale, numeric",
     [
-        (1, 10, 0, 20, 1031.94, (22.5, 45, 90), 1223.31),
-        (1, 100, 0, 200, 12161.4, (225, 450, 900), 14305.5),
-        (1, 10, 1e-9, 81.4337, 4201.72, (86.4430, 172.886, 977.990), 4699.86),
-        (1, 100, 1e-9, 257.516, 15658.8, (273.357, 546.713, 3092.68), 17380.0),
+        (10, 0, 20, (22.5, 45, 90)),
+        (100, 0, 200, (225, 450, 900)),
+        (10, 1e-9, 81.4337, (86.4430, 172.886, 977.990)),
+        (100, 1e-9, 257.516, (273.357, 546.713, 3092.68)),
     ],
 )
-def test_textbook_noise_matches_known_values(
-    epsilon, max_above, delta, scale, accuracy, numeric, numeric_accuracy
-):
-    guarantee = promise(ADD, delta, epsilon)
+def test_textbook_noise_matches_known_values(max_above, delta, scale, numeric):
+    guarantee = promise(ADD, delta)
     plain = sparse_vector_noise(guarantee, max_above, answers=False, calibration="textbook")
     assert plain.threshold_scale == pytest.approx(scale, rel=1e-5)
     assert plain.question_scale == pytest.approx(2 * scale, rel=1e-5)
     assert plain.redraws_threshold and plain.answer_scale is None
-    published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=False)
-    assert published == pytest.approx(accuracy, rel=1e-5)
     noise = sparse_vector_noise(guarantee, max_above, answers=True, calibration="textbook")
     scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale)
     assert scales == pytest.approx(numeric, rel=1e-5)
-    published = published_accuracy(guarantee, max_above, 1000, 0.05, answers=True)
-    assert published == pytest.approx(numeric_accuracy, rel=1e-5)
 
 
 @pytest.mark.parametrize("epsilon, accuracy", [(1.0, 84.7731), (0.5, 169.546)])
