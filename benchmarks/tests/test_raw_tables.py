@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import raw_tables
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["people", "payments", "visits"])
