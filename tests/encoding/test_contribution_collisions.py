@@ -114,23 +114,37 @@ def test_separates_units_whose_hashes_share_a_prefix():
     assert sorted(both[1, kept].tolist()) == [2, 2, 5, 5]
 
 
+COUNTS = st.sampled_from([1, 1, 1, 1, 2, 3, 40])
 ROWS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(1, 9)),
+    st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 1), COUNTS),
     min_size=1,
-    max_size=20,
+    max_size=60,
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(ROWS, st.integers(1, 12), st.integers(1, 9))
-def test_selection_ignores_how_counts_are_split_over_rows(rows, k, at_a_time):
+@settings(max_examples=100)
+@given(
+    rows=ROWS,
+    k=st.integers(1, 12),
+    first=st.integers(0, 2**32),
+    hashed=st.integers(1, 9),
+    many=st.sampled_from([1, contributions._MANY_ROWS]),
+)
+def test_selection_is_the_definition_however_records_are_counted(rows, k, first, hashed, many):
+    """With few records hashed at a time, and with units of many rows taken apart."""
     units, left, right, counts = (np.array(column) for column in zip(*rows, strict=True))
+    units += first
     fingerprints, _ = unit_fingerprints(pa.array(units))
     words = [left.astype(np.uint32), right.astype(np.int64)]
-    held = [(unit, (a, b)) for unit, a, b, count in rows for _ in range(count)]
+    held = [(unit + first, (a, b)) for unit, a, b, count in rows for _ in range(count)]
     expected = kept_by_definition(held, k)
+    sizes = collections.Counter(unit for unit, _ in held)
+    kept = collections.Counter(unit for unit, _ in expected.elements())
+    assert kept == {unit: min(k, size) for unit, size in sizes.items()}
+    assert not expected - collections.Counter(held)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contributions, "_HASHED_RECORDS", at_a_time)
+        patch.setattr(contributions, "_HASHED_RECORDS", hashed)
+        patch.setattr(contributions, "_MANY_ROWS", many)
         merged, merged_words, sums = contributions.add_identical(fingerprints, words, counts)
         assert sums.sum() == len(held) and len(sums) == len({row[:3] for row in rows})
         assert kept_of(merged, merged_words, sums, k) == without_units(expected)
