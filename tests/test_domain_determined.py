@@ -103,6 +103,7 @@ def test_determined_pair_is_not_a_candidate_and_costs_nothing():
 
 
 def test_release_has_no_impossible_rows_and_leaves_out_records_that_break_the_mapping():
+    """At epsilon 200 the noisy count is within 30 but for a case in 10^40."""
     generator = np.random.default_rng(1)
     cities = generator.choice(["Boston", "Salem", "Austin", "7"], 3000, p=[0.4, 0.1, 0.3, 0.2])
     rows = pd.DataFrame({"city": cities, "state": [STATES[city] for city in cities]})
@@ -116,7 +117,7 @@ def test_release_has_no_impossible_rows_and_leaves_out_records_that_break_the_ma
         rows,
         read_domain(written),
         dp.marginals(read_domain(written), ways=2),
-        dp.Guarantee(20.0, 1e-9, "add_or_remove_one", "record", 1),
+        dp.Guarantee(200.0, 1e-9, "add_or_remove_one", "record", 1),
         count_left_out=True,
     )
     found = release.to_pandas()

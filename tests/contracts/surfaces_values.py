@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -268,6 +269,15 @@ PERSON = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A class one of whose fields is a flag."""
+
+    width: int = dataclasses.field(
+        default=3, metadata=flag.option("how wide", "W", flag.integer, name="w")
+    )
+
+
 def window_unit(**changed: str | None) -> object:
     given = {**PERSON, **changed}
     return windows.read_window_unit({name: text for name, text in given.items() if text})
@@ -287,6 +297,7 @@ NUMBERS: dict[str, Any] = {
     "integer": flag.integer,
     "OrWord": flag.OrWord,
     "level": lambda text: _level(NumericAttribute("share", (0, 0.5, 10)), text),
+    "width": lambda **given: flag.values_of(Choice, given),
     "horizon": lambda **changed: windows.read_horizon({**WEEK, **changed}),
     "window_unit": window_unit,
     "measured": lambda **given: windows.read_measured(given),

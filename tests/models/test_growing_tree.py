@@ -53,7 +53,7 @@ def holds(tree: GrowingTree, axes: Axes) -> bool:
     return any(mask_of(axes) & ~mask == 0 for mask in tree.cliques)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(cases())
 def test_tree_without_a_limit_joins_every_pair(case):
     shape, sets, pairs = case
@@ -68,7 +68,7 @@ def test_tree_without_a_limit_joins_every_pair(case):
     assert all(holds(tree, axes) for axes in [*sets, *pairs])
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(cases(), st.integers(0, 500))
 def test_tree_refuses_pairs_that_exceed_its_limit(case, room):
     shape, sets, pairs = case
@@ -85,7 +85,7 @@ def test_tree_refuses_pairs_that_exceed_its_limit(case, room):
     assert all(holds(tree, axes) for axes in [*sets, *joined])
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.lists(st.integers(3, 6), min_size=3, max_size=7))
 def test_pair_that_closes_a_cycle_is_joined_at_the_cheapest_place(shape):
     """The ends of a chain are joined with all between them, each up to where they meet."""

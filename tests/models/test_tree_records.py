@@ -105,7 +105,7 @@ def test_tree_records_avoid_impossible_cells(seed):
         assert not table_of(codes, axes)[cells].any()
 
 
-@pytest.mark.parametrize("num_records", [1, 10, 300, 20000])
+@pytest.mark.parametrize("num_records", [1, 10, 300, pytest.param(20000, marks=pytest.mark.part)])
 def test_moves_lower_the_error_and_report_it(num_records):
     tree = calibrated()
     codes = tree_records(tree, num_records)

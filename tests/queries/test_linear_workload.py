@@ -75,7 +75,7 @@ def check_against_each(workload: LinearWorkload, seed: int) -> None:
     assert workload.weighted_sum(factors).tolist() == (factors @ matrix).tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(workloads(), st.integers(0, 100))
 def test_evaluating_all_queries_matches_each_query_alone(workload, seed):
     check_against_each(workload, seed)

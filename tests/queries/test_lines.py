@@ -25,7 +25,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(FORMS), JSON) | JSON)
 def test_any_line_gives_a_query_or_an_error(held):
     for line in (held, json.dumps(held)):

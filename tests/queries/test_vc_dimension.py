@@ -222,9 +222,9 @@ def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):
 
 def test_search_stops_near_its_work_limit():
     matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
-    for steps in (2**12, 2**14):
-        with lines_below(60_000 + 10 * 2 * steps):
-            workload_vc_dimension(matrix, steps)
+    steps = 2**12
+    with lines_below(60_000 + 10 * 2 * steps):
+        workload_vc_dimension(matrix, steps)
     found = workload_vc_dimension(matrix)
     assert 4 <= found.least <= found.most <= 10
 

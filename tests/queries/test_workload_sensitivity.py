@@ -31,7 +31,7 @@ def compare_no_pairs(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(sensitivity_module, limit, 0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(workloads(), st.sampled_from([ADD, REPLACE]), st.integers(1, 3))
 def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring, most):
     found = workload_sensitivity(workload, neighboring, most)
@@ -39,7 +39,7 @@ def test_sensitivity_is_the_largest_change_over_all_pairs(workload, neighboring,
     assert found == WorkloadSensitivity(most * l1, most**2 * l2_squared, True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(workloads())
 def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def test_sensitivity_with_too_many_pairs_is_exact_or_an_upper_bound(workload):
     assert found.l1 <= 2 * added[0] and found.l2_squared <= 2 * added[1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workloads())
 def test_matrix_product_and_pairwise_comparison_find_the_same_distances(workload):
     structured = [each for each in workload if not isinstance(each, Explicit)]
