@@ -116,7 +116,7 @@ def smallest_dependent_set(forms: list[int]) -> int | None:
     return 4 if four else None
 
 
-@pytest.mark.parametrize("num_polynomials", [2, 4, 16])
+@pytest.mark.parametrize("num_polynomials", [2, 4, pytest.param(16, marks=pytest.mark.part)])
 @pytest.mark.parametrize("independence", [2, 3, 4])
 def test_entries_of_many_polynomials_from_one_key_are_independent(independence, num_polynomials):
     forms = linear_forms(production, independence, num_polynomials)

@@ -116,7 +116,7 @@ def tables_of(summary: Histogram | Marginals) -> dict[tuple[str, ...], np.ndarra
 
 @pytest.mark.parametrize("name", ACCUMULATORS)
 @pytest.mark.parametrize("kept", KEPT)
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_split_order_and_shards_do_not_change_counts(name, kept, data):
     accumulator: Any = ACCUMULATORS[name]

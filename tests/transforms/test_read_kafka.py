@@ -166,7 +166,7 @@ def logs(draw: st.DrawFn) -> list[Message]:
     return log
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(logs(), st.lists(st.floats(0.01, 0.6), min_size=1, max_size=5), st.integers(1, 30))
 def test_reads_each_message_of_the_horizon_once_and_on_time(log, steps, most):
     with pytest.MonkeyPatch.context() as monkeypatch:
