@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Printed if a message is withheld.
 NOTHING_KEPT = "was not stored; `beam-dp check-domain` tests a domain on public or made-up rows"
+# Two columns of one name: which one is the privacy unit must not depend on their order.
+ONE_COLUMN = "must be the name of only one column; rename the others"
 _PRIVATE_STEP = f"a step on private data failed; its message is withheld, and {NOTHING_KEPT}"
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +76,7 @@ def invalid(name: str, value: object, condition: str) -> str:
 
 
 class UnreadableError(InputError):
-    """Another library cannot read a table; the message repeats none of that library's text."""
+    """A table can't be read, by its schema or another library; the message shows no record."""
 
 
 class PrivateStepError(RuntimeError):

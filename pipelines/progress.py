@@ -39,7 +39,7 @@ _USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
 _COUNTS = re.compile(r": (\d+) of (\d+)$")
 # The last line of a Python traceback that an engine quotes in its own error.
 _SENT_BACK = re.compile(
-    r"^beam_dp\.[a-z_.]*\.(?:InputError|ReadError|SetupError): (.*)$", re.MULTILINE
+    r"^beam_dp\.[a-z_.]*\.(?:InputError|UnreadableError|ReadError|SetupError): (.*)$", re.MULTILINE
 )
 
 

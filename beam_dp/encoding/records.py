@@ -35,7 +35,7 @@ from beam_dp.encoding.canonical import NANOSECONDS
 from beam_dp.encoding.layouts import Mask, as_bytes, seconds_of, union_parts
 from beam_dp.encoding.levels import Coded, Levels, inside, levels_of
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.errors import InputError
+from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.windows.horizon import Horizon, counted_windows
 
@@ -154,10 +154,12 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
 
 
 def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
-    """Returns the first column with this name, or nulls if the column is missing."""
+    """Returns the column with this name, or nulls if it is missing; refuses several of the name."""
     import pyarrow as pa
 
     places = batch.schema.get_all_field_indices(name)
+    if len(places) > 1:
+        raise UnreadableError("column", name, ONE_COLUMN)
     return batch.column(places[0]) if places else pa.nulls(batch.num_rows)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.encoding.column_types import ColumnType, unfit
 from beam_dp.encoding.units import arrow_column
-from beam_dp.errors import InputError, UnreadableError
+from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
 
 
 def is_frame_class(kind: type) -> bool:
@@ -34,22 +34,30 @@ def frame_batch(frame: Any, columns: Sequence[str]) -> pa.RecordBatch:
     """Returns columns of a frame as an Arrow batch.
 
     Missing values (NaN, NaT, NA) are null, as in a file that pandas writes, and all values of a
-    missing column are null. Named index levels are columns. If several columns have the same name,
-    the first is read. Values of mixed types are converted one by one. Subclasses of pandas frames
-    are read like pandas frames.
+    missing column are null. Named index levels are columns. Several wanted columns of one name are
+    refused. Values of mixed types are converted one by one. Subclasses of pandas frames are read
+    like pandas frames.
     """
     frame = _pandas().DataFrame(frame)
     return pa.record_batch([_column(frame, name) for name in columns], names=list(columns))
 
 
 def _column(frame: Any, name: str) -> pa.Array:
-    for place, found in enumerate(frame.columns):
-        if isinstance(found, str) and found == name:
-            return _array(frame.iloc[:, place])
-    for level, found in enumerate(frame.index.names):
-        if isinstance(found, str) and found == name:
-            return _array(_series(frame.index.get_level_values(level)))
-    return pa.nulls(len(frame))
+    names = _frame_names(frame)
+    if names.count(name) > 1:
+        raise UnreadableError("column", name, ONE_COLUMN)
+    if name not in names:
+        return pa.nulls(len(frame))
+    place = names.index(name)
+    if place < frame.shape[1]:
+        return _array(frame.iloc[:, place])
+    return _array(_series(frame.index.get_level_values(place - frame.shape[1])))
+
+
+def _frame_names(frame: Any) -> list[str | None]:
+    """Returns the names of the columns, then of the index levels; None if a name is not text."""
+    names = (*frame.columns, *frame.index.names)
+    return [str(name) if isinstance(name, str) else None for name in names]
 
 
 def _series(index: Any) -> Any:
@@ -119,7 +127,8 @@ class Table:
             frame = self._frame
             self.types = {name: None for name in frame.index.names if isinstance(name, str)}
             types = [(name, _type_of(kind)) for name, kind in frame.dtypes.items()]
-            self.types |= {name: kind for name, kind in reversed(types) if isinstance(name, str)}
+            self.types |= {name: kind for name, kind in types if isinstance(name, str)}
+            self._names: Sequence[str | None] = _frame_names(frame)
             return
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -130,13 +139,16 @@ class Table:
         except Exception:  # the message of another library may quote a value
             raise InputError("table", type(table).__name__, _READABLE) from None
         schema = self._reader.schema
-        self.types = dict(zip(reversed(schema.names), reversed(schema.types), strict=True))
+        self._names = schema.names
+        self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is missing or has a type that the argument can't use."""
         if column not in self.types:
             near = nearest_known(column, self.types)
             raise InputError(argument, column, f"must be a column of the table; {near}")
+        if self._names.count(column) > 1:
+            raise InputError(argument, column, ONE_COLUMN)
         if column in self._objects:
             condition = (
                 "must be a column of values; it is Object, which polars exports as addresses in"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from surfaces import Surface
 from surfaces_values import guarantee
@@ -32,5 +33,6 @@ SURFACES: dict[str, Surface] = {
         "TABLE": TABLE,
         "dp": dp,
         "pa": pa,
+        "pd": pd,
     }
 }

@@ -52,7 +52,11 @@ def parse_schema(text: bytes) -> dict[str, Any]:
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError("its schema is not a record")
     _check_json_depth(schema)
-    _check_depth(fastavro.parse_schema(schema), 0, {})
+    resolved = fastavro.parse_schema(schema)
+    _check_depth(resolved, 0, {})
+    names = [field["name"] for field in resolved["fields"]]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise FileError(f"must have fields of different names; {repeated!r} is repeated")
     return schema
 
 
