@@ -48,6 +48,7 @@ class ColumnType:
     kinds: frozenset[Kind]
     stored: frozenset[Kind] | None = None
     may_be_address: bool = False
+    is_decodable: bool = True
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType) -> ColumnType:
@@ -63,6 +64,8 @@ class ColumnType:
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
     """Describes the values that an argument's column must contain; None if the type fits."""
+    if not kind.is_decodable:
+        return "a codec and encoding that can be read here"
     if argument == "privacy_unit" and kind.may_be_address:
         return (
             "ids that are not 8 bytes of fixed size, which may be addresses in memory"

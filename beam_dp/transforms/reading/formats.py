@@ -12,8 +12,9 @@ import contextlib
 import dataclasses
 import itertools
 import lzma
+import os
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Protocol, cast
 
@@ -184,30 +185,41 @@ class Parquet:
     name = "parquet"
 
     def columns(self, path: str) -> Columns:
-        """Returns the top-level columns."""
+        """Returns the top-level columns; types say if a column can't be decoded here."""
         with open_file(path, decompress=False) as file:
-            schema = pyarrow.parquet.ParquetFile(file).schema_arrow
-        return [(field.name, ColumnType.of_arrow(field.type)) for field in schema]
+            metadata = _footer(file)
+        unreadable = _unreadable_columns(metadata)
+        found: Columns = []
+        for field in metadata.schema.to_arrow_schema():
+            kind = ColumnType.of_arrow(field.type)
+            if (reason := unreadable.get(field.name)) is not None:
+                kind = dataclasses.replace(kind, name=f"{kind.name}, {reason}", is_decodable=False)
+            found.append((field.name, kind))
+        return found
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups, up to about 64 MiB per range."""
         with open_file(path, decompress=False) as file:
-            num_groups = pyarrow.parquet.ParquetFile(file).num_row_groups
+            num_groups = _footer(file).num_row_groups
         return _ranges(num_groups, max(1, num_groups * _SPLIT_BYTES // max(num_bytes, 1)))
 
     def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         """Yields the records of one range."""
         with open_file(path, decompress=False) as file:
-            metadata = pyarrow.parquet.read_metadata(file)
+            metadata = _footer(file)
             schema = metadata.schema.to_arrow_schema()
             columns = wanted.of(path, schema.names)
+            groups = list(range(start, stop))
             parquet = pyarrow.parquet.ParquetFile(
                 file,
                 metadata=metadata,
-                read_dictionary=_short_dictionaries(metadata, set(columns) & _texts(schema)),
+                read_dictionary=_short_dictionaries(
+                    metadata, groups, set(columns) & _texts(schema)
+                ),
                 pre_buffer=True,
+                # As nanoseconds, times before 1677 or after 2262 would wrap around.
+                coerce_int96_timestamp_unit="us",
             )
-            groups = list(range(start, stop))
             # One thread decodes: more threads cost more processor time, and workers share cores.
             yield from _read_ahead(
                 parquet.iter_batches(
@@ -279,17 +291,65 @@ def _texts(schema: pa.Schema) -> set[str]:
     return {field.name for field in schema if any(is_text(field.type) for is_text in tests)}
 
 
-def _short_dictionaries(metadata: Any, texts: set[str]) -> list[str]:
+_ENCRYPTED = "must not be encrypted: decrypt the file first"
+_SIGNATURE_BYTES = 28  # after the plain footer of a file with encrypted columns
+# Dictionaries, and what writers use after a dictionary has grown too long. Arrow reads the texts of
+# other encodings (DELTA_BYTE_ARRAY, for example) only as plain columns.
+_OF_DICTIONARIES = frozenset(("PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"))
+_CHECKED_CHUNKS = 2**16
+
+
+def _footer(file: IO[bytes]) -> Any:
+    """Returns the metadata of a Parquet file; refuses encryption, at which Arrow may abort."""
+    file.seek(-8, os.SEEK_END)
+    num_bytes, magic = int.from_bytes(file.read(4), "little"), file.read(4)
+    if magic == b"PARE":
+        raise FileError(_ENCRYPTED)
+    metadata = pyarrow.parquet.read_metadata(file)
+    if num_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
+        raise FileError(_ENCRYPTED)
+    return metadata
+
+
+def _unreadable_columns(metadata: Any) -> dict[str, str]:
+    """Returns the top-level columns with a codec or encoding unknown here, and its name."""
+    found: dict[str, str] = {}
+    num_groups = min(metadata.num_row_groups, _CHECKED_CHUNKS // max(metadata.num_columns, 1))
+    for chunk in _chunks(metadata, range(num_groups)):
+        if "UNKNOWN" in chunk.encodings:
+            reason = "of an unknown encoding"
+        elif not _is_known_codec(chunk.compression):
+            reason = f"compressed as {chunk.compression}"
+        else:
+            continue
+        path = chunk.path_in_schema
+        found |= dict.fromkeys((path, path.partition(".")[0]), reason)
+    return found
+
+
+def _is_known_codec(name: str) -> bool:
+    try:
+        return name == "UNCOMPRESSED" or bool(pa.Codec.is_available(name.lower()))
+    except ValueError:  # a name that Arrow does not know
+        return False
+
+
+def _chunks(metadata: Any, groups: Iterable[int]) -> Iterator[Any]:
+    for group in map(metadata.row_group, groups):
+        yield from map(group.column, range(group.num_columns))
+
+
+def _short_dictionaries(metadata: Any, groups: Iterable[int], texts: set[str]) -> list[str]:
     """Returns text columns with short dictionaries; long dictionaries slow down every batch."""
-    if metadata.num_row_groups == 0:
-        return []
-    group = metadata.row_group(0)
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    return [
-        chunk.path_in_schema
-        for chunk in chunks
-        if chunk.path_in_schema in texts and chunk.total_uncompressed_size < 2 * chunk.num_values
-    ]
+    short: dict[str, bool] = {}
+    for chunk in _chunks(metadata, groups):
+        name = chunk.path_in_schema
+        if name in texts:
+            is_short = chunk.total_uncompressed_size < 2 * chunk.num_values
+            is_read = _OF_DICTIONARIES.issuperset(chunk.encodings)
+            # The first row group decides about the length, all of them whether Arrow can.
+            short[name] = short.get(name, is_short) and is_read
+    return [name for name, is_short in short.items() if is_short]
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
