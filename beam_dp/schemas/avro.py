@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import fastavro
-
+from beam_dp.checks import is_integer
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
+from beam_dp.releases.files.avro import read_metadata
 from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
 
 _KINDS: dict[str, Kind] = {
@@ -19,15 +21,63 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int", "long"), "integer"),
 }
 _NULLS = ("null", {"type": "null"})
-_NAMED = ("enum", "fixed", "record", "error")
-_NESTED = ("array", "error", "map", "record")
+_NAMED = ("enum", "fixed", "record")
+_NESTED = ("array", "map", "record")
+_LOGICAL = {
+    "date": ("int",),
+    "time-millis": ("int",),
+    "time-micros": ("long",),
+    **{f"timestamp-{unit}": ("long",) for unit in ("millis", "micros", "nanos")},
+    **{f"local-timestamp-{unit}": ("long",) for unit in ("millis", "micros", "nanos")},
+    "decimal": ("bytes", "fixed"),
+    "big-decimal": ("bytes",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+}
+_FIXED_SIZES = {"uuid": 16, "duration": 12}
+# Only these keys decide how values are stored. A wrong default, for example, is no obstacle.
+_STORED_BY = ("fields", "items", "name", "namespace", "size", "symbols", "type", "values")
+_KEYS = frozenset((*_STORED_BY, "logicalType", "precision", "scale"))
+
+
+def essential(parsed: dict[str, Any]) -> dict[str, Any]:
+    """Returns what decides how values of a schema are stored and read, as Apache's reader does.
+
+    A logical type that is unknown or does not fit its type is ignored, as the specification says,
+    ``error`` is a record, and ``{"type": {"type": "int"}}`` is an int. A hook for ``json.loads``.
+    """
+    kept = {key: value for key, value in parsed.items() if key in _KEYS}
+    inner = kept.get("type")
+    if isinstance(inner, dict) and "name" not in kept:
+        return inner
+    if inner == "error":
+        kept["type"] = "record"
+    if "logicalType" in kept and not _is_logical(kept):
+        del kept["logicalType"]
+    return kept
+
+
+def _is_logical(schema: dict[str, Any]) -> bool:
+    """Returns whether a logical type is known and fits the type."""
+    logical, size = schema["logicalType"], schema.get("size")
+    if not isinstance(logical, str) or schema.get("type") not in _LOGICAL.get(logical, ()):
+        return False
+    is_fixed = schema["type"] == "fixed"
+    if logical != "decimal":
+        return not is_fixed or size == _FIXED_SIZES[logical]
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not (is_integer(precision) and is_integer(scale) and 0 <= scale <= precision > 0):
+        return False
+    if not is_fixed:
+        return True
+    return is_integer(size) and precision <= math.floor(math.log10(2) * (8 * size - 1))
 
 
 def avro_file_columns(path: str) -> list[Column]:
     """Returns the columns of the schema in the header of a file, without reading its blocks."""
     try:
         with open(path, "rb") as file:
-            text = fastavro.reader(file).metadata["avro.schema"]
+            text = read_metadata(file)[0]["meta"]["avro.schema"].decode()
     except OSError as error:
         condition = f"must be an Avro file that can be read: {error.strerror}"
         raise InputError("schema", path, condition) from None
@@ -39,6 +89,7 @@ def avro_file_columns(path: str) -> list[Column]:
 
 def avro_columns(schema: Any, source: str) -> list[Column]:
     """Returns the columns of a parsed schema."""
+    schema = json.loads(json.dumps(schema), object_hook=essential)
     fields = schema.get("fields") if isinstance(schema, dict) else None
     if not isinstance(fields, list) or schema.get("type") != "record":
         raise InputError("schema", source, "must be an Avro schema of records")
@@ -63,9 +114,7 @@ def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
 def _of_one_type(name: str, schema: Any) -> Column:
     kind, logical, symbols = schema, None, None
     if isinstance(schema, Mapping):
-        # A nested type such as {"type": {"type": "string"}} is valid, too.
-        inner = schema.get("type")
-        kind = inner.get("type") if isinstance(inner, Mapping) else inner
+        kind = schema.get("type")
         logical, symbols = schema.get("logicalType"), schema.get("symbols")
     if kind in _NESTED or isinstance(kind, list | Mapping):
         return Column.unusable(name, NESTED)
@@ -75,7 +124,7 @@ def _of_one_type(name: str, schema: Any) -> Column:
         return Column(name, "date")
     if isinstance(logical, str) and logical.removeprefix("local-").startswith("timestamp-"):
         return Column(name, "datetime", has_zone=not logical.startswith("local-"))
-    if isinstance(logical, str) and (logical.startswith("time-") or logical == "duration"):
+    if logical in ("time-millis", "time-micros", "duration", "big-decimal"):
         return Column.unusable(name, NO_LEVELS)
     if logical == "decimal":
         return Column(name, "numeric")

@@ -16,7 +16,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import fastavro
 import numpy as np
@@ -43,6 +43,7 @@ _DECOMPRESSORS: dict[bytes, Any] = {
     b"bzip2": bz2.BZ2Decompressor,
 }
 _CHECKSUM_BYTES = 4
+_MAX_HEADER_BYTES = 2**26
 # The default limit for all blocks of a file: a multiple of the file's size, plus some bytes.
 _EXPANSION, _SMALL = 16, 2**20
 BLOCK_BYTES = 2**20
@@ -64,6 +65,22 @@ _LONGER = np.uint64(1) << _SHIFTS[1:]  # the first numbers that take one more di
 def file_name(draw_id: str, purpose: str) -> str:
     """Returns the name of the file that contains one part of a draw."""
     return f"{purpose.replace(' ', '-')}-{draw_id}.avro"
+
+
+def read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """Returns the header of an Avro file and its length, without fastavro's check of the schema."""
+    head = file.read(2**16)
+    if not head.startswith(MAGIC):
+        raise ValueError("is not an Avro container file")
+    while True:
+        read = io.BytesIO(head)
+        try:
+            return decode(HEADER, read), read.tell()
+        except DamagedFileError:
+            more = file.read(len(head))
+            if not more or len(head) > _MAX_HEADER_BYTES:
+                raise ValueError("its header is cut short or too long") from None
+            head += more
 
 
 def encode(schema: Any, value: Any) -> bytes:

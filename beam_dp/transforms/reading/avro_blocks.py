@@ -10,12 +10,12 @@ from typing import IO, Any
 
 import fastavro
 import pyarrow as pa
-from fastavro.schema import UnknownType
+from fastavro.schema import SchemaParseException, UnknownType
 
 from beam_dp.encoding.column_types import ColumnType, Kind, arrow_kind
 from beam_dp.encoding.units import arrow_column
-from beam_dp.releases.files.avro import HEADER, MAGIC, SYNC_BYTES, decode, encode
-from beam_dp.storage.store import DamagedFileError
+from beam_dp.releases.files.avro import HEADER, SYNC_BYTES, encode, read_metadata
+from beam_dp.schemas.avro import essential
 from beam_dp.transforms.errors import FileError
 
 # The C decoder recurses once per nesting level, so a record nested too deeply kills the worker.
@@ -39,20 +39,23 @@ _KINDS = {
     **dict.fromkeys(("bytes", "string", "fixed"), Kind.TEXT),
     "enum": Kind.SYMBOL,
 }
-_WITHOUT_LEVELS = ("time-millis", "time-micros", "duration")
+_WITHOUT_LEVELS = ("time-millis", "time-micros", "duration", "big-decimal")
 
 
 def parse_schema(text: bytes) -> dict[str, Any]:
     """Parses and checks the schema of a file of records."""
     try:
-        # fastavro does not check a schema that contains its own marks, so the marks are removed.
-        schema = json.loads(text, object_hook=_without_marks)
+        # fastavro does not check a schema that contains its own marks; ``essential`` removes them.
+        schema = json.loads(text, object_hook=essential)
     except RecursionError:
         raise FileError(_TOO_DEEP) from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError("its schema is not a record")
     _check_json_depth(schema)
-    resolved = fastavro.parse_schema(schema)
+    try:
+        resolved = fastavro.parse_schema(schema)
+    except (SchemaParseException, UnknownType) as error:
+        raise FileError(f"must have a valid schema: {' '.join(str(error).split())}") from None
     _check_depth(resolved, 0, {})
     names = [field["name"] for field in resolved["fields"]]
     if repeated := next((name for name in names if names.count(name) > 1), None):
@@ -114,25 +117,16 @@ def _meaning(kind: Schema, is_alone: bool) -> Kind:
     if isinstance(kind, str) or stored not in (Kind.TEXT, Kind.NUMBER):
         return stored
     logical: str = kind.get("logicalType", "")
-    if logical in _TIMES and kind["type"] in _INTEGERS:
-        time = _time_type(kind) if is_alone else None
-        return Kind.OTHER if time is None else arrow_kind(time)
+    if (time := _time_type(kind)) is not None:
+        return arrow_kind(time) if is_alone else Kind.OTHER
     if logical == "uuid":
         return Kind.UUID if kind["type"] == "string" else Kind.BYTES_OF_UUID
-    # On other types these logical types are ignored.
-    is_taken = logical in _WITHOUT_LEVELS and kind["type"] in (*_INTEGERS, "fixed")
-    return Kind.OTHER if is_taken else stored
+    return Kind.OTHER if logical in _WITHOUT_LEVELS else stored
 
 
 def _time_type(kind: Schema) -> pa.DataType | None:
-    """Returns the Arrow type of a date or time stored in an integer of the right width, or None."""
-    time = _TIMES.get(kind.get("logicalType", "")) if isinstance(kind, dict) else None
-    is_wide = time is not None and time.bit_width == 64
-    return time if _base(kind) == _INTEGERS[is_wide] else None
-
-
-def _without_marks(parsed: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in parsed.items() if not key.startswith("__")}
+    """Returns the Arrow type of a date or time, or None."""
+    return _TIMES.get(kind.get("logicalType", "")) if isinstance(kind, dict) else None
 
 
 def _check_json_depth(schema: Schema) -> None:
@@ -177,7 +171,6 @@ def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int
 
 _BATCH_RECORDS = 2**15
 _CHUNK_BYTES = 2**20
-_MAX_HEADER_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -194,7 +187,7 @@ class AvroHeader:
 
 def read_header(file: IO[bytes]) -> AvroHeader:
     """Returns the header of an Avro file, opened at its beginning."""
-    found, length = _read_metadata(file)
+    found, length = read_metadata(file)
     schema = parse_schema(found["meta"]["avro.schema"])
     plain = _without_times(schema)
     meta = {
@@ -206,30 +199,18 @@ def read_header(file: IO[bytes]) -> AvroHeader:
     return AvroHeader(types, times, plain, header, length, found["sync"])
 
 
-def _read_metadata(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Returns the header and its length, without fastavro's check of the schema."""
-    head = file.read(2**16)
-    if not head.startswith(MAGIC):
-        raise ValueError("is not an Avro container file")
-    while True:
-        read = io.BytesIO(head)
-        try:
-            return decode(HEADER, read), read.tell()
-        except DamagedFileError:
-            more = file.read(len(head))
-            if not more or len(head) > _MAX_HEADER_BYTES:
-                raise ValueError("its header is cut short or too long") from None
-            head += more
+def unreadable_codec(header: AvroHeader) -> str | None:
+    """Says why the blocks can't be decompressed here, such as a missing package; None if they can.
 
-
-def missing_package(header: AvroHeader) -> str | None:
-    """Names the package that is missing to decompress the blocks; None if blocks are readable."""
+    Only the codec's name in the header is used.
+    """
     reader = fastavro.block_reader(io.BytesIO(header.header + b"\x02\x00" + header.marker))
     try:
         list(next(reader))
     except ValueError as error:
-        # fastavro names the package in its message; for an empty block, the message has no data.
-        return " ".join(str(error).split()) if "install" in str(error) else None
+        # fastavro names the codec or package in its message; an empty block has no other data.
+        reason = " ".join(str(error).split())
+        return reason if "install" in reason or reason.startswith("Unrecognized codec") else None
     except Exception:
         return None
     return None

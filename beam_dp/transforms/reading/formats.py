@@ -156,13 +156,13 @@ class Avro:
     name = "avro"
 
     def columns(self, path: str) -> Columns:
-        """Returns the fields of the records; raises if decompression needs a missing package."""
+        """Returns the fields of the records; raises if its codec can't be decompressed here."""
         from beam_dp.transforms.reading import avro_blocks
 
         with open_file(path, decompress=False) as file:
             header = avro_blocks.read_header(file)
-        if (missing := avro_blocks.missing_package(header)) is not None:
-            raise FileError(f"must be readable here: {missing}")
+        if (reason := avro_blocks.unreadable_codec(header)) is not None:
+            raise FileError(f"must be readable here: {reason}")
         return list(header.types.items())
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
