@@ -92,39 +92,23 @@ def test_services_find_each_other():
     assert flags("release")["ledger"] == url and url in MANUAL
 
 
-def test_services_share_volumes_and_publish_no_ports():
-    assert SERVICES["workers"]["volumes"] == SERVICES["release"]["volumes"]
-    staged = [SERVICES[name]["volumes"] for name in ("job-server", "task-manager")]
-    assert [each[0].removesuffix(":ro") for each in staged] == [
-        "staged:/tmp/beam-artifact-staging"
-    ] * 2
-    mounted = [
-        volume.split(":")[0]
-        for service in SERVICES.values()
-        for volume in service.get("volumes", [])
-    ]
-    named = {name for name in mounted if not name.startswith(".")}
-    assert named == set(COMPOSE["volumes"])
-    assert not any("ports" in service for service in SERVICES.values())
+def test_services_publish_no_port_and_no_password():
     assert COMPOSE["networks"]["default"] == {"internal": True}
-
-
-def test_every_awaited_service_has_a_health_check():
-    waited = {
-        (name, asked["condition"])
-        for service in SERVICES.values()
-        for name, asked in service.get("depends_on", {}).items()
-    }
-    for name, condition in waited:
-        assert name in SERVICES
-        assert ("healthcheck" in SERVICES[name]) == (condition == "service_healthy"), name
-
-
-def test_compose_file_contains_no_password():
     for service in SERVICES.values():
+        assert "ports" not in service
         for name, value in (service.get("environment") or {}).items():
             assert "PASSWORD" not in name or value == "${LEDGER_PASSWORD:?must be in .env}"
     assert "LEDGER_PASSWORD=$(" in MANUAL
+
+
+def test_services_share_volumes_and_those_that_are_waited_for_tell_their_health():
+    assert SERVICES["workers"]["volumes"] == SERVICES["release"]["volumes"]
+    for name in ("job-server", "task-manager"):
+        assert SERVICES[name]["volumes"][0].startswith("staged:/tmp/beam-artifact-staging")
+    for service in SERVICES.values():
+        for name, asked in service.get("depends_on", {}).items():
+            has_check = "healthcheck" in SERVICES[name]
+            assert has_check == (asked["condition"] == "service_healthy"), name
 
 
 def test_pinned_versions_satisfy_the_package():
