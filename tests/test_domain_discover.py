@@ -134,9 +134,14 @@ def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
     first, last = closed.whole_ends
     wide_first, wide_last = column.leaves.whole_ends
     assert first[0] == wide_first[cuts[0]]
-    # The last bin also contains its upper edge; larger numbers are clipped to it.
-    is_whole = cuts[-1] == column.leaves.num_levels
-    assert last[-1] - wide_last[cuts[-1] - 1] == (0 if is_whole else 1)
+    assert last[-1] == wide_last[cuts[-1] - 1]
+
+
+def test_found_bins_of_zeros_and_ones_hold_no_two() -> None:
+    column = OpenAttribute("a", "numeric", DiscoverBins(4), whole=True)
+    zero = column.leaves.edges.index(0)
+    first, last = column.closed(column.edges_at([zero, zero + 1, zero + 2])).whole_ends
+    assert (first.tolist(), last.tolist()) == ([0, 1], [0, 1])
 
 
 def test_open_domains_are_written_as_they_are_read() -> None:

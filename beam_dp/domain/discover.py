@@ -205,8 +205,11 @@ class OpenAttribute:
         ``places``: increasing positions of at least two edges among those of ``leaves``.
         """
         edges: list[Any] = [self.leaves.edges[place] for place in places]
-        if self.whole:
-            edges[-1] = _last(edges[-2], math.floor(edges[-1]))
+        if self.whole and isinstance(self.discover, DiscoverBins):
+            # The last bin includes its last edge, which is the largest number that it may hold: one
+            # below a leaf's upper edge, except at the end of a declared range.
+            is_end = places[-1] == self.leaves.num_levels and self.discover.low is not None
+            edges[-1] = _last(edges[-2], math.floor(edges[-1]) - (not is_end))
         return self._in_bins(edges).edges_to_json()
 
     def bounded(self) -> Attribute:
