@@ -22,7 +22,6 @@ from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
 from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors
@@ -286,19 +285,6 @@ def test_error_for_a_code_of_tiny_probability_stays_small():
     query = VectorQuery.of({0: [0, 1], 1: [1, 0]})
     # Some records may have this code although its probability is nearly zero.
     assert model.of([query], np.array([1.0]))[0] < 20
-
-
-def test_measurements_round_trip_through_files(tmp_path):
-    release = database()
-    write_release(release, tmp_path / "out")
-    found = read_release(tmp_path / "out")
-    assert release.measurements is not None and found.measurements is not None
-    described = zip(found.measurements.described, release.measurements.described, strict=True)
-    assert all(one.to_json() == other.to_json() for one, other in described)
-    for one, other in zip(release.measurements.tables, found.measurements.tables, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert found.measurements.are_fixed
-    assert found.estimates.of(QUERIES) == release.estimates.of(QUERIES)
 
 
 def test_attribute_with_one_code_changes_no_error():

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
-from damaged_files import edited_card, refusal_line
 from measured_database import DOMAIN, counts as measured_counts, database
 from noise_sources import Seeded
 from numpy.typing import NDArray
@@ -29,7 +25,6 @@ from beam_dp.planning.synthetic_databases import selected_tables_theorem
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
-from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
     NoiseBounds,
@@ -339,68 +334,3 @@ def test_independent_table_of_scores_is_zero_in_impossible_cells():
     assert independent is not None
     (table,) = independent.answers(domain, [(0, 1)]).values()
     assert table[0, 1] == 0 and table.sum() == pytest.approx(independent.num_records)
-
-
-def damaged(directory: pathlib.Path, change: Callable[[dict[str, Any]], object]) -> pathlib.Path:
-    write_release(drawn(), directory)
-    with edited_card(directory) as card:
-        change(card)
-    return directory
-
-
-def test_proved_bounds_survive_writing_and_reading(tmp_path):
-    write_release(drawn(), tmp_path / "out")
-    found = read_release(tmp_path / "out")
-    assert isinstance(found, SyntheticDatabase)
-    answers = found.bounded.of(QUERIES[::8])
-    assert answers == drawn().bounded.of(QUERIES[::8])
-    assert all(answer.bound is not None for answer in answers)
-    verdict = verify_release(found)
-    assert verdict.holds and verdict.notes == ()
-
-
-def test_verification_rejects_bounds_smaller_than_the_proved_bounds(tmp_path):
-    """Lowers every stated bound by a tenth."""
-
-    def smaller(card: dict[str, Any]) -> None:
-        for entry in card["errors"]:
-            if entry["bound"]:
-                entry["bound"] *= 0.9
-
-    verdict = verify_release(read_release(damaged(tmp_path / "out", smaller)))
-    assert any(fault.startswith("bound of a0,") for fault in verdict.faults)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda scores: scores.update(standard_deviation=1.0), "standard_deviation"),
-        (lambda scores: scores["pairs"].pop(), "pairs"),
-        (lambda scores: scores["independent"].update(grid=2**40), "grid"),
-    ],
-)
-def test_verification_reports_edited_scores(tmp_path, change, told):
-    card = damaged(tmp_path / "out", lambda card: change(card["measurements"]["distances"]))
-    faults = verify_release(read_release(card)).faults
-    assert any(fault.startswith(f"distances: {told}") for fault in faults)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda card: card["measurements"].update(bounds="any"), "of_any_choice"),
-        (lambda card: card["measurements"].pop("bounds"), "of_any_choice"),
-        (
-            lambda card: card["measurements"]["distances"].update(independent=3),
-            "exactly the fields",
-        ),
-        (lambda card: card["measurements"]["distances"]["independent"].update(grid=0), "grid"),
-        (
-            lambda card: card["measurements"]["distances"]["independent"].update(num_records=0),
-            "num_records",
-        ),
-        (lambda card: card["measurements"]["distances"].pop("independent"), "independent"),
-    ],
-)
-def test_rejects_measurements_that_prove_no_bounds(tmp_path, change, told):
-    assert told in refusal_line(damaged(tmp_path / "out", change))

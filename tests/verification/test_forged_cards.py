@@ -210,6 +210,10 @@ def test_verified_epsilon_of_other_promises(epsilon):
 FORGERIES = """
 selection: parameters.most_choices -; parameters.choice_scale = 1e-6
 selection: parameters.num_candidates = 0
+selection: measurements.distances.standard_deviation = 1.0
+selection: measurements.distances.pairs.0 -
+selection: measurements.distances.independent.grid = 1099511627776
+selection: errors.3.bound * 0.9
 checked selection: fit.num_added_pairs -; parameters.choice_scale = 1e-6
 checked selection: fit.num_added_pairs = 0; parameters.choice_scale = 1e-6
 checked selection: fit.num_added_pairs = 6
