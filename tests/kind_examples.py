@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import pathlib
+import struct
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -26,7 +27,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.intervals.plan import Choice, planned, release_intervals
 from beam_dp.releases.domain.files import SCHEMA as FOUND_SCHEMA
-from beam_dp.releases.files.avro import read_blocks, write_blocks, write_records
+from beam_dp.releases.files.avro import (
+    encode,
+    encode_longs,
+    read_blocks,
+    write_blocks,
+    write_records,
+)
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
 from beam_dp.releases.intervals.release import IntervalRelease
@@ -34,6 +41,8 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
+from beam_dp.releases.synthetic_database.files import SCHEMAS
+from beam_dp.releases.synthetic_database.records_avro import records_schema
 from beam_dp.releases.windows.files import TABLE_SCHEMA as WINDOW_SCHEMA
 
 ADD = "add_or_remove_one"
@@ -103,9 +112,45 @@ def left_out_of(domain: Domain, start: int = -3, **fields: Any) -> LeftOut:
     return LeftOut(**{**given, **fields})
 
 
+TWO_RECORDS = domain_from_json(
+    {
+        "attributes": [
+            {"name": "a", "type": "integer", "min": 0, "max": 2, "other": True},
+            {"name": "b", "type": "categorical", "values": ["x", "y"]},
+            {"name": "c", "type": "numeric", "edges": [0, 1, 2]},
+            {"name": "d", "type": "boolean"},
+        ]
+    }
+)
+ONE = b"\x00\x02\x02x" + struct.pack("<d", 0.5) + b"\x00"  # a record as Avro writes it
+TWO = b"\x00\x04\x02x" + struct.pack("<d", 0.5) + b"\x00"
+
+
+def records_of(*blocks: tuple[int, bytes], schema: Any = None, deflate: bool = True) -> bytes:
+    """A file of records with these blocks."""
+    schema = schema or records_schema(TWO_RECORDS)
+    return write_blocks(schema, DRAW, "records", blocks, deflate=deflate)
+
+
+def tables_of(*blocks: tuple[int, bytes], deflate: bool = False) -> bytes:
+    """A file of a hypothesis with these blocks."""
+    return write_blocks(SCHEMAS["hypothesis"], DRAW, "hypothesis", blocks, deflate=deflate)
+
+
+def potential(
+    names: list[bytes], shape: list[int], values: list[float], ends: Any = (b"\0", b"\0", b"\0")
+) -> bytes:
+    """A table of a hypothesis as Avro writes it."""
+    attributes = encode("long", len(names)) + b"".join(encode("bytes", n) for n in names)
+    sizes = encode("long", len(shape)) + encode_longs(np.array(shape, np.int64))
+    numbers = encode("long", len(values)) + np.array(values, "<f8").tobytes()
+    return attributes + ends[0] + sizes + ends[1] + numbers + ends[2]
+
+
 EXAMPLES: dict[str, Callable[[], Release]] = {
     "database": release_of,
     "left out": lambda: release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)),
+    "two records": lambda: release_of(TWO_RECORDS, num_records=2),
     "intervals": lambda: intervals_of(("windows", "discrete_laplace")),
     "sine": lambda: intervals_of(("sine", "discrete_gaussian")),
     "sketch": lambda: sketch_of(3 * 2**10),
