@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import pytest
@@ -24,26 +23,6 @@ def test_guarantee_has_no_defaults():
         without = {name: value for name, value in VALID.items() if name != field.name}
         with pytest.raises(TypeError, match=field.name):
             Guarantee(**without)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        *[("epsilon", bad) for bad in (0, -1.0, math.nan, math.inf, -math.inf, "1", None, True)],
-        *[("epsilon", bad) for bad in (5e-324, 9.9e-301, 1_000_001, 1.7e308)],
-        pytest.param("epsilon", 10**400, id="epsilon-too-large-for-a-float"),
-        *[("delta", bad) for bad in (-1e-9, 1.0, 2 * MAX_DELTA, math.nan, math.inf, "0", None)],
-        *[("neighboring", bad) for bad in ("add", "", None, 1, "ADD_OR_REMOVE_ONE")],
-        *[("privacy_unit", bad) for bad in ("", None, 3)],
-        *[("max_records_per_unit", bad) for bad in (0, -1, 1.0, True, "1", None, math.nan)],
-        ("max_records_per_unit", 2**40 + 1),
-        pytest.param("max_records_per_unit", 10**400, id="records-too-many-for-a-float"),
-    ],
-)
-def test_error_names_the_field_that_is_out_of_range(name, value):
-    with pytest.raises(InputError) as raised:
-        Guarantee(**{**VALID, name: value})
-    assert raised.value.name == name
 
 
 def test_rejects_large_delta_unless_allowed():
@@ -79,13 +58,6 @@ def test_json_round_trips(neighboring):
     value = json.loads(json.dumps(guarantee.to_json()))
     assert Guarantee.from_json(value) == guarantee
     assert isinstance(Guarantee.from_json(value).neighboring, Neighboring)
-
-
-def test_rejects_json_with_missing_or_unknown_field():
-    value = Guarantee(**VALID).to_json()
-    for broken in ({**value, "seed": 1}, {"epsilon": 1.0}, [], None):
-        with pytest.raises(InputError, match="guarantee"):
-            Guarantee.from_json(broken)  # type: ignore[arg-type]
 
 
 def test_guarantee_is_frozen():

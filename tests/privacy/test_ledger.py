@@ -13,9 +13,8 @@ import sqlalchemy as sa
 from ledger_workers import AR, TENTH, declared, one_line, spend
 from patience import HANG_SECONDS
 
-from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError, Token
+from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import loss_of
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
@@ -80,26 +79,6 @@ def test_only_one_of_several_concurrent_marks_succeeds(ledger_url):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         marked = [each for each in pool.map(mark, ["a", "b", "c", "d"]) if each is not None]
     assert marked == [Ledger(ledger_url).entries("visits")[0].draw_id]
-
-
-@pytest.mark.parametrize("draw_id", ["", "a" * 41, "a\nb", "\udcff", 7])
-def test_rejects_draw_id_out_of_range(ledger_url, draw_id):
-    ledger = declared(ledger_url)
-    token = spend(ledger)
-    with pytest.raises(
-        InputError, match=r"draw_id: .* must be 1 to 40 printable characters"
-    ) as error:
-        ledger.mark_released(token, draw_id)
-    one_line(error)
-    ledger.mark_released(token, "a" * 40)
-
-
-def test_rejects_token_of_another_ledger(ledger_url):
-    ledger = declared(ledger_url)
-    spend(ledger)
-    for number, loss in ((2, Loss.pure(0.1)), (1, Loss.pure(0.2))):
-        with pytest.raises(LedgerError, match="token: 'visits/"):
-            ledger.mark_released(Token("visits", number, "laplace", TENTH, loss))
 
 
 def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
@@ -171,21 +150,6 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
     )
 
 
-@pytest.mark.parametrize(
-    ("guarantee", "name"),
-    [
-        (Guarantee(0.1, 0.0, AR, "household", 3), "privacy_unit"),
-        (Guarantee(0.1, 0.0, AR, "record", 1), "privacy_unit"),
-        (Guarantee(0.1, 0.0, "replace_one", "person", 3), "neighboring"),
-    ],
-)
-def test_rejects_unit_or_relation_that_was_not_declared(ledger_url, guarantee, name):
-    ledger = declared(ledger_url)
-    with pytest.raises(LedgerError, match=f"^{name}: .* is not valid: must be .* 'visits'"):
-        ledger.spend("visits", guarantee, Loss.pure(0.1), "laplace")
-    assert ledger.entries("visits") == []
-
-
 def test_dataset_ids_have_separate_budgets(ledger_url):
     ledger = declared(ledger_url)
     ledger.declare("a 'quoted' name; DROP TABLE", 0.1, 0.0, "person", AR)
@@ -220,20 +184,6 @@ def test_declaration_command_in_the_hint_can_be_pasted(tmp_path):
         assert words[:4] == ["beam-dp", "ledger", f"sqlite:///{path}", f"--declare={name}"]
 
 
-@pytest.mark.parametrize("name", ["", "x" * 10**6, "\udcff", "a\0b", None])
-def test_every_call_rejects_invalid_dataset_id(ledger_url, name):
-    ledger = declared(ledger_url)
-    for call in (
-        lambda: ledger.spend(name, TENTH, Loss.pure(0.1), "laplace"),
-        lambda: ledger.check(name, TENTH, Loss.pure(0.1)),
-        lambda: ledger.account(name),
-        lambda: ledger.entries(name),
-    ):
-        with pytest.raises(InputError, match=r"dataset_id: .* must be 1 to 200 printable") as error:
-            call()
-        assert len(str(error.value)) < 500
-
-
 def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
     ledger = declared(ledger_url)
     declared(ledger_url)  # the same again changes nothing
@@ -248,45 +198,8 @@ def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
     assert len(ledger.datasets()) == 1
 
 
-def test_rejects_declaration_with_large_delta_unless_allowed(ledger_url):
-    ledger = declared(ledger_url)
-    with pytest.raises(InputError, match=r"delta: 0.0001 is not valid.* allow_large_delta is"):
-        ledger.declare("flights", 1.0, 1e-4, "plane", AR)
-    ledger.declare("flights", 1.0, 1e-4, "plane", AR, allow_large_delta=True)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *[("epsilon", bad) for bad in (0.0, float("nan"), 1e-7, 1e7)],
-        *[("delta", bad) for bad in (-1e-9, float("nan"), 1.0, 1e-310, "0")],
-        pytest.param("delta", 10**400, id="delta-too-large-for-a-float"),
-        *[("privacy_unit", bad) for bad in ("", "a\nb", "\udcff")],
-        ("neighboring", "replace"),
-        ("composition", "advanced"),
-        *[("dataset_id", bad) for bad in ("", "a\nb", "x" * 201)],
-    ],
-)
-def test_rejects_declaration_out_of_range(tmp_path, field, value):
-    valid = {"dataset_id": "visits", "epsilon": 1.0, "delta": 1e-9, "privacy_unit": "person"}
-    with pytest.raises(InputError, match=f"^{field}: "):
-        Ledger(f"{tmp_path}/l.sqlite").declare(**{**valid, "neighboring": AR, field: value})  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
-
-
 NESTED = functools.reduce(lambda inner, _: [inner], range(10**5), [])
 VALUES = (float("nan"), b"bytes", object(), "\ud800", NESTED)
-
-
-@pytest.mark.parametrize(
-    "parameters", [*({"value": each} for each in VALUES), [1], 1], ids=range(7)
-)
-def test_rejects_parameters_that_are_not_a_json_object(tmp_path, parameters):
-    ledger = declared(str(tmp_path / "l.sqlite"))
-    with pytest.raises(InputError, match=r"^parameters: ") as error:
-        ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", parameters)
-    one_line(error)
-    assert ledger.entries("visits") == []
 
 
 def test_rejects_name_with_lone_surrogate(ledger_url):
@@ -295,16 +208,6 @@ def test_rejects_name_with_lone_surrogate(ledger_url):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "\ud800")
     one_line(error)
     assert ledger.entries("visits") == []
-
-
-@pytest.mark.parametrize("delta", [-1.0, -1e-9, 1e-310, 1.0, float("nan")])
-def test_remaining_rejects_delta_out_of_range(tmp_path, delta):
-    ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-9)
-    for kind in ("pure", "gaussian", "zcdp"):
-        with pytest.raises(InputError, match="delta: "):
-            ledger.remaining("visits", kind, delta)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="must be 'pure', 'gaussian' or 'zcdp'"):
-        ledger.remaining("visits", "gausian")  # type: ignore[arg-type]
 
 
 def test_smallest_delta_can_be_spent_and_listed(tmp_path):
@@ -336,9 +239,3 @@ def test_later_calls_do_not_change_stored_rows(ledger_url):
         ledger.mark_released(token)
         assert before < rows()
         before = rows()
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_rejects_wait_out_of_range(seconds):
-    with pytest.raises(InputError, match="wait_seconds"):
-        Ledger("l.sqlite", wait_seconds=seconds)

@@ -14,7 +14,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import LONGEST, LedgerError, Origin, system_user
+from beam_dp.privacy.ledger.entries import LedgerError, Origin, system_user
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
@@ -58,28 +58,6 @@ def test_rejects_invalid_url_without_showing_the_password(url):
     text = str(error.value)
     assert "s3cret" not in text
     assert "\n" not in text and len(text) < 300
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "timeout=x",
-        "uri=true",
-        "uri=false&mode=ro",
-        "mode=ro",
-        "mode=memory&uri=true",
-        "mode=rwc&uri=true",
-        "mode=ro&mode=rwc&uri=true",
-        "nolock=1&uri=true",
-        "nolock=1&mode=rw&uri=true",
-        "immutable=1&mode=ro&uri=true",
-        "vfs=unix-none&mode=rw&uri=true",
-        "cache=shared&mode=rw&uri=true",
-    ],
-)
-def test_rejects_url_that_switches_off_locks(tmp_path, query):
-    with pytest.raises(LedgerError, match="with mode ro or rw and no other option"):
-        Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?{query}")
 
 
 def test_opens_file_by_uri(tmp_path):
@@ -187,21 +165,6 @@ def test_storing_an_origin_changes_neither_sql_tables_nor_schema_version(tmp_pat
         after = connection.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
         assert connection.execute("SELECT version FROM beam_dp_ledger").fetchall() == [(2,)]
     assert before == after
-
-
-def test_rejects_origin_among_parameters(ledger_url):
-    with pytest.raises(InputError, match="parameters: 'origin' is not valid: must not be a param"):
-        spend(declared(ledger_url), {"origin": 1})
-    assert Ledger(ledger_url).entries("visits") == []
-
-
-@pytest.mark.parametrize("name", list(LONGEST))
-@pytest.mark.parametrize("text", ["", "two\nlines", "\x1b[2J", "\udcff", 7, "long"])
-def test_rejects_origin_that_is_not_printable_text(name, text):
-    value = "a" * (LONGEST[name] + 1) if text == "long" else text
-    with pytest.raises(InputError, match=rf"^{name}: .* must be 1 to [\d,]+ printable characters$"):
-        Origin(**{name: value})  # type: ignore[arg-type]
-    Origin(**{name: "a" * LONGEST[name]})
 
 
 DRAW = "0f" * 16

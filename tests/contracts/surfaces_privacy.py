@@ -1,0 +1,75 @@
+"""Guarantees, losses, and ledgers with two payments in them."""
+# ruff: noqa: F401
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import pathlib
+from typing import Any
+
+from ledger_workers import AR, TENTH, declared, spend
+from surfaces import Surface
+from surfaces_values import guarantee
+
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.ledger.entries import LONGEST, Origin, Token
+from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss
+
+NESTED = functools.reduce(lambda inner, _: [inner], range(10**5), list[Any]())
+LARGE = 10**400  # no float is so large
+
+
+def declare(folder: pathlib.Path, **changed: Any) -> None:
+    """Declares a valid budget, but for what is changed."""
+    valid: dict[str, Any] = {
+        "dataset_id": "visits",
+        "epsilon": 1.0,
+        "delta": 1e-9,
+        "privacy_unit": "person",
+        "neighboring": AR,
+    }
+    Ledger(f"{folder}/l.sqlite").declare(**{**valid, **changed})
+
+
+@dataclasses.dataclass(frozen=True)
+class Paid:
+    """A ledger that paid two tenths of a budget, one by the id "ab" of a horizon."""
+
+    ledger: Ledger
+    token: Token
+
+    @classmethod
+    def of(cls, folder: pathlib.Path) -> Paid:
+        ledger = declared(f"{folder}/l.sqlite", delta=1e-9)
+        token = spend(ledger)
+        paid = cls(ledger, token)
+        paid.once("ab")
+        return paid
+
+    def once(self, name: Any, **changed: Any) -> None:
+        given = {"guarantee": TENTH, "loss": Loss.pure(0.1), "mechanism": "windows"}
+        dataset = changed.pop("dataset_id", "visits")
+        parameters = {"horizon_id": name}
+        self.ledger.spend_once(
+            dataset, parameters=parameters, key="horizon_id", **{**given, **changed}
+        )
+
+    def spend(self, **changed: Any) -> None:
+        valid: dict[str, Any] = {
+            "dataset_id": "visits",
+            "guarantee": TENTH,
+            "loss": Loss.pure(0.1),
+            "mechanism": "laplace",
+        }
+        self.ledger.spend(**{**valid, **changed})
+
+
+paid = Paid.of
+nan, inf = math.nan, math.inf
+SURFACES: dict[str, Surface] = {
+    "guarantees and losses": globals(),
+    "ledger": globals(),
+}
