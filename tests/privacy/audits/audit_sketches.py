@@ -8,7 +8,6 @@ neighbours spend after units were clipped to the norm of their own sketch.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from auditing import (
     audited,
     derived,
     replaced,
-    told_apart,
 )
 from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
@@ -42,6 +40,7 @@ from sketch_laws import (
     sketch_law,
     summary_of,
 )
+from subjects import Subject, black_box
 from tiny import ADD, REPLACE, share_spent
 
 from beam_dp.encoding.batch import KeyBatch, merged_keys
@@ -55,13 +54,11 @@ from beam_dp.mechanisms.sketches.mechanisms import (
 from beam_dp.mechanisms.sketches.plan import (
     SparseMechanism,
     SparsePlan,
-    SparseSummary,
     release_sparse,
 )
-from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.summaries.projection import Projection, within_squared_norm
-from beam_dp.testing.audit import Law, audit_law, discrete_laplace, product_law
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.summaries.projection import within_squared_norm
+from beam_dp.testing.audit import audit_law
 from beam_dp.transforms.counting import limit_contributions as limit_keys_module
 
 RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
@@ -101,34 +98,19 @@ def law_of_histogram(plan: SparsePlan, guarantee: Guarantee) -> Finding:
     return Finding(found.is_private and found.delta > guarantee.delta * math.exp(-1))
 
 
-def black_box(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+def runs(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     """Laplace rows, where a unit's records have equal signs, or opposite ones after replacement."""
-    plan = plan_for(mechanism, guarantee)
-    most = guarantee.max_records_per_unit * WEIGHT
-    least = 0 if guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE else -most
-    signs = sums_of(plan, 1, 1)
-
-    def run(value: int, runs: int) -> list[int]:
-        # The unit holds nothing, or one of two elements with opposite signs.
-        exact = SparseSummary(Projection(sums_of(plan, 0 if value >= 0 else 1, abs(value))))
-        noise = NoiseSource()
-        cells = (release_sparse(plan, exact, noise).sketch.cells for _ in range(runs))
-        # Nothing else of the cells tells more about which of the neighbours it was.
-        return [int(np.clip(-signs * each, least, most).sum()) for each in cells]
-
-    def law(value: int) -> Law:
-        row = discrete_laplace(plan.sketch.scale, value, least, most)
-        found: dict[int, float] = {}
-        for rows, probability in product_law([row] * ROWS).items():
-            found[sum(rows)] = found.get(sum(rows), 0.0) + probability
-        return found
-
-    sides = [functools.partial(run, value) for value in (most, least)]
-    return told_apart(sides, guarantee, runs=RUNS, score=float, laws=(law(most), law(least)))
-
-
-def sums_of(plan: SparsePlan, element: int, weight: int) -> NDArray[np.int64]:
-    return summary_of(plan, batch_of([(element, weight)])).projection.sums
+    most, plan = guarantee.max_records_per_unit * WEIGHT, plan_for(mechanism, guarantee)
+    summary = functools.cache(lambda data: summary_of(plan, batch_of(data)))
+    subject = Subject(
+        guarantee,
+        lambda _: plan,
+        lambda _, data, noise: release_sparse(plan, summary(data), noise),
+        lambda: (),
+        pair=(((1, most),), () if guarantee.neighboring == ADD else ((0, most),)),
+        runs=RUNS,
+    )
+    return black_box(subject)
 
 
 def with_unit_weight(weight: Any) -> Bug:
@@ -240,7 +222,7 @@ CASES: dict[str, tuple[SparseMechanism, float, tuple[str, ...]]] = {
 
 def audits() -> list[Audit]:
     """Every sparse mechanism, with two records of weight two in a unit, under either relation."""
-    all_checks, found = {"price": price, "law": law, "black box": black_box}, []
+    all_checks, found = {"price": price, "law": law, "black box": runs}, []
     for name, (mechanism, delta, chosen) in CASES.items():
         for relation in (ADD, REPLACE):
             guarantee = promise(relation, 2, delta, 1.0 if delta else 3.0)

@@ -8,7 +8,6 @@ production sampler. "sum": that of very many empty windows, which must be unbias
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from fractions import Fraction
 from typing import Any
@@ -24,11 +23,9 @@ from auditing import (
     around,
     audited,
     derived,
-    repeated,
     replaced,
-    told_apart,
 )
-from noise_sources import Batched
+from subjects import Subject, black_box
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
@@ -81,54 +78,35 @@ def price(case: Case) -> Finding:
     return Finding(bool(worst > 1 - 1e-6))
 
 
-def black_box(case: Case) -> Finding:
+def runs(case: Case) -> Finding:
     """All windows of one unit in one cell, and in one block, told apart by likelihood ratios."""
-    plan, unit = case.plan(), case.unit
     held = np.zeros((NUM_WINDOWS, 2), np.int64)
-    held[: unit.max_windows_per_unit, 0] = unit.max_records_per_unit
-    exact = [tables_of(plan, counts, None) for counts in (held, 0 * held)]
-
-    assert plan.blocks is not None
-    (window,), (block,) = plan.measurements, plan.block_measurements
-    scales = [window.scale] * NUM_WINDOWS + [block.scale] * len(plan.blocks)
-
-    noise = Batched()
-
-    def ratio(counts: np.ndarray) -> float:
-        noisy = tables_of(plan, counts, noise)
-        logs = [
-            sum(
-                -np.abs(one - other).sum() / scale
-                for one, other, scale in zip(noisy, side, scales, strict=True)
-            )
-            for side in exact
-        ]
-        return round(float(logs[0] - logs[1]), 3)
-
-    sides = [repeated(functools.partial(ratio, counts)) for counts in (held, 0 * held)]
+    held[: case.unit.max_windows_per_unit, 0] = case.unit.max_records_per_unit
+    plan = case.plan()
+    stated = plan._stated()
+    subject = Subject(
+        plan.guarantee,
+        lambda _: plan,
+        hand_out,
+        lambda: (),
+        pair=(held, 0 * held),
+        runs=RUNS,
+        is_foreseen=False,
+    )
     with pytest.MonkeyPatch.context() as patch:
         # What is stated in public is the same in all runs, and a third of their time.
-        stated = plan._stated()
         patch.setattr(WindowTablesPlan, "_stated", lambda self: stated)
-        return told_apart(sides, plan.guarantee, runs=RUNS, score=float)
+        return black_box(subject)
 
 
-def tables_of(
-    plan: WindowTablesPlan, counts: np.ndarray, source: NoiseSource | None
-) -> list[np.ndarray]:
-    """The tables of all windows, then of all blocks: exact, or as they are released."""
-    totals = [counts[number] for number in range(NUM_WINDOWS)]
-    draws = [functools.partial(plan.draw, number) for number in range(NUM_WINDOWS)]
+def hand_out(plan: WindowTablesPlan, counts: np.ndarray, source: NoiseSource) -> None:
+    """Draws the tables of all windows, then of all blocks."""
+    for number in range(NUM_WINDOWS):
+        plan.draw(number, marginals_of(plan, counts[number]), source, HORIZON_ID)
     assert plan.blocks is not None
     for number in range(len(plan.blocks)):
-        totals.append(counts[list(plan.blocks.windows(number))].sum(axis=0))
-        draws.append(functools.partial(plan.draw_block, number))
-    if source is None:
-        return totals
-    return [
-        draw(marginals_of(plan, each), source, HORIZON_ID).tables[plan.workload.marginals[0]]
-        for draw, each in zip(draws, totals, strict=True)
-    ]
+        held = counts[list(plan.blocks.windows(number))].sum(axis=0)
+        plan.draw_block(number, marginals_of(plan, held), source, HORIZON_ID)
 
 
 def unbiased_sum(case: Case) -> Finding:
@@ -215,7 +193,7 @@ def audits() -> list[Audit]:
                     bugs["price"]["windows of a block apart"] = spread_over_blocks
                 else:
                     # Of Gaussian noise so few runs see too little.
-                    checks["black box"] = black_box
+                    checks["black box"] = runs
                     bugs["black box"] = HALVED
             else:
                 checks["sum"] = unbiased_sum
