@@ -8,6 +8,7 @@ neighbours spend after units were clipped to the norm of their own sketch.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Sequence
