@@ -1,4 +1,4 @@
-"""Prints what the audits found as one table, at the end of ``make audit``."""
+"""Prints what the audits found as one table, at the end of a run with some of them."""
 
 from __future__ import annotations
 

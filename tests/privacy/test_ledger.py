@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import json
 import shlex
 import threading
@@ -196,10 +195,6 @@ def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
         with pytest.raises(LedgerError, match="declared once"):
             ledger.declare("visits", epsilon, delta, unit, relation)
     assert len(ledger.datasets()) == 1
-
-
-NESTED = functools.reduce(lambda inner, _: [inner], range(10**5), [])
-VALUES = (float("nan"), b"bytes", object(), "\ud800", NESTED)
 
 
 def test_rejects_name_with_lone_surrogate(ledger_url):

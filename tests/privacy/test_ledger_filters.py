@@ -67,23 +67,6 @@ def test_randomised_response_is_within_the_stated_rho(epsilon, order):
     assert log_moment / (order - 1) <= order * Loss.pure(epsilon).rho * (1 + 1e-12)
 
 
-NO_LOSSES = [
-    {},
-    {"epsilon": 1.0},
-    {"rho": 0},
-    {"rho": -1.0},
-    {"rho": math.inf},
-    {"rho": "1"},
-    {"rho": True},
-    {"rho": 1.0, "mu": 0.0},
-    {"rho": 10**400},
-    {"rho": 1.0, "epsilon": 10**400},
-    {"rho": 1.0, "sigma": 1.0},
-    [],
-    1.0,
-]
-
-
 def test_loss_given_as_integers_is_stored_as_floats():
     loss = Loss(rho=1, mu_squared=4, epsilon=3)
     assert [type(value) for value in loss.to_json().values()] == [float] * 3

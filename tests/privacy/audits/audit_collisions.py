@@ -119,4 +119,5 @@ def audits() -> list[Audit]:
     guarantee = Guarantee(2.0, 0.0, ADD, "person", 1)
     bugs = {"black box": {"tie by arrival order": tie_by_arrival}}
     name = "whole pipeline, colliding records"
-    return [audited(name, guarantee, {"black box": black_box}, bugs, guarantee)]
+    checks = {"black box": black_box}
+    return [audited(name, guarantee, checks, bugs, guarantee, jobs=checks)]

@@ -135,9 +135,6 @@ def _with_whole_epsilon(original: Any, self: Any, guarantee: Guarantee, max_weig
 
 
 COLLISIONS_FORGOTTEN = with_unit_weight(_without_collisions)
-REPLACED_AS_ADDED = with_unit_weight(
-    lambda _, guarantee, max_weight: guarantee.max_records_per_unit * max_weight
-)
 WEIGHT_FORGOTTEN = with_unit_weight(lambda original, guarantee, _: original(guarantee, 1))
 OF_THE_HISTOGRAM = {
     "threshold one too low": with_threshold(lambda original, *given: original(*given) - 1),
@@ -182,7 +179,6 @@ WITHOUT[HISTOGRAM] = ("one draw for all cells", "empty cells skipped")
 
 
 def bugs_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
-    replaces = guarantee.neighboring == REPLACE
     price = derived(
         guarantee,
         draws=2 if mechanism is HYBRID else 1,
@@ -200,8 +196,6 @@ def bugs_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, dict[
         price["largest weight forgotten"] = WEIGHT_FORGOTTEN
         if mechanism is not HISTOGRAM:
             price["collisions of a unit's elements forgotten"] = COLLISIONS_FORGOTTEN
-        if replaces:
-            price["replaced as if added"] = REPLACED_AS_ADDED
     if mechanism is LAPLACE:
         price["one row's sensitivity"] = with_scale_over(ROWS)
         found["black box"] = HALVED

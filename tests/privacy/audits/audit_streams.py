@@ -190,5 +190,4 @@ def audits() -> list[Audit]:
             "second pane drawn": draw_early,
         },
     }
-    name, dear = "windows of a stream", ("replay", "course")
-    return [audited(name, guarantee, checks, bugs, dear=dear, jobs=("limits",))]
+    return [audited("windows of a stream", guarantee, checks, bugs, jobs=checks)]

@@ -178,7 +178,6 @@ def plan_with(**changes: Callable[[Any], Any]) -> Bug:
 
 SENSITIVITY_HALVED = plan_with(epsilon=lambda epsilon: 2 * epsilon)
 ADD_REMOVE = plan_with(neighboring=lambda _: Neighboring.ADD_OR_REMOVE_ONE)
-K_IGNORED = plan_with(max_records_per_unit=lambda _: 1)
 
 
 def change_draws(change: Callable[[Sequence[Draw]], list[Draw]]) -> Bug:

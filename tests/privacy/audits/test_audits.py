@@ -40,12 +40,14 @@ def imported_modules(path: pathlib.Path) -> list[str]:
     """The modules of the package that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("beam_dp"):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
                 is_module = (ROOT / name.replace(".", "/")).with_suffix(".py").is_file()
                 found.add(name if is_module else str(node.module))
-    return sorted(found)
+    return sorted(name for name in found if name.startswith("beam_dp."))
 
 
 LISTED = [(stem, audit) for stem in FILES for audit in importlib.import_module(stem).audits()]
@@ -160,3 +162,12 @@ def test_mutant_passes_all_checks_except_its_own(name, mutant, monkeypatch):
     remaining = {check: run for check, run in audit.checks.items() if check != caught_by}
     audit.mutants[mutant].apply(monkeypatch)
     assert remaining and not any(fails(run) for run in remaining.values())
+
+
+def test_audits_say_which_modules_they_depend_on():
+    assert "beam_dp.in_memory" in DEPENDS["audit_unit_costs"]
+    assert "beam_dp.mechanisms.marginals.rounds" in DEPENDS["audit_cases"]
+    (halved,) = [case for case in MUTANTS if case.id == "gaussian, add/remove-mu a tenth too large"]
+    assert halved.marks[0].name == "depends_on"
+    assert "beam_dp.mechanisms.marginals.measurements" in halved.marks[0].args
+    assert [stem for stem, modules in DEPENDS.items() if not modules] == []
