@@ -27,7 +27,7 @@ from beam_dp.testing import audit
 DRAWS = 50_000
 # Noise of 0.95 of the scale passes with a chance below 1e-12.
 SAMPLER_DRAWS = 150_000
-SELECTIONS = 10_000
+SELECTIONS = 15_000
 EPSILON = 1.5
 DELTA = 1e-6
 REACH = 12
