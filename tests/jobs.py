@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -87,9 +88,7 @@ def job_flags(
         "num_records": "noisy",
         "output": str(folder / "out"),
     }
-    return [
-        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
-    ]
+    return text_of({**values, **overrides})
 
 
 def interval_flags(
@@ -183,3 +182,94 @@ def files_of_one_draw(output: pathlib.Path, num_shards: int = 1) -> Sequence[str
         f"measurements-{draw_id}.avro",
         *(f"records-{draw_id}-{n:05d}-of-{num_shards:05d}.avro" for n in range(num_shards)),
     ]
+
+
+def text_of(values: Mapping[str, str | None]) -> list[str]:
+    """Flags as typed; None drops a flag, an empty text makes it a switch."""
+    return [
+        f"--{name}" + (f"={value}" if value else "")
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+START = 1_700_000_000  # in 2023: the horizon is over
+AGES = {"attributes": [{"name": "age", "type": "integer", "min": 0, "max": 3}]}
+
+
+def write_landing(folder: pathlib.Path) -> str:
+    """Two files: the second one arrives when the first window has closed."""
+    landing = folder / "landing"
+    landing.mkdir(exist_ok=True)
+    for number, (arrived, rows) in enumerate(
+        [(12, [(0, 0), (0, 9), (1, 11), (2, 13)]), (18, [(3, 9), (3, 12), (3, 12)])]
+    ):
+        path = landing / f"{number}.parquet"
+        table = pa.table(
+            {
+                "age": [age for age, _ in rows],
+                "t": [START + second for _, second in rows],
+                "person": [age for age, _ in rows],
+                "came": [START + arrived] * len(rows),
+            }
+        )
+        pyarrow.parquet.write_table(table, path)
+        os.utime(path, (START + arrived, START + arrived))
+    return str(landing / "*.parquet")
+
+
+def window_flags(folder: pathlib.Path, **overrides: str | None) -> list[str]:
+    """Flags of a valid job of three windows; see ``text_of``."""
+    values: dict[str, str | None] = {
+        "input": write_landing(folder),
+        "domain": json.dumps(AGES),
+        "workload": "marginals:1",
+        "event_time": "t",
+        "arrival": "file_time",
+        "start": "2023-11-14T22:13:20Z",
+        "window": "10s",
+        "num_windows": "3",
+        "grace": "5s",
+        "privacy_unit": "record",
+        "epsilon": "2000",
+        "delta": "0",
+        "neighboring": "add_or_remove_one",
+        "output": str(folder / "out"),
+        "replay": "",
+    }
+    return text_of({**values, **overrides})
+
+
+def key_flags(
+    folder: pathlib.Path,
+    *,
+    keys: Any = None,
+    file_format: str = "parquet",
+    **overrides: str | None,
+) -> list[str]:
+    """Flags of a valid job on a column of keys, 50 planes by default; None drops a flag."""
+    keys = [f"plane {number % 50}" for number in range(2000)] if keys is None else keys
+    table = pa.table({"plane": keys, "seats": [2] * len(keys), "owner": list(range(len(keys)))})
+    values: dict[str, str | None] = {
+        "input": write_table(folder, table, file_format),
+        "key": "plane",
+        "max_sparsity": "10",
+        "epsilon": "1000",
+        "delta": "1e-9",
+        "neighboring": "add_or_remove_one",
+        "privacy_unit": "record",
+        "output": str(folder / "out"),
+    }
+    return text_of({**values, **overrides})
+
+
+def answer_flags(
+    folder: pathlib.Path,
+    lines: Sequence[str] = ('{"id": "women", "conjunction": {"sex": "Female"}}',),
+    table: pa.Table | None = None,
+    **overrides: str | None,
+) -> list[str]:
+    """Flags of a valid job that answers the queries of some lines; None drops a flag."""
+    path = folder / "queries.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return job_flags(folder, table, workload=None, **{"queries": str(path), **overrides})
