@@ -70,8 +70,10 @@ class Job:
     def main(self) -> Callable[[Sequence[str]], int]:
         return main_of(self.program)
 
-    def paid_flags(self, folder: pathlib.Path, budget: float = 1e6) -> tuple[Ledger, Flags]:
-        """A new ledger with a budget for this job, and the flags with it."""
+    def paid_flags(
+        self, folder: pathlib.Path, epsilon: float | None = None
+    ) -> tuple[Ledger, Flags]:
+        """A new ledger and the flags with it; its budget is exactly what the job promises."""
         flags = self.flags(folder)
         given = flags if self.program != "run_yaml" else release_in(folder)
         ledger = Ledger(str(folder / "ledger.sqlite"))
@@ -81,7 +83,9 @@ class Job:
                 f"in any {given['protected_windows']} consecutive windows of {given['window']}"
             )
             unit = f"{unit} {windows}"
-        ledger.declare("people", budget, 1e-6, unit, "add_or_remove_one")
+        own = float(str(given["epsilon"])), float(str(given["delta"]))
+        budget = own if epsilon is None else (epsilon, 1e-6)
+        ledger.declare("people", *budget, unit, "add_or_remove_one")
         paid = {"ledger": ledger.name, "dataset_id": "people"}
         if self.program == "run_yaml":
             release_in(folder, **paid)

@@ -1,16 +1,34 @@
-"""The programs that run a job."""
+"""The programs that run a job, and the transforms of Beam YAML, which are the same programs."""
 
 from __future__ import annotations
 
 import functools
+import json
 import pathlib
 import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from jobs import interval_flags, job_flags
+from jobs import DOMAIN, interval_flags, job_flags
+from program_jobs import (
+    Flags,
+    answers,
+    checked,
+    choosing,
+    discovering,
+    keys,
+    main_of,
+    named,
+    small_db,
+    sparse_answers,
+    windows,
+    yaml_file,
+)
 from surfaces import Program, Surface
 
+import beam_dp.yaml
+from beam_dp.errors import InputError
 from beam_dp.privacy.ledger.ledger import Ledger
-from pipelines import release_intervals, release_synthetic_database
 
 
 @functools.cache
@@ -22,24 +40,104 @@ def declared_ledger(privacy_unit: str) -> bytes:
         return path.read_bytes()
 
 
-def paid(folder: pathlib.Path, argv: list[str]) -> dict[str, str | None]:
-    """Flags by their names, and those of a ledger that would pay."""
-    parts = (each.removeprefix("--").partition("=") for each in argv)
-    flags: dict[str, str | None] = {name: value for name, _, value in parts}
-    ledger = folder / "ledger.sqlite"
-    ledger.write_bytes(declared_ledger(str(flags["privacy_unit"])))
-    return {**flags, "ledger": str(ledger), "dataset_id": "people"}
+def program(name: str, flags: Callable[[pathlib.Path], Mapping[str, str | None]]) -> Program:
+    """A program whose job a ledger would pay for."""
+
+    def paid(folder: pathlib.Path) -> Flags:
+        found = flags(folder)
+        ledger = folder / "ledger.sqlite"
+        ledger.write_bytes(declared_ledger(str(found["privacy_unit"])))
+        return {**found, "ledger": str(ledger), "dataset_id": "people"}
+
+    return Program(main_of(name), paid if flags not in (checked, yaml_file) else flags)
 
 
-def synthetic(folder: pathlib.Path) -> dict[str, str | None]:
-    return paid(folder, job_flags(folder))
+class InYamlError(InputError):
+    """What Beam YAML says of a field, in words of its own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("fields", None, text)
+
+    def __str__(self) -> str:
+        return self.condition
 
 
-def intervals(folder: pathlib.Path) -> dict[str, str | None]:
-    return paid(folder, interval_flags(folder))
+RELEASE: dict[str, Any] = {
+    "epsilon": 1,
+    "delta": 0,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "household",
+    "max_records_per_unit": 2,
+    "domain": DOMAIN,
+    "workload": "marginals:2",
+    "num_records": "noisy",
+    "output": "out",
+}
+WINDOWS: dict[str, Any] = {
+    **{name: value for name, value in RELEASE.items() if name not in ("domain", "num_records")},
+    "domain": {"age": 4},
+    "workload": "marginals:1",
+    "start": "2026-09-21T14:00Z",
+    "window": "1h",
+    "num_windows": 3,
+    "grace": "0s",
+    "event_time": "t",
+    "arrival": "t",
+    "max_windows_per_unit": 1,
+    "protected_windows": 3,
+}
+FIELDS: dict[str, dict[str, Any]] = {
+    "ReleaseSyntheticDatabase": RELEASE,
+    "ReleaseDomain": RELEASE,
+    "ReleaseWindows": WINDOWS,
+    "ReadKafka": {
+        **{name: WINDOWS[name] for name in ("start", "window", "num_windows", "grace")},
+        "servers": "localhost:1",
+        "topic": "visits",
+        "settle": "10s",
+    },
+}
+
+
+def in_yaml(name: str, **changed: Any) -> object:
+    """A transform with valid fields, but for what is changed."""
+    try:
+        return getattr(beam_dp.yaml, name)(**{**FIELDS.get(name, {}), **changed})
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InYamlError(str(error)) from None
+
+
+OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5}}]}
+EDGES = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
+
+
+def with_edges(flags: Callable[[pathlib.Path], Flags]) -> Callable[[pathlib.Path], Flags]:
+    """Edges of ages that another budget paid for."""
+
+    def found(folder: pathlib.Path) -> Flags:
+        given = flags(folder)
+        domain = json.loads(json.dumps(DOMAIN))
+        domain["attributes"][0]["edges_from"] = EDGES
+        return {**given, "domain": json.dumps(domain)}
+
+    return found
 
 
 SURFACES: dict[str, Surface] = {
-    "release-synthetic-database": Program(release_synthetic_database.main, synthetic),
-    "release-intervals": Program(release_intervals.main, intervals),
+    "release-synthetic-database": program(
+        "release_synthetic_database", lambda folder: named(job_flags(folder))
+    ),
+    "small_db": program("release_synthetic_database", small_db),
+    "discovered domain": program("release_synthetic_database", discovering),
+    "discovered records per unit": program("release_synthetic_database", choosing),
+    "release-intervals": program("release_intervals", lambda folder: named(interval_flags(folder))),
+    "release-projection": program("release_projection", lambda folder: keys(folder, size="1024")),
+    "release-windows": program("release_windows", windows),
+    "answer-queries": program("answer_queries", answers),
+    "answer-queries, sparse_mw": program("answer_queries", sparse_answers),
+    "check-domain": program("check_domain", checked),
+    "run-yaml": program("run_yaml", yaml_file),
+    "Beam YAML": {"yaml": in_yaml, "OPEN": OPEN, "nan": float("nan"), "object": object()},
 }

@@ -139,6 +139,13 @@ PERSONS: Flags = {
 }
 PAID: Flags = {"ledger": "FOLDER/ledger.sqlite", "dataset_id": "people"}
 STREAM: Flags = {"replay": None}
+MANY_WINDOWS: Flags = {
+    **PERSONS,
+    "strategy": "best",
+    "num_windows": "48",
+    "protected_windows": "48",
+    "max_windows_per_unit": "3",
+}
 SHAPE: Flags = {"num_records": "2000", "num_keys": "50", "largest_count": "40"}
 
 
@@ -218,11 +225,11 @@ OWN: dict[str, dict[str, Case]] = {
     "answer_queries": {
         "domain": Case("FOLDER/domain.json"),
         "key": Case("plane", base=sparse_answers),
-        "key_type": Case("integer", job_of_answers, base=sparse_answers),
+        "key_type": Case("bytes", job_of_answers, base=sparse_answers),
         "mechanism": Case("laplace"),
         "num_questions": Case("9"),
         "failure_probability": Case("0.2"),
-        "max_error": Case("400", others={"num_records": "500"}),
+        "max_error": Case("0.5", others={"num_records": "500"}),
         "max_updates": Case("3"),
         "max_sparsity": Case("3", base=sparse_answers),
         "top": Case("1", others=TOP),
@@ -244,11 +251,11 @@ OWN: dict[str, dict[str, Case]] = {
         "num_records": Case("2000", others={**SHAPE, "mechanism": "auto"}),
         "num_keys": Case("50", others={**SHAPE, "mechanism": "auto"}),
         "largest_count": Case("40", others={**SHAPE, "mechanism": "auto"}),
-        "family": Case("signs", others=SPARSE_PROJECT),
-        "calibration": Case("textbook", others=SPARSE_PROJECT),
+        "family": Case("dense", others=SPARSE_PROJECT),
+        "calibration": Case("textbook", others={**SPARSE_PROJECT, "epsilon": "1"}),
         "num_rows": Case("5"),
         "noise": Case("gaussian"),
-        "unit_norm": Case("2"),
+        "unit_norm": Case("2", others={"noise": "gaussian"}),
         "list_keys": Case("", others={"mechanism": "hybrid", "size": "1024"}),
         "histogram_share": Case("0.4", others={"mechanism": "hybrid", "size": "1024"}),
     },
@@ -256,7 +263,7 @@ OWN: dict[str, dict[str, Case]] = {
         "max_windows_per_unit": Case("1", others=PERSONS),
         "protected_windows": Case("2", others=PERSONS),
         "strategy": Case("levels", others={"block": "2"}),
-        "questions": Case("running", others={"strategy": "best", "block": "2"}),
+        "questions": Case("one", others=MANY_WINDOWS),
         "block": Case("3", others={"strategy": "levels"}),
         "mechanism": Case("mwem"),
         "poll": Case("7s", job),
@@ -288,7 +295,7 @@ OWN: dict[str, dict[str, Case]] = {
         "size": Case("4", others=SMALL_DB),
         "max_error_fraction": Case("0.3", others=SMALL_DB),
         "vc_dimension": Case("2", others={**SMALL_DB, "size": "4"}),
-        "sampler": Case("search", others={**SMALL_DB, "size": "3"}),
+        "sampler": Case("search", others={**SMALL_DB, "size": "3", "epsilon": "1"}),
     },
     "run_yaml": {"jinja_variables": Case('{"output": "FOLDER/out"}', run, base=template)},
 }
@@ -320,10 +327,10 @@ def test_leaving_out_a_flag_changes_what_the_program_does(name, flag, tmp_path):
     for is_given in (True, False):
         folder = tmp_path / str(is_given)
         folder.mkdir()
-        if PAID.items() <= case.others.items():
-            ledger = Ledger(str(folder / "ledger.sqlite"))
-            ledger.declare("people", 1e6, 1e-6, "record", "add_or_remove_one")
         given = {**(case.base or BASES[name])(folder), **case.others, flag: case.value}
+        if PAID.items() <= given.items():
+            ledger = Ledger(str(folder / "ledger.sqlite"))
+            ledger.declare("people", 1e6, 1e-6, str(given["privacy_unit"]), "add_or_remove_one")
         if not is_given:
             del given[flag]
         filled = {

@@ -6,110 +6,29 @@ its own output. Tests look at what is left: files, ledger, draws, and what was p
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
+import errno
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from jobs import everything_under
-from program_jobs import CHECKS, JOBS, OUTSIDE, RELEASES, Job, shortened, texts
+from program_jobs import CHECKS, JOBS, OUTSIDE, RELEASES, shortened, texts
+from program_runs import done, run, watched
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.flags.command_line import PROGRAMS
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.entries import Entry
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.releases.kinds import read_any, verify_release
 from beam_dp.verification.steps import Step, total
 from pipelines import program, release_windows, run_yaml
-
-REPEAT = "--direct_runner_bundle_repeat=2"
-
-
-@dataclasses.dataclass(frozen=True)
-class Ran:
-    """One call of a program: its exit code, what it printed and drew, and what it left."""
-
-    code: int
-    out: str
-    err: str
-    draws: tuple[str, ...]
-    files: Sequence[str]
-    entries: list[Entry]
-
-
-@contextlib.contextmanager
-def watched() -> Iterator[list[str]]:
-    """The names of all draws while the block runs, whose noise stays real."""
-    draws: list[str] = []
-    draw_id = NoiseSource.draw_id
-
-    def noted(self: NoiseSource) -> str:
-        draws.append(draw_id(self))
-        return draws[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(NoiseSource, "draw_id", noted)
-        yield draws
-
-
-def run(job: Job, folder: pathlib.Path, ledger: Ledger | None, argv: Sequence[str]) -> Ran:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), watched() as draws:
-        code = job.main(argv)
-    entries = [] if ledger is None else ledger.entries("people")
-    files = everything_under(folder / "out")
-    return Ran(code, out.getvalue(), err.getvalue(), tuple(draws), files, entries)
-
-
-@dataclasses.dataclass(frozen=True)
-class Done:
-    """A job: its preview, its run with replayed bundles, and the same command once more."""
-
-    folder: pathlib.Path
-    job: Job
-    preview: Ran | None
-    ran: Ran
-    again: Ran
-
-    @property
-    def entry(self) -> Entry:
-        (entry,) = self.ran.entries
-        return entry
-
-    def card(self, place: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "out" / place / "card.json").read_text())
-        return found
-
-
-@pytest.fixture(scope="session")
-def done(tmp_path_factory) -> Callable[[str], Done]:
-    """Runs a job once for all tests."""
-    found: dict[str, Done] = {}
-
-    def job_of(name: str) -> Done:
-        if name not in found:
-            folder = tmp_path_factory.mktemp("job")
-            job = JOBS[name]
-            ledger, flags = job.paid_flags(folder)
-            argv, preview = texts(flags), None
-            if "ledger" in flags:
-                preview = run(job, folder, ledger, [*argv, "--validate_only", "--json"])
-            ran = run(job, folder, ledger, [*argv, REPEAT])
-            assert ran.code == 0, ran.err
-            found[name] = Done(folder, job, preview, ran, run(job, folder, ledger, argv))
-        return found[name]
-
-    return job_of
 
 
 def jobs_of(names: Iterable[str], *marks: pytest.MarkDecorator) -> list[Any]:
@@ -136,7 +55,7 @@ def test_every_program_has_a_job():
 
 
 @every_release
-def test_job_pays_once_for_the_release_that_names_the_payment(done, name):
+def test_job_pays_once_for_the_release_that_names_the_payment(name):
     found = done(name)
     entry = found.entry
     assert f"spent: {entry.release_id} in the ledger" in found.ran.err or name == YAML
@@ -159,7 +78,7 @@ def test_job_pays_once_for_the_release_that_names_the_payment(done, name):
 
 
 @every_release
-def test_payment_covers_all_steps_on_the_cards_that_it_paid_for(done, name):
+def test_payment_covers_all_steps_on_the_cards_that_it_paid_for(name):
     """Otherwise a ledger lets releases add up to more than its budget."""
     found = done(name)
     verified = verify_release(read_any(found.folder / "out"))
@@ -198,7 +117,7 @@ def private_together(steps: Sequence[Step], promise: Guarantee) -> Loss:
 
 
 @every_release
-def test_replayed_bundles_leave_one_draw(done, name):
+def test_replayed_bundles_leave_one_draw(name):
     """All files that are left, hidden ones too, name draws that were published, and no others."""
     found = done(name)
     folder, drawn = found.folder / "out", set(found.ran.draws)
@@ -222,7 +141,7 @@ def test_replayed_bundles_leave_one_draw(done, name):
 
 
 @every_release
-def test_second_run_over_a_release_pays_and_draws_nothing(done, name):
+def test_second_run_over_a_release_pays_and_draws_nothing(name):
     found = done(name)
     assert (found.again.files, found.again.entries) == (found.ran.files, found.ran.entries)
     if name in WINDOWS:  # the same command resumes a horizon, which is complete
@@ -240,14 +159,17 @@ UNKNOWN = ("ledger", "queries", "choices", "errors", "records_format")
 
 
 @pytest.mark.parametrize("name", jobs_of(name for name in RELEASES if name != YAML))
-def test_preview_pays_and_draws_nothing_and_equals_the_release(done, name):
+def test_preview_pays_and_draws_nothing_and_equals_the_release(name):
     found = done(name)
     assert found.preview.code == 0, found.preview.err
     assert (found.preview.files, found.preview.entries) == ([], [])
     assert len(found.preview.draws) == (name in WINDOWS)  # a name for a horizon, in vain
     shown = json.loads(found.preview.out)
     ledger = shown.pop("ledger")
-    assert ledger["dataset_id"] == "people" and ledger["budget"]["epsilon"] == 1e6
+    assert (
+        ledger["dataset_id"] == "people"
+        and ledger["budget"]["epsilon"] == found.entry.guarantee.epsilon
+    )
     assert Loss.from_json(ledger["loss"]) == found.entry.loss
     if name in WINDOWS:
         released = json.loads((found.folder / "out" / "horizon.json").read_text())
@@ -259,13 +181,13 @@ def test_preview_pays_and_draws_nothing_and_equals_the_release(done, name):
     if "queries" in shown.get("workload", {}):
         shown.pop("workload")  # its name is known, and the release has the queries
     assert shown.pop("num_records", None) in (None, "noisy", {"noisy": None})
-    known = {key: value for key, value in shown.items() if value is not None}
+    known = {key: value for key, value in shown.items() if value is not None and key not in UNKNOWN}
     assert known.keys() <= released.keys()
     assert program.difference(released, known) is None
 
 
 @every_program
-def test_preview_and_run_warn_once_about_an_epsilon_above_10(done, name):
+def test_preview_and_run_warn_once_about_an_epsilon_above_10(name):
     found = done(name)
     for ran in (found.preview, found.ran):
         if ran is not None:
@@ -275,7 +197,7 @@ def test_preview_and_run_warn_once_about_an_epsilon_above_10(done, name):
 
 
 @pytest.mark.parametrize("name", jobs_of(["synthetic database", "intervals", YAML]))
-def test_left_out_records_are_counted(done, name):
+def test_left_out_records_are_counted(name):
     (column,) = ["sex"] if name == "synthetic database" else ["age"]
     counts = done(name).card()["left_out"]["counts"]
     # The scale is at most 0.04: another count in fewer than one of 10^20 runs.
@@ -286,14 +208,45 @@ def test_left_out_records_are_counted(done, name):
 @every_release
 def test_ledger_that_cannot_pay_refuses_in_one_line(tmp_path, name):
     job = JOBS[name]
-    ledger, flags = job.paid_flags(tmp_path, budget=1e-3)
+    ledger, flags = job.paid_flags(tmp_path, 1e-3)
     ran = run(job, tmp_path, ledger, texts(flags))
     assert (ran.code, ran.out, ran.files, ran.entries) == (2, "", [], [])
     assert re.fullmatch(r"error: [^\n]*epsilon: [^\n]*must fit 'people'[^\n]*\n", ran.err)
     assert len(ran.draws) == (name in WINDOWS)
 
 
+def no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@every_program
+@pytest.mark.parametrize("preview", [[], ["--validate_only"]])
+def test_output_that_cannot_hold_the_release_is_refused_before_payment(tmp_path, name, preview):
+    """A preview writes nothing, so it can't know about links."""
+    job, out = JOBS[name], tmp_path / "out"
+    ledger, flags = job.paid_flags(tmp_path)
+    if name == YAML and preview:
+        return
+    argv = [*texts(flags), *preview]
+    if name not in WINDOWS and not preview:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "link", no_links)
+            ran = run(job, tmp_path, ledger, argv)
+        assert (ran.code, ran.draws, ran.files, ran.entries) == (2, (), [], [])
+        assert re.search(r"^error: .*output: .*: Operation not permitted\n$", ran.err)
+    draft = out / f".draft-{'0' * 32}-1"
+    draft.mkdir(parents=True)
+    (draft / "records-000.avro").write_bytes(b"private")
+    ran = run(job, tmp_path, ledger, argv)
+    assert (ran.code, ran.out, ran.entries) == (2, "", [])
+    assert re.search(r"^error: .*output: .*must not contain drafts of another job", ran.err, re.M)
+    assert len(ran.files) == 2 and len(ran.draws) == (name in WINDOWS)
+
+
 # --- killed programs
+
+
+ENOUGH = 1e6  # for many releases
 
 
 class Killed(BaseException):
@@ -310,7 +263,7 @@ def dies(*_: object, **__: object) -> None:
 def test_killed_program_never_draws_twice_for_one_payment(tmp_path, name, moment):
     """By an exception that nothing catches; the same command then does the rest."""
     job = JOBS[name]
-    ledger, flags = job.paid_flags(tmp_path)
+    ledger, flags = job.paid_flags(tmp_path, ENOUGH)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed), watched() as draws:
         kill_at(patch, moment)
         job.main(texts(flags))
@@ -374,7 +327,7 @@ sys.exit(import_program(sys.argv[1]).main(sys.argv[3:]))
 @every_program
 def test_killed_process_leaves_no_second_draw(tmp_path, name):
     job = JOBS[name]
-    ledger, flags = job.paid_flags(tmp_path)
+    ledger, flags = job.paid_flags(tmp_path, ENOUGH)
     argv, out = shortened(texts(flags)), tmp_path / "out"
     command = [sys.executable, "-W", "ignore", "-c", _KILLED, job.program, str(out), *argv]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 9

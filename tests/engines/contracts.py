@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import fastavro
-from jobs import everything_under, interval_flags, job_flags, people
+from jobs import answer_flags, everything_under, interval_flags, job_flags, people
 
 from pipelines import (
     answer_queries,
@@ -30,57 +30,53 @@ QUERIES = (
     '{"id": "unknown", "conjunction": {"sex": "Femal"}}',
     '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}',
 )
-SPARSE_QUERIES = ('{"id": "thirties", "sparse": {"30": 1, "31": 0.5}}',)
+SPARSE_QUERY = '{"id": "thirties", "sparse": {"30": 1, "31": 0.5}}'
 
 
 class Program(NamedTuple):
-    """A program, and its flags in addition to the common ones."""
+    """A program, and the flags of a job in a folder, some of them changed."""
 
     main: Callable[[Sequence[str]], int]
+    make: Callable[..., list[str]]
     flags: dict[str, str | None]
-    queries: Sequence[str] = ()
 
     def argv(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-        flags = {**self.flags, "output": str(output)}
-        if self.queries:
-            path = folder / "queries.jsonl"
-            path.write_text("\n".join(self.queries), encoding="utf-8")
-            flags["queries"] = str(path)
-        if self.main is release_intervals.main:
-            return interval_flags(folder, **flags)
-        argv = job_flags(folder, **flags)
-        if "key" in self.flags:  # no universe of columns, then
-            argv = [flag for flag in argv if not flag.startswith("--domain=")]
-        return argv
+        return self.make(folder, **self.flags, output=str(output))
+
+
+def _with_keys(folder: pathlib.Path, **flags: str | None) -> list[str]:
+    """Ages are keys, which need no domain."""
+    (folder / "sparse.jsonl").write_text(SPARSE_QUERY, encoding="utf-8")
+    queries = {"queries": str(folder / "sparse.jsonl")} if "num_records" in flags else {}
+    argv = job_flags(folder, workload=None, **{"num_records": None, **queries, **flags})
+    return [flag for flag in argv if not flag.startswith("--domain=")]
+
+
+def _queries(folder: pathlib.Path, **flags: str | None) -> list[str]:
+    return answer_flags(folder, QUERIES, **flags)
 
 
 _SYNTHETIC = release_synthetic_database.main
-_ANSWERS: dict[str, str | None] = {"workload": None}
-_PROJECTION: dict[str, str | None] = {
-    "workload": None, "num_records": None, "key": "age", "max_sparsity": "10", "size": "65536"
+_KEYS: dict[str, str | None] = {"key": "age", "max_sparsity": "10", "size": "65536"}
+_SPARSE_MW: dict[str, str | None] = {
+    "key": "age", "max_sparsity": "3", "mechanism": "sparse_mw", "num_records": "noisy"
 }  # fmt: skip
+_SMALL_DB = {"mechanism": "small_db", "size": "4", "workload": "marginals:1", "num_records": "500"}
 PROGRAMS = {
     # With a public number of records the released number is the same for every draw.
-    "mwem": Program(_SYNTHETIC, {"num_records": "500"}),
+    "mwem": Program(_SYNTHETIC, job_flags, {"num_records": "500"}),
     "gaussian, households": Program(
-        _SYNTHETIC, {"num_records": "500", "mechanism": "gaussian", **HOUSEHOLDS}
+        _SYNTHETIC, job_flags, {"num_records": "500", "mechanism": "gaussian", **HOUSEHOLDS}
     ),
-    "small_db": Program(
-        _SYNTHETIC,
-        {"mechanism": "small_db", "size": "4", "workload": "marginals:1", "num_records": "500"},
-    ),
-    "projection": Program(release_projection.main, _PROJECTION),
+    "small_db": Program(_SYNTHETIC, job_flags, {**_SMALL_DB}),
+    "projection": Program(release_projection.main, _with_keys, _KEYS),
     "hybrid, households": Program(
-        release_projection.main, {**_PROJECTION, **HOUSEHOLDS, "mechanism": "hybrid"}
+        release_projection.main, _with_keys, {**_KEYS, **HOUSEHOLDS, "mechanism": "hybrid"}
     ),
-    "intervals": Program(release_intervals.main, {}),
-    "private_mw": Program(answer_queries.main, _ANSWERS, QUERIES),
-    "laplace": Program(answer_queries.main, {**_ANSWERS, "mechanism": "laplace"}, QUERIES),
-    "sparse_mw": Program(
-        answer_queries.main,
-        {**_ANSWERS, "mechanism": "sparse_mw", "key": "age", "max_sparsity": "3"},
-        SPARSE_QUERIES,
-    ),
+    "intervals": Program(release_intervals.main, interval_flags, {}),
+    "private_mw": Program(answer_queries.main, _queries, {}),
+    "laplace": Program(answer_queries.main, _queries, {"mechanism": "laplace"}),
+    "sparse_mw": Program(answer_queries.main, _with_keys, _SPARSE_MW),
 }
 
 

@@ -11,7 +11,7 @@ from engines.programs import PROGRAMS
 from jobs import everything_under
 
 NUM_ENVIRONMENTS = 2
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -27,7 +27,7 @@ from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
 from beam_dp.transforms.counting.summarise import CountCells, EncodeKeys
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 # Both slots of Flink read some of the files, so that their counts must be added.
 NUM_FILES, NUM_RECORDS = 4, 20_000
 Shards = Iterable[tuple[int, bytes]]

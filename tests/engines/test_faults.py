@@ -30,8 +30,18 @@ IN_A_BUCKET = "release_synthetic_database, in a bucket"
 NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 
+# Each landing kills a task manager while it writes.
+AT_LANDINGS = "c. task manager, during the write"
+
+
 @pytest.mark.engines
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.job if name == AT_LANDINGS else pytest.mark.part)
+        for name in FAULTS
+    ],
+)
 def test_one_whole_draw_or_nothing_is_published_after_a_fault(tmp_path, cluster, waiting, name):
     program = PROGRAMS["release_synthetic_database"]
     fault = FAULTS[name]
@@ -45,6 +55,7 @@ def test_one_whole_draw_or_nothing_is_published_after_a_fault(tmp_path, cluster,
 
 
 @pytest.mark.engines
+@pytest.mark.part
 @pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
 def test_one_whole_draw_or_nothing_is_published_in_a_bucket_after_a_fault(
     tmp_path, cluster, waiting, google_storage, name
@@ -58,6 +69,7 @@ def test_one_whole_draw_or_nothing_is_published_in_a_bucket_after_a_fault(
 
 
 @pytest.mark.engines
+@pytest.mark.part
 def test_fault_checks_detect_a_careless_writer(tmp_path, cluster, waiting):
     """A writer that publishes file by file, as ordinary ones do: the checks must detect it."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)

@@ -27,7 +27,7 @@ from patience import HANG_SECONDS, wait_for
 
 from beam_dp.hashing.backend import available_backends
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 VERSION = "0.0.1+shipped"
 
 PROBE = """

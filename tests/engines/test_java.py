@@ -16,7 +16,7 @@ from patience import wait_for
 
 import beam_dp as dp
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 BUILT = ROOT / "build" / "java"
 
 

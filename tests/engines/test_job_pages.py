@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_pages import KINDS, NEIGHBOURS, counters, expected, run
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 
 
 @pytest.mark.parametrize("engine", ["prism", "flink"])

@@ -27,7 +27,7 @@ from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_win
 from beam_dp.transforms.reading.read_kafka import ReadKafka
 from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 NUM_CELLS = 8
 DOMAIN = Domain((IntegerAttribute("a", 0, NUM_CELLS - 1),))
 PARTITIONS = 2

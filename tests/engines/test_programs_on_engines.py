@@ -17,7 +17,7 @@ from beam_dp.storage.store import LocalStore
 from beam_dp.summaries.histogram import MarginalsAccumulator
 from pipelines import release_synthetic_database
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 SECRET = "a count of 4711"
 
 

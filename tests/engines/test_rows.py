@@ -25,6 +25,7 @@ def write_rows(folder: pathlib.Path, flags: list[str]) -> None:
 
 
 @pytest.mark.engines
+@pytest.mark.part
 @pytest.mark.parametrize("moment", [moments.DRAWN, moments.AFTER_CARD, moments.BEFORE_TIDYING])
 def test_rows_of_one_draw_reach_the_sink_after_a_kill(tmp_path, cluster, waiting, moment):
     job = threading.Thread(target=write_rows, args=(tmp_path, cluster.flags()), daemon=True)

@@ -14,7 +14,7 @@ from engines.cluster import ROOT, FlinkCluster
 from engines.test_streams import Trial
 from patience import wait_for
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 CHECKPOINTS = "--checkpointing_interval=2000"
 PROGRAM = "import sys; from pipelines import release_windows as p; sys.exit(p.main(sys.argv[1:]))"
 

@@ -15,7 +15,7 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.transforms import AnswerBatch, AnswerQueries, ReadRecords
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.part]
 QUERIES = [
     '{"id": "women", "conjunction": {"sex": "Female"}}',
     '{"id": "up to 60", "prefix": {"attribute": "age", "high": 60}}',

@@ -226,7 +226,10 @@ def kill_worker(cluster: FlinkCluster) -> None:
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("engine", ["prism", "flink"])
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param("prism", marks=pytest.mark.job), pytest.param("flink", marks=pytest.mark.part)],
+)
 def test_same_command_resumes_a_cancelled_job(tmp_path, request, engine):
     """Starts from the beginning: the engine does not remember the job."""
     runner = request.getfixturevalue(engine)
@@ -270,6 +273,7 @@ def faulty(
 
 
 @pytest.mark.engines
+@pytest.mark.part
 def test_windows_stay_exact_after_task_managers_are_killed(tmp_path, cluster, waiting):
     faulty(tmp_path, cluster, waiting, kill_task_manager, 60, 3)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from jobs import everything_under, job_flags, paid_by, people, refused_line
+from jobs import everything_under, job_flags, paid_by, people
 
 from beam_dp.cli import main as cli
 from beam_dp.releases.answers.files import ANSWER_SCHEMA
@@ -39,7 +39,7 @@ def answers(folder: Path) -> list[dict]:
         return [dict(row) for row in fastavro.reader(file)]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("repeats", ["0", "2"])
 def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, capfd, repeats):
     argv = flags(tmp_path, direct_runner_bundle_repeat=repeats)
@@ -64,7 +64,7 @@ def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, ca
     assert main(argv) == 2  # an existing release is never overwritten
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace", "gaussian"])
 def test_answers_disjunctions_and_negations(tmp_path, mechanism):
     either = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
@@ -78,7 +78,7 @@ def test_answers_disjunctions_and_negations(tmp_path, mechanism):
         assert abs(row["value"] - truth) <= row["bound"] < len(held) / 2
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_card_marks_a_useless_bound_as_vacuous(tmp_path, capfd):
     argv = flags(tmp_path, epsilon="0.001", delta="0", num_records="500")
     assert main(argv) == 0
@@ -87,7 +87,7 @@ def test_card_marks_a_useless_bound_as_vacuous(tmp_path, capfd):
     assert card["settings"]["is_vacuous"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_last_line_counts_answers_without_a_bound(tmp_path, capfd):
     lines = [json.dumps({"prefix": {"attribute": "age", "high": age}}) for age in (20, 40, 60)]
     for num_questions in ("3", "1"):
@@ -98,25 +98,6 @@ def test_last_line_counts_answers_without_a_bound(tmp_path, capfd):
         assert num_unbounded == 3 - int(num_questions)
         assert last.startswith("Of those that have a bound") == (num_unbounded > 0)
         assert last.endswith("2 answers have no bound.") == (num_unbounded > 0)
-
-
-@pytest.mark.slow
-def test_validation_reads_spends_and_writes_nothing(tmp_path, capfd):
-    ledger, argv = paid_by(flags(tmp_path), tmp_path, 1000.0, 1e-9)
-    assert main([*argv, "--validate_only", "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card["queries"]["lines"] == 4 and len(card["queries"]["refused"]) == 1
-    assert card["ledger"]["remaining_epsilon"] > 0
-    assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-    assert main(argv) == 0
-    (entry,) = ledger.entries("people")
-    card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["ledger_release"] == entry.release_id == "people/1"
-    assert entry.draw_id == card["draw_id"] and entry.mechanism == "private_mw"
-    other = [flag for flag in argv if not flag.startswith("--output=")]
-    assert main([*other, f"--output={tmp_path / 'other'}"]) == 2
-    assert "which leaves nothing; requested rho" in capfd.readouterr().err
-    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("choice", ["auto", "exponential"])
@@ -142,7 +123,7 @@ def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     assert verify_release(read_release(str(tmp_path / "out"))).holds
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_laplace_and_gaussian_answer_a_whole_file_in_one_step(tmp_path, capfd, mechanism):
     named = {"failure_probability": "0.2", "direct_runner_bundle_repeat": "2"}
@@ -168,7 +149,7 @@ def test_laplace_and_gaussian_answer_a_whole_file_in_one_step(tmp_path, capfd, m
     assert len(everything_under(tmp_path / "out")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
 def test_describe_shows_answers_and_answer_refuses_the_release(
     tmp_path, capfd, monkeypatch, mechanism
@@ -198,7 +179,7 @@ def test_describe_shows_answers_and_answer_refuses_the_release(
     assert "does not have the checksum of its card" in capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
 def test_answers_named_workload_query_by_query(tmp_path, mechanism):
     assert main(flags(tmp_path, queries="marginals:sex", mechanism=mechanism)) == 0
@@ -212,7 +193,7 @@ def test_answers_named_workload_query_by_query(tmp_path, mechanism):
         assert abs(row["value"] - sexes.count(level)) <= row["bound"]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
 def test_marginal_in_a_file_becomes_one_query_for_each_cell(tmp_path, capfd, mechanism):
     lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
@@ -226,7 +207,7 @@ def test_marginal_in_a_file_becomes_one_query_for_each_cell(tmp_path, capfd, mec
     assert rows[-1]["value"] in [row["value"] for row in rows[1:-1]]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_run_starts_from_a_release(tmp_path):
     release = str(tmp_path / "release")
     assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
@@ -235,84 +216,3 @@ def test_run_starts_from_a_release(tmp_path):
     assert rows[0]["error"] is None
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["plan"]["starts_from_release"] is True
-
-
-def test_installed_command_runs_the_same_program(tmp_path, capfd):
-    assert cli.main(["answer-queries", *flags(tmp_path), "--validate_only", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["mechanism"] == "private_mw"
-
-
-@pytest.mark.parametrize(
-    ("named", "pattern"),
-    [
-        ({"queries": "missing.jsonl"}, r"--queries: 'missing.jsonl' is not valid: must be a file"),
-        ({"queries": None}, r"--queries is required"),
-        ({"queries": "intervals:agee"}, r"--queries: 'intervals:agee' is not valid: "),
-        ({"queries": "matrix:none.npy"}, r"--queries: 'matrix:none.npy' cannot be"),
-        ({"queries": "conjunction:2"}, r"--queries: .*; the nearest known is 'conjunctions'$"),
-        ({"queries": "row_conjunctions:6,4"}, r"--queries: .* needs --mechanism sparse_mw$"),
-        ({"lines": []}, r"--queries: .* must contain a query that can be answered$"),
-        ({"lines": ["{}", "1"]}, r"--queries: .*: line 1: query: {} is not valid"),
-        ({"mechanism": "private_nw"}, r"--mechanism: 'private_nw' is not valid"),
-        ({"num_questions": "0"}, r"--num_questions: 0 is not valid: must be"),
-        ({"num_questions": "x"}, r"--num_questions: 'x' is not valid: must be a whole number"),
-        ({"failure_probability": "1"}, r"--failure_probability: 1.0 is not valid: must be"),
-        ({"failure_probability": "nan"}, r"--failure_probability: nan is not valid: must be"),
-        ({"max_error": "0"}, r"--max_error: 0.0 is not valid: must be"),
-        ({"max_error": "nan"}, r"--max_error: nan is not valid: must be"),
-        ({"max_updates": "-1"}, r"--max_updates: -1 is not valid: must be"),
-        (
-            {"max_updates": "3", "calibration": "textbook"},
-            r"--calibration: 'textbook' is not valid",
-        ),
-        (
-            {"max_updates": "3", "mechanism": "laplace"},
-            r"--max_updates applies only to --mechanism private_mw",
-        ),
-        ({"calibration": "textbook", "mechanism": "laplace"}, r"--calibration applies only to"),
-        ({"delta": "0", "mechanism": "gaussian"}, r"--delta: 0.0 is not valid: must be > 0"),
-        ({"failure_probability": "2", "mechanism": "laplace"}, r"--failure_probability: 2.0 is"),
-        ({"mechanism": "top_queries"}, r"--top is required"),
-        ({"mechanism": "top_queries", "top": "0"}, r"--top: 0 is not valid: must be"),
-        (
-            {"mechanism": "top_queries", "top": "3"},
-            r"--top: 3 is not valid: must be .* 2, the numb",
-        ),
-        ({"mechanism": "laplace", "top": "1"}, r"--top applies only to --mechanism top_queries"),
-        (
-            {"mechanism": "top_queries", "top": "1", "choice": "best"},
-            r"--choice: 'best' is not valid",
-        ),
-        ({"start_from": "nowhere"}, r"--start_from: 'nowhere' is not valid"),
-        ({"workload": "marginals:2"}, r"--workload is not a flag"),
-        ({"num_question": "3"}, r"Did you mean --num_questions"),
-        ({"ledger": "x.sqlite"}, r"--dataset_id is required"),
-    ],
-)
-def test_bad_input_gives_a_one_line_error(tmp_path, capfd, named, pattern):
-    workload = named.pop("workload", None)
-    argv = flags(tmp_path, **named)
-    argv += [f"--workload={workload}"] if workload else []
-    refused_line(main, argv, capfd, pattern, folder=tmp_path)
-
-
-OTHER_QUERIES = "--queries: '{}' .*"
-
-
-@pytest.mark.parametrize(
-    ("sparsity", "spec", "told"),
-    [
-        *((number, "q", r"--max_sparsity: .*from 1 to 2\^31$") for number in ("0", "-3", "1e10")),
-        (
-            "4",
-            "conjunctions:2",
-            f"{OTHER_QUERIES}needs --domain and a mechanism other than sparse_mw$",
-        ),
-        ("4", "row_conjunction:6,4", f"{OTHER_QUERIES}the nearest known is 'row_conjunctions'$"),
-    ],
-)
-def test_sparse_queries_reject_invalid_sparsity_and_dense_queries(sparsity, spec, told, capfd):
-    promise = "--epsilon 1 --delta 0 --neighboring replace_one --privacy_unit record --output o"
-    asked = f"--mechanism sparse_mw --key k --max_sparsity {sparsity} --queries {spec}"
-    words = f"--input i.csv --num_records 9 {promise} {asked}".split()
-    refused_line(main, words, capfd, f"^error: {told.format(spec)}")

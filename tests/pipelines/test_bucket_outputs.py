@@ -32,7 +32,7 @@ def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
     return ledger, {"ledger": url, "dataset_id": "visits", "output": OUT}
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
     ledger, paid = declared(tmp_path)
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
@@ -55,7 +55,7 @@ def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, 
     assert "Female" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
@@ -81,7 +81,7 @@ def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, c
     assert service.names() == ["out/card.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, capfd, monkeypatch):
     ledger, paid = declared(tmp_path)
     breaks_later(monkeypatch)
@@ -98,7 +98,7 @@ def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, cap
     assert service.names() == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
     output = "s3://releases/out/ages"
     ledger, paid = declared(tmp_path)

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from jobs import refused_line
 
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.check import DomainCheck
@@ -125,25 +124,6 @@ def test_error_for_a_missing_column_names_the_nearest(tmp_path, capsys):
     assert "the nearest known is 'smoke'" in printed
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            ["--sample", "missing/*.csv"],
-            "--sample: 'missing/*.csv' is not valid: must match a file",
-        ),
-        (
-            ["--sample", "x.csv", "--limit", "-1"],
-            "--limit: -1 is not valid: must be an integer >= 0",
-        ),
-        (["--sample", "x.csv", "--runner", "DirectRunner"], "does not run on Beam"),
-        ([], "--sample"),
-    ],
-)
-def test_bad_argument_gives_a_one_line_error(flags, message, capfd):
-    assert message in refused_line(main, ["--domain", '{"age": 5}', *flags], capfd)
-
-
 def test_limit_bounds_the_number_of_values_shown(tmp_path, capsys):
     rows = "age\n" + "".join(f"{age}\n" * (age + 1) for age in range(9))
     assert check(tmp_path, rows, AGE, flags=["--limit", "2"]) == 0
@@ -236,7 +216,7 @@ def test_check_agrees_with_release(options):
         assert told == found
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_every_suggestion_saves_its_stated_number_of_rows():
     for options, column in itertools.product(OPTIONS, COLUMNS):
         domain = domain_from_json({"attributes": [{"name": "a", **options}]})

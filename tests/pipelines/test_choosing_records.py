@@ -6,24 +6,21 @@ A killed program is simulated by an exception that nothing catches.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from discovery_jobs import Killed, dies, dies_after, release_of
+from discovery_jobs import release_of
 from jobs import job_flags, paid_by, refused_line
 from noise_sources import watch_draws
 from open_domains import DOMAIN, INCOME, SEX, residents
 
 import beam_dp as dp
-from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease
-from pipelines import discovery, program, records_per_unit
 from pipelines.release_synthetic_database import main
 
 DRAWS: list[str] = []
@@ -90,7 +87,7 @@ def test_one_command_chooses_the_number_and_releases_the_records(tmp_path, capfd
         assert dp.verify_release(each).holds
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.job
 @pytest.mark.parametrize("domain", [OPEN, DOMAIN])
 def test_one_command_chooses_the_number_and_finds_the_domain(tmp_path, domain) -> None:
     ledger, flags = paid(tmp_path, domain)
@@ -142,122 +139,6 @@ def test_later_records_of_a_unit_are_dropped_by_the_chosen_number_alone(tmp_path
 # --- killed programs
 
 
-MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "before the counts are read": lambda patch: patch.setattr(
-        records_per_unit.RecordsJob, "entry_of", dies
-    ),
-    "before the mark": lambda patch: patch.setattr(discovery.FirstJob, "_use", dies),
-}
-
-
-@pytest.mark.mostly_slow(one_in=4)
-@pytest.mark.parametrize("domain", [CLOSED, OPEN])
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_the_same_command_goes_on_from_the_committed_number(
-    tmp_path, monkeypatch, moment, domain
-) -> None:
-    ledger, flags = paid(tmp_path, domain)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        MOMENTS[moment](patch)
-        main(flags)
-    (draw,) = DRAWS
-    assert main(flags) == 0
-    assert len(DRAWS) == (3 if domain is OPEN else 2)
-    assert counts_of(tmp_path, domain is OPEN).draw_id == draw
-    assert release_of(tmp_path).records_per_unit.draw_id == draw
-    assert len(ledger.entries("people")) == 1  # nothing is paid again
-    assert dp.verify_release(release_of(tmp_path)).holds
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("domain", [CLOSED, OPEN])
-def test_a_marked_entry_pays_for_no_later_run(tmp_path, monkeypatch, capfd, domain) -> None:
-    ledger, flags = paid(tmp_path, domain, times=5)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        dies_after(patch, discovery.FirstJob, "_use")
-        main(flags)
-    counts = counts_of(tmp_path, domain is OPEN)
-    assert main(flags) == 0
-    assert "the rest is paid again" in capfd.readouterr().err
-    _, second = ledger.entries("people")
-    release = release_of(tmp_path)
-    assert release.plan["ledger_release"] == second.release_id == "people/2"
-    assert release.records_per_unit is None
-    assert second.guarantee == release.guarantee
-    assert release.guarantee.max_records_per_unit == 3
-    assert release.guarantee.epsilon == 20 * 0.98
-    assert counts_of(tmp_path, domain is OPEN).draw_id == counts.draw_id
-    assert dp.verify_release(release).holds
-
-
-@pytest.mark.slow
-def test_a_domain_found_after_the_choice_is_not_found_again(tmp_path, monkeypatch) -> None:
-    ledger, flags = paid(tmp_path, OPEN)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(discovery.DomainJob, "entry_of", dies)
-        main(flags)
-    assert len(DRAWS) == 2
-    found = domain_of(tmp_path)
-    assert main(flags) == 0
-    assert len(DRAWS) == 3
-    assert domain_of(tmp_path).draw_id == found.draw_id
-    release = release_of(tmp_path)
-    assert release.discovered.draw_id == found.draw_id
-    assert release.records_per_unit is not None
-    (entry,) = ledger.entries("people")
-    assert entry.draw_id == found.draw_id
-    assert dp.verify_release(release).holds
-
-
-@pytest.mark.slow
-def test_a_last_run_that_was_submitted_is_paid_again(tmp_path, monkeypatch, capfd) -> None:
-    ledger, flags = paid(tmp_path, OPEN, times=5)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        dies_after(patch, discovery.DomainJob, "mark")
-        main(flags)
-    found = domain_of(tmp_path)
-    assert main(flags) == 0
-    assert "this run is paid again" in capfd.readouterr().err
-    assert len(ledger.entries("people")) == 2
-    release = release_of(tmp_path)
-    assert release.guarantee == found.discovered.main
-    assert release.discovered is None and release.records_per_unit is None
-    assert dp.verify_release(release).holds
-
-
-OTHERS: dict[str, dict[str, str]] = {
-    "epsilon": {"epsilon": "21"},
-    "workload": {"workload": "marginals:1"},
-    "most_records_per_unit": {"most_records_per_unit": "19"},
-}
-
-
-@pytest.mark.mostly_slow(one_in=3)
-@pytest.mark.parametrize("name", OTHERS)
-def test_another_command_does_not_go_on(tmp_path, monkeypatch, capfd, name) -> None:
-    flags = flags_of(tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(records_per_unit.RecordsJob, "entry_of", dies)
-        main(flags)
-    other = flags_of(tmp_path, **OTHERS[name])
-    refused_line(main, other, capfd, "contains the records per unit of another job")
-    assert len(DRAWS) == 1
-
-
-def test_another_budget_does_not_pay_for_the_rest(tmp_path, monkeypatch, capfd) -> None:
-    _, flags = paid(tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(records_per_unit.RecordsJob, "entry_of", dies)
-        main(flags)
-    refused_line(main, flags_of(tmp_path), capfd, "--ledger is required, the ledger that paid")
-    free = tmp_path / "free"
-    free.mkdir()
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(records_per_unit.RecordsJob, "entry_of", dies)
-        main(flags_of(free))
-    refused_line(main, [*flags_of(free), *flags[-2:]], capfd, "no ledger")
-
-
 # --- previews, refusals
 
 
@@ -276,38 +157,6 @@ def test_the_preview_states_the_split_and_the_bound(tmp_path, capfd, domain) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_the_installed_command_takes_the_same_flags(tmp_path, capfd) -> None:
-    flags = ["release-synthetic-database", *flags_of(tmp_path), "--validate_only"]
-    assert beam_dp_main(flags) == 0
-    assert "chooses the number" in capfd.readouterr().out
-    without = [flag for flag in flags if "most_records" not in flag]
-    assert beam_dp_main(without) == 2
-    assert "--most_records_per_unit is required with" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"most_records_per_unit": None},
-            "--most_records_per_unit is required with --max_records_per_unit discover",
-        ),
-        ({"max_records_per_unit": "3"}, "--most_records_per_unit needs --max_records_per_unit"),
-        ({"most_records_per_unit": "1"}, "--most_records_per_unit: 1 .* from 2 to"),
-        ({"privacy_unit": "record"}, "discover needs a column as --privacy_unit"),
-        ({"num_records": "2400"}, "discover needs --num_records noisy"),
-        ({"max_unit_cost": "planned"}, "--max_unit_cost must be left out with"),
-        ({"count_left_out": "true"}, "--count_left_out must be left out with"),
-        ({"mechanism": "small_db", "size": "20"}, "measures tables, not small_db"),
-        ({"max_records_per_unit": "choose"}, "--max_records_per_unit: 'choose'"),
-    ],
-)
-def test_invalid_flags_are_refused_in_one_line(tmp_path, capfd, changes, message) -> None:
-    flags = [each.replace("_out=true", "_out") for each in flags_of(tmp_path, **changes)]
-    refused_line(main, flags, capfd, message)
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_is_paid_if_a_later_run_can_not_be_built(tmp_path, capfd) -> None:
     ledger, flags = paid(tmp_path)
     table = visits().drop_columns(["sex"])
@@ -316,7 +165,7 @@ def test_nothing_is_paid_if_a_later_run_can_not_be_built(tmp_path, capfd) -> Non
     assert ledger.entries("people") == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     "changes",
     [
@@ -335,10 +184,3 @@ def test_every_mechanism_keeps_the_guarantee_with_the_choice(tmp_path, changes) 
     verified = dp.verify_release(release_of(tmp_path))
     assert verified.holds
     assert release_of(tmp_path).records_per_unit.main.max_records_per_unit in (3, 4)
-
-
-def test_program_names_the_folder() -> None:
-    assert records_per_unit.records_folder("gs://bucket/out/") == (
-        "gs://bucket/out/records_per_unit"
-    )
-    assert program.Job.names_draw is not None

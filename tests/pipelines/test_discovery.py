@@ -7,7 +7,7 @@ import re
 
 import pytest
 from discovery_jobs import domain_of, flags_of, paid, release_of
-from jobs import everything_under, job_flags, refused_line
+from jobs import everything_under, refused_line
 from noise_sources import watch_draws
 from open_domains import DOMAIN, FREQUENT, residents
 
@@ -89,24 +89,6 @@ def test_without_a_ledger_the_values_name_the_draw_alone(tmp_path) -> None:
     assert dp.verify_release(release).holds
 
 
-@pytest.mark.slow
-def test_replayed_bundles_publish_one_draw_of_each_run(tmp_path) -> None:
-    """The second run uses the domain that was committed, not another draw of it."""
-    assert main([*flags_of(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
-    found, release = domain_of(tmp_path), release_of(tmp_path)
-    assert len(set(DRAWS)) == 6
-    assert {found.draw_id, release.draw_id} < set(DRAWS)
-    assert release.domain == found.domain
-    assert release.discovered.draw_id == found.draw_id
-    others = set(DRAWS) - {found.draw_id, release.draw_id}
-    for path in (tmp_path / "out").rglob("*"):
-        assert not any(other in path.name for other in others)
-        if path.is_file():
-            data = path.read_bytes()
-            assert not [other for other in others if other.encode() in data]
-    assert not list((tmp_path / "out").rglob(".draft-*"))
-
-
 # --- budgets, previews, refusals
 
 
@@ -160,60 +142,6 @@ def test_everything_is_checked_before_the_first_run(tmp_path, capfd) -> None:
     flags_of(tmp_path)
     refused_line(main, flags, capfd, "--output.*an empty one")
     assert ledger.entries("people") == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"delta": "0"}, "--delta: 0.0 is not valid: must be > 0 to discover the values of 'city'"),
-        ({"domain_share": "0.9"}, "--domain_share: 0.9 is not valid: must be a number > 0 and"),
-        (
-            {"mechanism": "gaussian", "calibration": "textbook"},
-            "--mechanism: 'gaussian'.*use mwem, gaussian or laplace",
-        ),
-        ({"workload": "marginals:city,town"}, "--workload.*'town'"),
-    ],
-)
-def test_invalid_flags_are_refused_in_one_line(tmp_path, capfd, changes, message) -> None:
-    refused_line(main, flags_of(tmp_path, **changes), capfd, message)
-
-
-def test_a_share_needs_something_to_discover(tmp_path, capfd) -> None:
-    flags = [*job_flags(tmp_path), "--domain_share=0.1"]
-    refused_line(main, flags, capfd, '--domain_share needs attributes with "discover"')
-
-
-@pytest.mark.parametrize("name", ["release-intervals", "answer-queries", "release-windows"])
-def test_other_programs_refuse_an_open_domain(tmp_path, capfd, name) -> None:
-    (tmp_path / "domain.json").write_text(json.dumps(DOMAIN))
-    (tmp_path / "rows.csv").write_text("person,city,sex,income,at\n1,Bonn,F,3,2026-01-01T00:00Z\n")
-    common = {
-        "input": str(tmp_path / "rows.csv"),
-        "domain": str(tmp_path / "domain.json"),
-        "epsilon": "1",
-        "delta": "1e-9",
-        "neighboring": "add_or_remove_one",
-        "privacy_unit": "person",
-        "max_records_per_unit": "1",
-        "output": str(tmp_path / "out"),
-    }
-    own = {
-        "release-intervals": {"attribute": "income"},
-        "answer-queries": {"mechanism": "laplace", "queries": "marginals:1", "num_records": "9"},
-        "release-windows": {
-            "workload": "marginals:1",
-            "event_time": "at",
-            "arrival": "file_time",
-            "start": "2026-01-01T00:00Z",
-            "window": "1h",
-            "num_windows": "2",
-            "grace": "0s",
-            "max_windows_per_unit": "1",
-        },
-    }[name]
-    argv = [name, *(f"--{key}={value}" for key, value in (common | own).items())]
-    assert beam_dp_main(argv) == 2
-    assert "only beam-dp release-synthetic-database takes a domain" in capfd.readouterr().err
 
 
 def test_nothing_found_still_gives_a_release(tmp_path) -> None:

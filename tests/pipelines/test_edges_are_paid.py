@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from jobs import DOMAIN, interval_flags, job_flags, refused_line
-from test_release_windows_program import window_flags
+from jobs import DOMAIN, interval_flags, job_flags, refused_line, window_flags
 
 import beam_dp as dp
 from beam_dp.privacy.guarantee import Guarantee

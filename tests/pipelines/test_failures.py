@@ -87,7 +87,7 @@ def test_fault_is_described_without_quoting_the_message():
         assert public_fault(error) is None
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_error_of_a_failing_worker_setup_names_the_missing_part(fails, monkeypatch):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
     line = fails()
@@ -96,14 +96,14 @@ def test_error_of_a_failing_worker_setup_names_the_missing_part(fails, monkeypat
     assert fails() == "error: a worker can't be set up: No such file or directory\n"
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
 def test_unlisted_error_in_worker_setup_is_reported_without_its_message(fails, monkeypatch, error):
     monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
     assert "withheld" in fails()
 
 
-@pytest.mark.mostly_slow(one_in=3, start=1)
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("step", "error"),
     [
@@ -133,7 +133,7 @@ def test_error_of_a_failing_submission_names_the_missing_part(fails, monkeypatch
     assert line == f"{expected} or directory\n"
 
 
-@pytest.mark.mostly_slow(one_in=2)
+@pytest.mark.job
 @pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
 def test_unlisted_error_while_submitting_is_reported_without_its_message(fails, monkeypatch, error):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
@@ -151,7 +151,7 @@ def test_error_after_submission_is_reported_without_its_message(fails, monkeypat
     assert "withheld" in fails(**EMBEDDED)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
     """Beam prints it past all loggers, also that of a step that needs no guard."""
     monkeypatch.setattr("beam_dp.transforms.writing.commit_release", raising(OSError(SECRET)))
@@ -217,7 +217,7 @@ def test_only_setup_methods_show_what_is_missing():
     assert set().union(*decorated.values()) == {False}
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_during_the_write_leaves_no_draft(tmp_path, number):
     assert_stops(tmp_path, number)
@@ -234,7 +234,7 @@ def test_signal_before_the_job_prints_one_line(tmp_path, monkeypatch, capfd):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_signal_waits_until_drafts_are_removed(tmp_path, monkeypatch, capfd):
     removed = []
 

@@ -52,55 +52,6 @@ def test_error_line_replaces_argument_in_condition_by_its_flag():
     )
 
 
-@pytest.mark.parametrize(
-    ("unknown", "nearest"),
-    [
-        ("--epsilom=2", "--epsilon"),
-        ("--eps=2", "--epsilon"),  # an abbreviation is not a flag
-        ("--numrecords=2", "--num_records"),
-        ("--runer=FlinkRunner", "--runner"),  # Beam's flags are known, too
-        ("--direct_num_worker=2", "--direct_num_workers"),
-    ],
-)
-def test_error_for_an_unknown_flag_names_the_nearest(unknown, nearest):
-    line = refusal(*REQUIRED, unknown)
-    assert line.startswith(f"error: {unknown.partition('=')[0]} is not a flag")
-    assert line.endswith(f"Did you mean {nearest}?")
-
-
-def test_refuses_value_after_a_switch():
-    assert refusal(*REQUIRED, "--validate_only=yes") == (
-        "error: --validate_only: this flag takes no value, but 'yes' follows it"
-    )
-
-
-@pytest.mark.parametrize("flag", [flag.name for flag in shared.COMMON if flag.required])
-def test_missing_required_flag_is_refused_by_name(flag):
-    line = refusal(*(given for given in REQUIRED if not given.startswith(f"--{flag}=")))
-    assert line.startswith(f"error: --{flag} is required")
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (("--epsilon=2",), "error: --epsilon is given twice: '1' and '2'"),
-        (
-            ("--calibration=thight",),
-            "error: --calibration: 'thight' is not valid: must be one of tight, textbook;"
-            " the nearest is 'tight'",
-        ),
-        (("--workload",), "error: --workload needs a value"),
-        (
-            ("--direct_num_workers=many",),
-            "error: --direct_num_workers: 'many' is not valid: must be a whole number",
-        ),
-        (("records.csv",), "error: Unexpected argument 'records.csv'."),
-    ],
-)
-def test_bad_flag_gives_a_one_line_error(argv, line):
-    assert refusal(*REQUIRED, *argv) == line
-
-
 def test_refuses_lone_double_dash():
     assert "-- is not a flag" in refusal(*REQUIRED, "--", "--nonsense")
 
@@ -136,10 +87,3 @@ def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd,
     cost = "budget people: epsilon 100000, delta 1e-06"
     check_page(capfd.readouterr().out, *FACTS[name], cost, "by Zoë, for a report")
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-
-
-def test_json_flag_requires_validate_only(tmp_path, capfd):
-    line = "error: --json needs --validate_only, whose output it changes\n"
-    name = "release_intervals"
-    assert PROGRAMS[name].main([*PROGRAMS[name].flags(tmp_path), "--json"]) == 2
-    assert capfd.readouterr().err == line

@@ -128,7 +128,7 @@ def _checksums(folder: Path) -> set[bytes]:
     return {part for each in sums for part in (each[:32], each[32:])}
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.job
 def test_replaying_every_bundle_leaves_one_draw(tmp_path, barrier):
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
@@ -141,14 +141,14 @@ def four_files(monkeypatch) -> None:
     monkeypatch.setattr(shards, "SHARD_BYTES", 1500)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_replaying_every_bundle_leaves_one_draw_of_several_files(tmp_path, four_files):
     assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
     assert_one_draw(tmp_path, num_shards=4)
 
 
 # A draft with several files of records stays in any case, so one crash is the same as another.
-@pytest.mark.mostly_slow(one_in=5, start=4)
+@pytest.mark.job
 @pytest.mark.parametrize("crash", [name for name in CRASHES if "killed" not in name])
 def test_retried_bundle_leaves_one_draw_of_several_files(tmp_path, monkeypatch, crash, four_files):
     CRASHES[crash](monkeypatch)
@@ -159,7 +159,7 @@ def test_retried_bundle_leaves_one_draw_of_several_files(tmp_path, monkeypatch, 
     assert_one_draw(tmp_path, num_shards=4)
 
 
-@pytest.mark.mostly_slow(one_in=6, start=2)
+@pytest.mark.job
 @pytest.mark.parametrize("crash", CRASHES)
 def test_replayed_writer_that_failed_first_leaves_one_draw(tmp_path, monkeypatch, barrier, crash):
     """FnApiRunner ends the job at a failure; here the failed attempt is one of its replays."""
@@ -179,7 +179,7 @@ def test_replayed_writer_that_failed_first_leaves_one_draw(tmp_path, monkeypatch
     assert_one_draw(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("crash", CRASHES)
 def test_retried_bundle_leaves_one_draw(tmp_path, monkeypatch, crash):
     CRASHES[crash](monkeypatch)
@@ -200,7 +200,7 @@ def test_writer_that_keeps_failing_leaves_no_draft(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_job_refuses_to_run_over_drafts_of_a_job_killed_before_its_card(
     tmp_path, monkeypatch, capfd
 ):
@@ -220,7 +220,7 @@ def test_job_refuses_to_run_over_drafts_of_a_job_killed_before_its_card(
     assert_one_draw(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_job_with_a_killed_writer_leaves_no_draft(tmp_path, monkeypatch):
     _killed_before_card(monkeypatch)
     assert main(job_flags(tmp_path)) == 1
@@ -228,7 +228,7 @@ def test_job_with_a_killed_writer_leaves_no_draft(tmp_path, monkeypatch):
     assert everything_under(tmp_path / "out") == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_one_draw_check_fails_if_writer_keeps_its_drafts(tmp_path, monkeypatch):
     """The checks above are not blind."""
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
@@ -237,7 +237,7 @@ def test_one_draw_check_fails_if_writer_keeps_its_drafts(tmp_path, monkeypatch):
         assert_one_draw(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_writer_without_commit_leaves_several_draws(tmp_path, monkeypatch):
     """One that writes into the output at once, as an ordinary sink does, leaves several draws."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
-from jobs import damage_pages, job_flags, people, refused_line
+from jobs import damage_pages, job_flags, people
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
@@ -26,7 +25,7 @@ def paid_flags(folder: Path, url: str, **overrides: str | None) -> list[str]:
     return job_flags(folder, ledger=url, dataset_id="visits", **overrides)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_is_paid_for_and_marked_complete(tmp_path, ledger_url):
     ledger = declared(ledger_url)
     said = {"purpose": "the monthly report", "who": "Zoë"}
@@ -41,17 +40,7 @@ def test_release_is_paid_for_and_marked_complete(tmp_path, ledger_url):
     assert ledger.total("visits") == pytest.approx(1000.0)
 
 
-@pytest.mark.slow
-def test_refuses_second_release_of_the_whole_budget_before_it_runs(tmp_path, ledger_url, capfd):
-    ledger = declared(ledger_url)
-    assert main(paid_flags(tmp_path, ledger_url)) == 0
-    argv = paid_flags(tmp_path, ledger_url, output=str(tmp_path / "other"))
-    told = r"^error: --epsilon: 1000\.0 is not valid: must fit 'visits', which leaves nothing"
-    refused_line(main, argv, capfd, told, r"visits/1 \(mwem, epsilon 1000\)", folder=tmp_path)
-    assert len(ledger.entries("visits")) == 1
-
-
-@pytest.mark.slow
+@pytest.mark.job
 def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared(url)
@@ -62,84 +51,7 @@ def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     assert entry.state == "spent"
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
-        ("epsilon", "0"),
-        ("output", "hdfs://host/folder"),
-        ("input", "nobody*.parquet"),
-        ("num_rounds", "0"),
-        ("runner", "NoSuchRunner"),
-        ("epsilom", "1"),
-    ],
-)
-def test_refused_jobs_spend_no_budget(tmp_path, capfd, flag, value):
-    url = str(tmp_path / "ledger.sqlite")
-    ledger = declared(url)
-    refused_line(main, paid_flags(tmp_path, url, **{flag: value}), capfd)
-    assert ledger.entries("visits") == []
-
-
-def test_validation_shows_the_remaining_budget_and_spends_nothing(tmp_path, ledger_url, capfd):
-    ledger = declared(ledger_url, 2000.0)
-    assert main([*paid_flags(tmp_path, ledger_url), "--validate_only", "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card["ledger"]["dataset_id"] == "visits"
-    assert card["ledger"]["budget"] == {"epsilon": 2000.0, "delta": 1e-9}
-    assert card["ledger"]["remaining_epsilon"] == 2000.0
-    assert ledger.entries("visits") == []
-
-
-def test_validation_refuses_release_that_exceeds_the_budget(tmp_path, capfd):
-    url = str(tmp_path / "ledger.sqlite")
-    ledger = declared(url, 1.0)
-    argv = [*paid_flags(tmp_path, url), "--validate_only", "--json"]
-    err = refused_line(main, argv, capfd)
-    assert (
-        "--epsilon: 1000.0 is not valid: must fit 'visits', which leaves at most epsilon 1," in err
-    )
-    assert ledger.entries("visits") == []
-
-
-@pytest.mark.mostly_slow(one_in=2, start=1)
-@pytest.mark.parametrize(
-    ("overrides", "pattern"),
-    [
-        ({"dataset_id": "flights"}, "--dataset_id: 'flights' is not valid: must be declared"),
-        ({"dataset_id": None}, "--dataset_id is required with --ledger"),
-        ({"ledger": None}, "--ledger is required with --dataset_id"),
-        (
-            {"ledger": None, "dataset_id": None, "purpose": "a report"},
-            "--ledger is required with --purpose",
-        ),
-        (
-            {"ledger": None, "dataset_id": None, "who": "Zoë"},
-            "--ledger is required with --who",
-        ),
-        ({"purpose": "two\nlines"}, "--purpose: 'two\\nlines' is not valid: must be 1 to 500 pri"),
-        ({"who": 201 * "a"}, "is not valid: must be 1 to 200 printable characters"),
-        ({"ledger": "mysql://host/db"}, "--ledger: 'mysql://host/db' is not valid"),
-        ({"ledger": "nowhere.sqlite"}, "--ledger: 'sqlite:///nowhere.sqlite' is not valid"),
-        (
-            {"privacy_unit": "household", "max_records_per_unit": "2"},
-            "--privacy_unit: 'household' is not valid: must be 'record', as declared for 'visits'",
-        ),
-        (
-            {"neighboring": "replace_one", "num_records": "500"},
-            "--neighboring: 'replace_one' is not valid: must be 'add_or_remove_one', as declared",
-        ),
-    ],
-)
-def test_refuses_bad_ledger_flags_in_one_line(tmp_path, capfd, overrides, pattern):
-    url = str(tmp_path / "ledger.sqlite")
-    ledger = declared(url)
-    argv = job_flags(tmp_path, **{"ledger": url, "dataset_id": "visits", **overrides})
-    assert pattern in refused_line(main, argv, capfd)
-    assert ledger.entries("visits") == []
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
+@pytest.mark.job
 def test_records_nothing_without_a_ledger(tmp_path):
     assert main(job_flags(tmp_path)) == 0
     assert "ledger" not in (tmp_path / "out" / "card.json").read_text()

@@ -248,7 +248,7 @@ def test_only_the_drawing_step_requests_memory(graph):
     assert memory % 2**28 == 0 and 2**28 <= memory < 2**31
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_drawing_step_requests_the_larger_of_planned_and_user_memory(tmp_path):
     def memory(hint: str) -> int:
         job = release_intervals.parse_arguments([*interval_flags(tmp_path), hint])
@@ -262,7 +262,7 @@ def test_drawing_step_requests_the_larger_of_planned_and_user_memory(tmp_path):
     assert memory("--resource_hints=min_ram=1KB") >= 2**28
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_hints_and_names_do_not_depend_on_records(tmp_path):
     """Two tables with other records and sizes give the same graph, except what is drawn again."""
     shapes = []
@@ -277,7 +277,7 @@ def test_hints_and_names_do_not_depend_on_records(tmp_path):
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_is_the_same_without_hints(tmp_path, monkeypatch):
     """Each answer with and without hints; exact, because the noise is zero here."""
     tables: list[Any] = []

@@ -11,7 +11,6 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from engines.programs import PROGRAMS
 from jobs import people, write_table
-from test_release_windows_program import window_flags
 from yaml_jobs import RELEASE, build, read, step
 
 import beam_dp as dp
@@ -19,7 +18,6 @@ from beam_dp.cli.main import main
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
 from beam_dp.summaries.histogram import Histogram
-from pipelines import release_windows
 
 DOMAIN = dp.read_domain({"age": 3})
 WORKLOAD = dp.marginals(DOMAIN, ways=1)
@@ -32,27 +30,6 @@ def with_epsilon(flags: list[str], epsilon: str) -> list[str]:
 
 def warnings_of(err: str, words: str = "") -> list[str]:
     return [line for line in err.splitlines() if line.startswith("warning: ") and words in line]
-
-
-@pytest.mark.parametrize("name", [*PROGRAMS, "release_windows"])
-def test_every_program_warns_once_about_a_large_epsilon(tmp_path, capfd, name):
-    if name == "release_windows":
-        run, flags = release_windows.main, window_flags(tmp_path)
-    else:
-        run, flags = PROGRAMS[name].main, PROGRAMS[name].flags(tmp_path)
-    assert run([*with_epsilon(flags, "11"), "--validate_only"]) == 0
-    assert len(warnings_of(capfd.readouterr().err, TOLD)) == 1
-    assert run([*with_epsilon(flags, "10"), "--validate_only"]) == 0
-    assert warnings_of(capfd.readouterr().err, "epsilon") == []
-
-
-def test_running_job_warns_once(tmp_path, capfd):
-    program = PROGRAMS["release_synthetic_database"]
-    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("people", 100.0, 1e-6, "record", "add_or_remove_one")
-    paid = [f"--ledger={ledger.name}", "--dataset_id=people"]
-    assert program.main([*with_epsilon(program.flags(tmp_path), "11"), *paid]) == 0
-    assert len(warnings_of(capfd.readouterr().err)) == 1
 
 
 @pytest.mark.parametrize("more", [["--num_records=500"], ["--num_records=500", "--json"]])

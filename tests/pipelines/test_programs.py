@@ -55,7 +55,7 @@ def declared(folder: Path, unit: str) -> Ledger:
     return ledger
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("end", "payment"),
     [("run", "with a ledger"), ("run", "without"), ("validated", "with a ledger")],
@@ -78,7 +78,7 @@ def test_command_line_job_is_planned_and_built_once(tmp_path, monkeypatch, name,
     assert (len(planned), len(built)) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("name", PAID_JOBS)
 def test_yaml_job_is_planned_once(tmp_path, name):
     ledger = declared(tmp_path, "household")
@@ -93,17 +93,6 @@ def no_links(*_: object, **__: object) -> None:
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_output_without_hard_links_gives_a_one_line_error(tmp_path, monkeypatch, capfd, name):
-    program = PROGRAMS[name]
-    ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
-    monkeypatch.setattr(os, "link", no_links)
-    pattern = r"^error: --output: '.*out' is not valid: .*: Operation not permitted$"
-    refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
-    assert ledger.entries("people") == []
-
-
 def draft_in(output: Path) -> None:
     """What the writer of another job leaves while it runs, or when it is killed."""
     draft = output / f".draft-{'0' * 32}-1"
@@ -112,19 +101,6 @@ def draft_in(output: Path) -> None:
 
 
 OTHER_JOB = "must not contain drafts of another job: stop that job if it is running, then run"
-
-
-@pytest.mark.mostly_slow(one_in=2, start=0)
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("is_preview", [False, True])
-def test_program_refuses_drafts_of_another_job_before_it_pays(tmp_path, capfd, name, is_preview):
-    program = PROGRAMS[name]
-    ledger, argv = paid_by(program.flags(tmp_path), tmp_path)
-    draft_in(tmp_path / "out")
-    argv += ["--validate_only"] if is_preview else []
-    pattern = f"^error: --output: '{tmp_path}/out' is not valid: {OTHER_JOB} `beam-dp fi"
-    refused_line(program.main, argv, capfd, pattern, folder=tmp_path)
-    assert ledger.entries("people") == []
 
 
 def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
@@ -151,22 +127,6 @@ def test_transform_refuses_drafts_of_another_job_at_construction(tmp_path, is_pa
     fields = {**RELEASE, **paid, "output": str(tmp_path / "out")}
     with pytest.raises(ValueError, match=f"output: .* {OTHER_JOB}"):
         run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
-    assert ledger.entries("people") == []
-
-
-def test_checks_the_output_before_an_unpaid_job_runs(tmp_path, monkeypatch, capfd):
-    argv = job_flags(tmp_path)
-    monkeypatch.setattr(os, "link", no_links)
-    refused_line(release_synthetic_database.main, argv, capfd, "--output")
-
-
-@pytest.mark.slow
-def test_yaml_release_is_refused_before_it_pays(tmp_path, monkeypatch):
-    ledger = declared(tmp_path, "household")
-    paid = {"ledger": ledger.name, "dataset_id": "people", "output": str(tmp_path / "out")}
-    monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(ValueError, match=r"output: .*: Operation not permitted$"):
-        run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **paid))
     assert ledger.entries("people") == []
 
 
@@ -259,14 +219,14 @@ def loses(
     return str(errors[0])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_detects_release_with_another_guarantee(name, earlier, tmp_path, monkeypatch, capfd):
     error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
     assert "guarantee.epsilon is 1000.0 there, and 500.0 in this job" in error
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("name", "flag", "field"),
     [
@@ -285,7 +245,7 @@ def test_detects_release_with_another_plan(
     assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("name", ["release_intervals", "answer_queries, laplace"])
 @pytest.mark.parametrize(
     ("is_paid", "reason"),

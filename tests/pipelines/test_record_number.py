@@ -15,7 +15,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from jobs import interval_flags, job_flags, people, refused_line
+from jobs import interval_flags, job_flags, people
 from noise_sources import NoNoise
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
@@ -30,7 +30,6 @@ from pipelines import program
 from pipelines.program import warning_of_number
 from pipelines.release_intervals import main as main_of_intervals
 from pipelines.release_synthetic_database import main
-from pipelines.yaml_transforms import ConfigError, ReleaseSyntheticDatabase
 
 # No other code writes this number.
 EXPECTED = 90_210_457
@@ -126,7 +125,7 @@ def everything_outside(num_records: int = 300) -> pa.Table:
     return table.set_column(2, "sex", sex).set_column(3, "smokes", smokes)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, capfd):
     url = str(tmp_path / "ledger.sqlite")
     dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
@@ -190,7 +189,7 @@ def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, ca
     assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_no_warning_if_the_number_is_as_expected(tmp_path, capfd):
     flags = interval_flags(tmp_path, expect_records="500")
     assert main_of_intervals([*flags, "--count_left_out"]) == 0
@@ -203,7 +202,7 @@ def test_no_warning_if_the_number_is_as_expected(tmp_path, capfd):
     assert "records outside the domain" in " ".join(capfd.readouterr().out.split())
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("program", [main, main_of_intervals])
 def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     make = job_flags if program is main else interval_flags
@@ -218,42 +217,6 @@ def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     assert "left_out" not in json.loads(capfd.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        (
-            {"num_records": "500", "expect_records": "500"},
-            "--expect_records: '500' needs --num_records noisy:",
-        ),
-        ({"expect_records": "0"}, "--expect_records: 0 is not valid: must be an integer from 1 to"),
-        (
-            {"expect_records": "many"},
-            "--expect_records: 'many' is not valid: must be a whole number",
-        ),
-        ({"expect_records": "-3"}, "--expect_records: -3 is not valid"),
-    ],
-)
-def test_refuses_an_expected_number_that_cannot_be_compared(tmp_path, capfd, flags, line):
-    refused_line(main, job_flags(tmp_path, **flags), capfd, f"^error: {line}")
-
-
-def test_beam_yaml_counts_left_out_records_without_an_expected_number():
-    fields = {
-        "domain": {"age": 85},
-        "workload": "marginals:1",
-        "epsilon": 1,
-        "delta": 0,
-        "neighboring": "add_or_remove_one",
-        "privacy_unit": "record",
-        "num_records": "noisy",
-        "output": "out",
-    }
-    transform = ReleaseSyntheticDatabase(**fields, count_left_out=True)
-    assert transform._job.plan.left_out is not None
-    with pytest.raises(ConfigError, match=r"expect_records: .* must be given on the command line"):
-        ReleaseSyntheticDatabase(**fields, expect_records=EXPECTED)
-
-
 def test_program_releases_another_number_of_records(tmp_path, capsys):
     assert main(job_flags(tmp_path, num_synthetic_records="40")) == 0
     release = dp.read_release(tmp_path / "out", check_rows=True)
@@ -265,16 +228,3 @@ def test_program_releases_another_number_of_records(tmp_path, capsys):
     assert "released 40 records; answers are scaled to all records" in described
     assert f"one row represents {release.represented / 40:,.6g} records" in described
     assert cli(["verify", str(tmp_path / "out")]) == 0
-
-
-@pytest.mark.parametrize(
-    ("number", "options", "told"),
-    [
-        ("0", {}, "--num_synthetic_records: 0 is not valid: must be an integer from 1 to"),
-        ("many", {}, "--num_synthetic_records: 'many' is not valid: must be a whole number"),
-        ("4", {"mechanism": "small_db", "size": "3"}, "--num_synthetic_records: 4 is not valid"),
-    ],
-)
-def test_program_refuses_an_impossible_number_of_records(tmp_path, capfd, number, options, told):
-    flags = job_flags(tmp_path, num_synthetic_records=number, **options)
-    refused_line(main, flags, capfd, told)

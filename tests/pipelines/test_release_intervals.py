@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from jobs import everything_under, interval_flags, people, refused_line
-from noise_sources import watch_draws
+from jobs import interval_flags, people
 from pytest import CaptureFixture
 
 from beam_dp.cli import main as cli
@@ -44,7 +43,7 @@ def released(folder: Path, **flags: Any) -> IntervalRelease:
     return release
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_answers_are_close_to_the_counts(tmp_path, strategy):
     release = released(tmp_path, strategy=strategy)
@@ -58,7 +57,7 @@ def test_answers_are_close_to_the_counts(tmp_path, strategy):
     assert np.all(np.abs(found.values - exact) < 3)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
 def test_no_interval_includes_other_or_null(tmp_path, flags):
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
@@ -70,14 +69,14 @@ def test_no_interval_includes_other_or_null(tmp_path, flags):
     assert np.rint(release.histogram()).tolist() == [0] * 5 + [2] + [0] * 63 + [1]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unit_counts_at_most_k_records(tmp_path):
     table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
     release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
     assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_noise_grows_with_the_records_of_a_unit(tmp_path):
     scales = []
     for most in ("1", "4"):
@@ -89,59 +88,10 @@ def test_noise_grows_with_the_records_of_a_unit(tmp_path):
     assert scales[1] == pytest.approx(4 * scales[0])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_empty_input_gives_a_release(tmp_path):
     release = released(tmp_path, table=people(0))
     assert abs(release.prefixes()[-1]) < 3
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            {"attribute": "sex"},
-            "'sex' is not valid: must be an integer, numeric, date or",
-        ),
-        ({"attribute": "constant"}, "must have from 2 to 1,048,576 levels; it has 1"),
-        ({"attribute": "many"}, "must have from 2 to 1,048,576 levels; it has 1,048,577"),
-        (
-            {"attribute": "agee"},
-            "--attribute: 'agee' is not an attribute; the nearest known is 'age'",
-        ),
-        ({"attribute": None}, "--attribute is required"),
-        ({"strategy": "trees"}, "--strategy: 'trees' is not valid: must be one of best,"),
-        ({"strategy": "sine", "delta": "0"}, "--strategy: 'sine' is not valid: must be 'best' or"),
-        ({"epsilon": "0"}, "--epsilon: 0.0 is not valid"),
-        ({"epsilon": "1e-16", "delta": "0"}, "--epsilon: 1e-16 is too small"),
-        ({"workload": "marginals:1"}, "--workload is not a flag"),
-        ({"max_records_per_unit": None}, "--max_records_per_unit is required"),
-    ],
-)
-def test_rejects_bad_argument_in_one_line(tmp_path, capfd, flags, message):
-    argv = interval_flags(tmp_path, domain=domain(), **flags)
-    assert message in refused_line(main, argv, capfd, folder=tmp_path)
-
-
-def test_validation_writes_nothing(tmp_path, capsys):
-    argv = interval_flags(tmp_path, domain=domain(), epsilon="1", delta="0")
-    assert main([*argv, "--validate_only", "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
-    assert card["mechanism"] == "windows" and card["errors"]["root_mean_squared_error"] > 0
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["best", "textbook_tree"])
-def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, monkeypatch, strategy):
-    draws = watch_draws(monkeypatch, [])
-    argv = interval_flags(tmp_path, domain=domain(), strategy=strategy)
-    assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
-    draw_id = read_release(tmp_path / "out").draw_id
-    assert len(set(draws)) == 3 and draw_id in draws
-    assert everything_under(tmp_path / "out") == ["card.json", f"intervals-{draw_id}.avro"]
-    for path in (tmp_path / "out").iterdir():
-        data = path.read_bytes()
-        assert not [other for other in set(draws) - {draw_id} if other.encode() in data]
 
 
 def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -150,7 +100,7 @@ def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     return code, text.out, text.err
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
     release = released(tmp_path)
     capsys.readouterr()
@@ -181,7 +131,7 @@ def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
         assert code == 0 and "age" in text
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -202,14 +152,14 @@ def test_refuses_bad_sparse_query_in_one_line(tmp_path, capsys, argv, message):
     assert re.sub(r"^error: ", "", error).startswith(message) or message in error
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_bin_edges_select_the_cells_of_an_interval(tmp_path):
     numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
     release = released(tmp_path, domain=numeric)
     assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")

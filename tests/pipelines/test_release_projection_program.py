@@ -11,7 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from jobs import everything_under, refused_line, write_table
+from jobs import everything_under, write_table
 from pytest import CaptureFixture
 from test_one_draw import CRASHES, DRAWS, FAILURES, watch
 
@@ -60,7 +60,7 @@ def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "ke
     return err
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
     assert main(flags(tmp_path, file_format=file_format)) == 0
@@ -77,7 +77,7 @@ def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
     assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("keys", "key_type", "line"),
     [
@@ -94,7 +94,7 @@ def test_keys_have_the_declared_type(tmp_path, capfd, keys, key_type, line):
     assert found["value"] == pytest.approx(40, abs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["sparse_project", "stability_histogram", "hybrid", "auto"])
 def test_every_mechanism_answers_within_its_noise(tmp_path, capfd, mechanism):
     more: dict[str, str | None] = {"mechanism": mechanism}
@@ -110,7 +110,7 @@ def test_every_mechanism_answers_within_its_noise(tmp_path, capfd, mechanism):
     assert found["value"] == pytest.approx(80, abs=5 * found["standard_error"] + 1 + collisions)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["stability_histogram", "hybrid"])
 def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
     more: dict[str, str | None] = {"mechanism": mechanism, "list_keys": "true"}
@@ -130,7 +130,7 @@ def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
     assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_limits_records_of_a_unit_and_clips_weights(tmp_path, capfd):
     more = {"weight": "seats", "max_weight": "7"}
     assert main(flags(tmp_path, **more)) == 0
@@ -144,7 +144,7 @@ def test_limits_records_of_a_unit_and_clips_weights(tmp_path, capfd):
     assert answer(tmp_path, capfd, "plane 3\n")["value"] == pytest.approx(6, abs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_refuses_bad_queries_in_a_file(tmp_path, capfd):
     assert main(flags(tmp_path, size=SMALL)) == 0
     eleven = "".join(f"{i}\n" for i in range(11))
@@ -184,42 +184,6 @@ def test_refuses_bad_queries_in_a_file(tmp_path, capfd):
     assert "cannot be read" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("change", "pattern"),
-    [
-        ({"key": "plan"}, r"key: 'plan' is not valid: .*plane"),
-        ({"key_type": "number"}, r"--key_type: 'number' is not valid"),
-        ({"weight": "seats"}, r"--max_weight is required"),
-        ({"max_weight": "3"}, r"--weight is required"),
-        ({"weight": "plane", "max_weight": "3"}, r"--weight: 'plane' is not valid"),
-        ({"weight": "seats", "max_weight": "0"}, r"--max_weight: 0 is not valid"),
-        ({"max_sparsity": "0"}, r"--max_sparsity: 0 is not valid"),
-        ({"max_sparsity": None}, r"--max_sparsity is required"),
-        ({"max_sparsity": "nan"}, r"--max_sparsity: 'nan' is not valid"),
-        ({"epsilon": "nan"}, r"--epsilon: nan is not valid"),
-        ({"delta": "0", "mechanism": "stability_histogram", "size": None}, r"--delta: 0"),
-        ({"size": "0"}, r"--size: 0 is not valid"),
-        ({"size": "2e9"}, r"--size: "),
-        ({"num_rows": "2"}, r"--num_rows: 2 is not valid: must be odd"),
-        ({"num_rows": "-1"}, r"--num_rows: -1 is not valid"),
-        (
-            {"mechanism": "stability_histogram"},
-            r"--size applies only to --mechanism auto, .* and hybrid",
-        ),
-        ({"histogram_share": "0.5"}, r"--histogram_share applies only to --mechanism hybrid"),
-        ({"mechanism": "hybrid", "histogram_share": "1"}, r"--histogram_share: 1.0 is not valid"),
-        ({"mechanism": "auto"}, r"--num_records is required.*auto"),
-        ({"calibration": "textbook"}, r"--calibration applies only to --mechanism sparse_project"),
-        ({"unit_norm": "2"}, r"--unit_norm: 2.0 applies only"),
-        ({"privacy_unit": "owner"}, r"--max_records_per_unit is required"),
-        ({"output": "hdfs://host/folder"}, r"--output: "),
-    ],
-    ids=str,
-)
-def test_bad_input_gives_a_one_line_error(tmp_path, capfd, change, pattern):
-    refused_line(main, flags(tmp_path, **change), capfd, pattern, folder=tmp_path)
-
-
 def test_refuses_keys_that_no_record_can_have(tmp_path, capfd):
     assert main(flags(tmp_path, keys=pa.array([[1]] * 9))) == 2
     assert "key: 'plane' is not valid" in capfd.readouterr().err
@@ -233,20 +197,7 @@ def test_preview_shows_the_bound_on_noise(tmp_path):
     assert "noise" not in parse_arguments(flags(tmp_path, mechanism="count_sketch")).facts()
 
 
-@pytest.mark.slow
-def test_validation_neither_reads_nor_writes_files(tmp_path, capfd):
-    more = {"mechanism": "auto", "num_records": "2000", "num_keys": "50", "largest_count": "40"}
-    argv = [*flags(tmp_path, **more), "--validate_only", "--json"]
-    before = everything_under(tmp_path)
-    assert main(argv) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card["max_sparsity"] == 10 and card["choices"][0]["mechanism"] == card["mechanism"]
-    errors = [choice["error"] for choice in card["choices"]]
-    assert errors == sorted(errors)
-    assert everything_under(tmp_path) == before
-
-
-@pytest.mark.slow
+@pytest.mark.job
 def test_release_with_a_histogram_spends_delta(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = Ledger(url)
@@ -309,15 +260,7 @@ def assert_one_draw(folder: Path) -> None:
         assert not [other for other in set(DRAWS) - {draw_id} if other.encode() in data]
 
 
-@pytest.mark.slow
-def test_running_every_bundle_three_times_leaves_one_draw(tmp_path, watched):
-    argv = flags(tmp_path, mechanism="hybrid", epsilon="1", size=SMALL)
-    assert main([*argv, "--direct_runner_bundle_repeat=2"]) == 0
-    assert len(set(DRAWS)) == 3
-    assert_one_draw(tmp_path)
-
-
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("crash", ["before the card", "after half of the payload"])
 def test_retried_writer_leaves_one_draw(tmp_path, watched, monkeypatch, crash):
     CRASHES[crash](monkeypatch)

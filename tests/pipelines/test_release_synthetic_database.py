@@ -62,7 +62,7 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
     )
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.job
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_released_marginals_are_close_to_the_truth(tmp_path, file_format):
     table = people()
@@ -71,7 +71,7 @@ def test_released_marginals_are_close_to_the_truth(tmp_path, file_format):
     assert largest_error(true_counts(table), released) <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
 def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, calibration):
@@ -100,22 +100,9 @@ def test_answers_depend_only_on_the_release(tmp_path):
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
-def test_output_contains_only_the_release(tmp_path):
-    assert main(job_flags(tmp_path)) == 0
-    assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
-
-
 def test_keeps_public_number_of_records(tmp_path):
     assert main(job_flags(tmp_path, neighboring="replace_one", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 500
-
-
-@pytest.mark.slow
-def test_replaying_every_bundle_makes_one_release(tmp_path):
-    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
-    assert everything_under(tmp_path / "out") == files_of_one_draw(tmp_path / "out")
-    release = dp.read_release(str(tmp_path / "out"))
-    assert len(released_records(tmp_path / "out")) == int(release.counts.sum())
 
 
 def card_structure(value: object) -> object:
@@ -127,7 +114,7 @@ def card_structure(value: object) -> object:
     return type(value).__name__
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("num_rows", [0, 1])
 def test_tiny_input_gives_release_of_the_same_shape(tmp_path, num_rows):
     cards = []
@@ -140,7 +127,7 @@ def test_tiny_input_gives_release_of_the_same_shape(tmp_path, num_rows):
     assert card_structure(cards[0]) == card_structure(cards[1])
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_releases_one_record_at_a_huge_epsilon(tmp_path):
     table = people().slice(3, 1)
     assert main(job_flags(tmp_path, table, workload="marginals:3")) == 0
@@ -149,7 +136,7 @@ def test_releases_one_record_at_a_huge_epsilon(tmp_path):
     assert (counts_of(records) == true_counts(table)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_releases_a_domain_of_one_attribute(tmp_path):
     table = people()
     assert main(job_flags(tmp_path, table, domain={"age": 101}, workload="marginals:1")) == 0
@@ -157,7 +144,7 @@ def test_releases_a_domain_of_one_attribute(tmp_path):
     assert np.abs(released - np.bincount(table["age"].to_numpy(), minlength=101)).max() <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_releases_a_domain_of_one_cell(tmp_path):
     table = pa.table({"all": pa.array([0] * 70)})
     assert main(job_flags(tmp_path, table, domain={"all": 1}, workload="marginals:1")) == 0
@@ -166,7 +153,7 @@ def test_releases_a_domain_of_one_cell(tmp_path):
     assert abs(len(records) - 70) <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("bound", [1, 3])
 def test_unit_with_a_thousand_records_keeps_at_most_the_allowed_number(tmp_path, bound):
     households = [*range(200), *[777] * 1000, None, None]
@@ -187,7 +174,7 @@ def test_unit_with_a_thousand_records_keeps_at_most_the_allowed_number(tmp_path,
     assert abs(released[1] - bound) <= 4
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_restores_column_names_that_avro_does_not_allow(tmp_path):
     table = pa.table(
         {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
@@ -201,7 +188,7 @@ def test_restores_column_names_that_avro_does_not_allow(tmp_path):
     assert dp.read_release(str(tmp_path / "out")).domain.names == tuple(domain)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_malformed_records_do_not_affect_other_records(tmp_path, capfd):
     good = b"30,Female,true\n" * 100
     bad = [
@@ -230,7 +217,7 @@ def test_malformed_records_do_not_affect_other_records(tmp_path, capfd):
         assert trace not in text
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_damaged_file_stops_the_job_and_shows_only_its_name(tmp_path, capfd):
     argv = job_flags(tmp_path)
     path = tmp_path / "people.parquet"
@@ -244,15 +231,6 @@ def test_damaged_file_stops_the_job_and_shows_only_its_name(tmp_path, capfd):
     assert not (tmp_path / "out" / "card.json").exists()
 
 
-def test_validate_only_prints_the_public_part_of_the_card_and_writes_nothing(tmp_path, capfd):
-    argv = job_flags(tmp_path, epsilon="1")
-    before = everything_under(tmp_path)
-    assert main([*argv, "--validate_only", "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card["guarantee"]["epsilon"] == 1.0
-    assert everything_under(tmp_path) == before
-
-
 def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
@@ -263,7 +241,7 @@ def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_progress_names_public_quantities_only(tmp_path, capfd):
     outputs = []
     for rows in (0, 500):
@@ -276,7 +254,7 @@ def test_progress_names_public_quantities_only(tmp_path, capfd):
     assert outputs[0] == outputs[1]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "pipelines.release_synthetic_database", *job_flags(tmp_path)],
@@ -292,7 +270,7 @@ def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_pa
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.job
 def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
@@ -333,7 +311,7 @@ def card(folder: Path) -> dict:
     return json.loads((folder / "card.json").read_text())
 
 
-@pytest.mark.mostly_slow(one_in=3)
+@pytest.mark.job
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
 def test_starts_from_public_files(tmp_path, file_format):
     public = tmp_path / "public"
@@ -345,7 +323,7 @@ def test_starts_from_public_files(tmp_path, file_format):
     assert found["fit"]["start_was_used"] in (True, False)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_starts_from_an_earlier_release(tmp_path):
     first = str(tmp_path / "first")
     assert main(job_flags(tmp_path, output=first)) == 0

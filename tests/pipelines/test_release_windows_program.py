@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from jobs import everything_under, refused_line
+from jobs import START, everything_under, refused_line, window_flags
 from preview_pages import check_page
 from versions import since
 
@@ -24,30 +24,7 @@ from pipelines import release_windows
 from pipelines.flags import read_truth
 from pipelines.release_windows import main
 
-DOMAIN = {"attributes": [{"name": "age", "type": "integer", "min": 0, "max": 3}]}
-START = 1_700_000_000  # in 2023: the horizon is over
 ARRIVED = START + 30
-
-
-def write_landing(folder: Path) -> str:
-    """Two files: the second one arrives when the first window has closed."""
-    landing = folder / "landing"
-    landing.mkdir(exist_ok=True)
-    for number, (arrived, rows) in enumerate(
-        [(12, [(0, 0), (0, 9), (1, 11), (2, 13)]), (18, [(3, 9), (3, 12), (3, 12)])]
-    ):
-        path = landing / f"{number}.parquet"
-        table = pa.table(
-            {
-                "age": [age for age, _ in rows],
-                "t": [START + second for _, second in rows],
-                "person": [age for age, _ in rows],
-                "came": [START + arrived] * len(rows),
-            }
-        )
-        pyarrow.parquet.write_table(table, path)
-        os.utime(path, (START + arrived, START + arrived))
-    return str(landing / "*.parquet")
 
 
 PERSONS = {
@@ -58,33 +35,6 @@ PERSONS = {
 }
 # Of window 0 the record of the second file is late; that of the second 13 is of the future.
 COUNTS = [[2, 0, 0, 0], [0, 1, 0, 2], [0, 0, 0, 0]]
-
-
-def window_flags(folder: Path, **overrides: str | None) -> list[str]:
-    """Flags of a valid job; None drops a flag, an empty text makes it a switch."""
-    values: dict[str, str | None] = {
-        "input": write_landing(folder),
-        "domain": json.dumps(DOMAIN),
-        "workload": "marginals:1",
-        "event_time": "t",
-        "arrival": "file_time",
-        "start": "2023-11-14T22:13:20Z",
-        "window": "10s",
-        "num_windows": "3",
-        "grace": "5s",
-        "privacy_unit": "record",
-        "epsilon": "2000",
-        "delta": "0",
-        "neighboring": "add_or_remove_one",
-        "output": str(folder / "out"),
-        "replay": "",
-        **overrides,
-    }
-    return [
-        f"--{name}" + (f"={value}" if value else "")
-        for name, value in values.items()
-        if value is not None
-    ]
 
 
 def paid_job(folder: Path, epsilon: float = 2000.0, **flags: str) -> tuple[Ledger, list[str]]:
@@ -125,20 +75,20 @@ def test_releases_windows_of_a_folder(tmp_path, capsys):
     assert cli.main(["answer", str(tmp_path / "out"), "--windows", "0:3", "--marginal", "age"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_replay_may_take_arrival_times_from_a_column(tmp_path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == true_counts_of(tmp_path) == COUNTS
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_each_unit_counts_at_most_its_allowed_records_and_windows(tmp_path):
     assert main(window_flags(tmp_path, **PERSONS)) == 0
     assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
     assert true_counts_of(tmp_path) == counts_of(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatch):
     ledger, argv = paid_job(tmp_path)
     with monkeypatch.context() as killed:
@@ -160,7 +110,7 @@ def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatc
     assert "continues: visits/1 in the ledger" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_job_refuses_to_redraw_a_deleted_window(tmp_path, capsys):
     _, argv = paid_job(tmp_path)
     assert main(argv) == 0
@@ -185,7 +135,7 @@ def lose_last_window(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param("touched", marks=pytest.mark.slow), "grown", "removed"]
+    "fault", [pytest.param("touched", marks=pytest.mark.job), "grown", "removed"]
 )
 def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
     argv = window_flags(tmp_path, **PERSONS)
@@ -209,7 +159,7 @@ def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
     assert bytes_under(tmp_path / "out") == before
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_read_files_may_be_removed_if_each_window_is_protected_separately(tmp_path):
     argv = window_flags(tmp_path)
     path = add_file(tmp_path, "2", START + 22)
@@ -221,7 +171,7 @@ def test_read_files_may_be_removed_if_each_window_is_protected_separately(tmp_pa
     assert counts_of(tmp_path) == COUNTS
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_late_file_does_not_count_after_a_restart(tmp_path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
@@ -295,12 +245,6 @@ def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
     assert before == bytes_under(tmp_path / "out")
 
 
-def test_insufficient_budget_leaves_no_output(tmp_path, capfd):
-    ledger, argv = paid_job(tmp_path, epsilon=1.0)
-    refused_line(main, argv, capfd, folder=tmp_path)
-    assert ledger.entries("visits") == []
-
-
 @pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
 def test_rejects_drafts_of_another_job_before_payment(tmp_path, capsys, preview):
     ledger, argv = paid_job(tmp_path, **preview)
@@ -325,76 +269,6 @@ def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mech
     )
     check_page(capfd.readouterr().out, *facts)
     assert [path.name for path in tmp_path.iterdir()] == ["landing"]
-
-
-def test_json_preview_shows_the_guarantee_and_writes_nothing(tmp_path, capsys):
-    assert main(window_flags(tmp_path, validate_only="", json="")) == 0
-    card = json.loads(capsys.readouterr().out)
-    assert card["horizon"]["num_windows"] == 3
-    assert "In any" in card["promise"] or "record" in card["promise"]
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        pytest.param(
-            {"replay": None},
-            "--runner: 'FnApiRunner' can't run a stream",
-            marks=since("apache-beam", "2.76"),  # an older one is named before the runner
-        ),
-        ({"neighboring": "replace_one"}, "--neighboring: 'replace_one' is not valid: must be add_"),
-        ({"num_records": "7"}, "--num_records is not a flag"),
-        ({"window": "1 hour"}, "--window: '1 hour' is not valid: must be a whole number with"),
-        ({"grace": "-1s"}, "--grace: '-1s' is not valid"),
-        (
-            {"start": "2027-01-15"},
-            "--start: '2027-01-15' is not valid: must be a time with its zone",
-        ),
-        ({"num_windows": "0"}, "--num_windows: 0 is not valid"),
-        ({"json": ""}, "--json needs --validate_only, whose output it changes"),
-        ({"event_time": "tt"}, "--event_time: 'tt' is not valid: must be a column of"),
-        ({"arrival": "cam"}, "--arrival: 'cam' is not valid: must be a column of"),
-        ({"privacy_unit": "person"}, "--max_records_per_unit is required"),
-        (
-            {"privacy_unit": "person", "max_records_per_unit": "1"},
-            "--max_windows_per_unit is required",
-        ),
-        ({"input": "nothing/*.parquet"}, "--input: 'nothing/*.parquet' is not valid: must match"),
-        ({"mechanism": "mwem", "strategy": "levels"}, "--strategy: 'levels' applies only"),
-        ({"settle": "-1s"}, "--settle: '-1s' is not valid"),
-        ({"poll": "0s"}, "--poll: 0 is not valid"),
-        (
-            {"output": "gs://releases/out"},
-            "--private_folder is required: must name a local folder: the output is in a bucket",
-        ),
-        ({"private_folder": "FOLDER/out/mine"}, "--private_folder: 'FOLDER/out/mine' is not valid"),
-        ({"block": "7"}, "--block: '7' needs --strategy"),
-        (
-            {"checkpointing_interval": "9"},
-            "--checkpointing_interval: '9' cannot be combined",
-        ),
-        ({"start": "2999-01-01T00:00Z"}, "--replay: True can't be given before"),
-        pytest.param(
-            {"replay": None, "runner": "DirectRunner"},
-            "--runner: 'DirectRunner' can't",
-            marks=since("apache-beam", "2.76"),
-        ),
-        (
-            {
-                "privacy_unit": "file_time",
-                "max_records_per_unit": "1",
-                "max_windows_per_unit": "1",
-                "protected_windows": "1",
-            },
-            "--privacy_unit: 'file_time' is not valid: must be another column than those of times",
-        ),
-    ],
-)
-def test_rejects_bad_argument_in_one_line(tmp_path, capfd, flags, message):
-    flags = {name: each and each.replace("FOLDER", str(tmp_path)) for name, each in flags.items()}
-    line = refused_line(main, window_flags(tmp_path, **flags), capfd, folder=tmp_path)
-    assert line.startswith(f"error: {message.replace('FOLDER', str(tmp_path))}")
 
 
 @since("apache-beam", "2.76")
@@ -427,7 +301,7 @@ NEIGHBOURS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_one_unit_changes_tables_by_at_most_the_stated_records(tmp_path, name):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""

@@ -16,7 +16,6 @@ from jobs import people, write_table
 from pytest import CaptureFixture
 from yaml_jobs import RELEASE, step
 
-import beam_dp as dp
 from pipelines import run_yaml
 
 
@@ -63,19 +62,6 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
-def test_file_that_is_not_yaml_gives_a_one_line_error(tmp_path, capfd):
-    path = tmp_path / "pipeline.yaml"
-    path.write_text("pipeline:\n  type: [chain\n")
-    assert "expected ',' or ']'" in line(capfd, f"--yaml_pipeline_file={path}")
-
-
-@pytest.mark.parametrize("text", ["{x", "[1]", "7"])
-def test_variables_that_are_not_an_object_give_a_one_line_error(text, tmp_path, capfd):
-    told = f"error: --jinja_variables: '{text}' is not valid: must be a JSON object"
-    argv = ("--yaml_pipeline_file", file_of(tmp_path), "--jinja_variables", text)
-    assert line(capfd, *argv) == told
-
-
 def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capfd):
     """A launcher of Dataflow's templates starts the job once the program has ended."""
 
@@ -90,7 +76,7 @@ def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capfd)
     assert run_yaml.main(argv) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -107,7 +93,7 @@ def test_refused_field_gives_a_one_line_error(changed, told, tmp_path, capfd):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unknown_transform_or_runner_gives_a_one_line_error(tmp_path, capfd):
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
@@ -116,7 +102,7 @@ def test_unknown_transform_or_runner_gives_a_one_line_error(tmp_path, capfd):
     assert "--runner: 'NoSuchRunner' is not valid: must be" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_invalid_pipeline_gets_a_short_message(tmp_path, capfd):
     path = Path(file_of(tmp_path, *job(tmp_path)))
     path.write_text(path.read_text().replace("type: chain", "type: chian"))
@@ -128,7 +114,7 @@ def test_invalid_pipeline_gets_a_short_message(tmp_path, capfd):
     assert shown.endswith("can't be built: the module 'no_such_module' is not installed")
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(("broken", "code"), [(Quoting, 2), (Failing, 1)])
 def test_withholds_messages_that_may_quote_a_record(broken, code, tmp_path, capfd):
     other = {broken.__name__: f"{__name__}.{broken.__name__}"}
@@ -139,21 +125,14 @@ def test_withholds_messages_that_may_quote_a_record(broken, code, tmp_path, capf
     assert "message is withheld, because it may quote records, and was not stored" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_shows_message_of_a_transform_that_fails_at_construction(tmp_path, capfd):
     rows = step("Create", elements=[{"household": 1, "age": 3}])
     path = file_of(tmp_path, rows, step("Refusing"), Refusing=f"{__name__}.Refusing")
     assert "size: must be given, such as 7" in line(capfd, "--yaml_pipeline_file", path)
 
 
-@pytest.mark.slow
-def test_pipeline_makes_a_release(tmp_path, capfd):
-    assert run_yaml.main(["--yaml_pipeline_file", file_of(tmp_path, *job(tmp_path))]) == 0
-    assert f"beam-dp describe {tmp_path / 'out'}" in capfd.readouterr().out
-    assert dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase).num_records > 0
-
-
-@pytest.mark.slow
+@pytest.mark.job
 def test_failed_job_leaves_no_draft(tmp_path, capfd, monkeypatch):
     draft = tmp_path / "out" / f".draft-{'0' * 32}-abcdefgh"
     original = run_yaml.run_pipeline

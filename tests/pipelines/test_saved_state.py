@@ -48,7 +48,7 @@ def answers(folder: Path) -> list[dict]:
         return [dict(row) for row in fastavro.reader(file)]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = tmp_path / "state"
@@ -83,7 +83,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     assert len(ledger.entries("people")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     state = str(tmp_path / "state")
     assert main(flags(tmp_path, [WOMEN], "first", state=state)) == 0
@@ -93,7 +93,7 @@ def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     assert not (tmp_path / "state" / "secret.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_repeated_attempts_save_one_state(tmp_path):
     """That of the answers that were written; each attempt is a draw of its own."""
     saved(tmp_path, direct_runner_bundle_repeat="2")
@@ -102,7 +102,7 @@ def test_repeated_attempts_save_one_state(tmp_path):
     assert transcript["answers"][0]["value"] == answers(tmp_path / "first")[0]["value"]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_repeated_attempt_does_not_use_a_state_twice(tmp_path, capfd):
     ledger = saved(tmp_path)
     state = str(tmp_path / "state")
@@ -112,7 +112,7 @@ def test_repeated_attempt_does_not_use_a_state_twice(tmp_path, capfd):
     assert len(ledger.entries("people")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_job_that_dies_after_its_ledger_update_loses_its_state(tmp_path, capfd, monkeypatch):
     saved(tmp_path)
     named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
@@ -134,7 +134,7 @@ def failing_for(name: str):
     return fail
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_failed_job_leaves_no_state(tmp_path):
     argv = flags(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
     damage_pages(tmp_path / "people.parquet")
@@ -151,7 +151,7 @@ def test_unmovable_state_is_reported_and_existing_folder_is_kept(tmp_path, capfd
     assert everything_under(tmp_path / "state") != []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
     ledger = saved(tmp_path)
     ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")

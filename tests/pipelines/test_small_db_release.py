@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from jobs import job_flags, paid_by, people, refused_line, released_records
+from jobs import job_flags, people, released_records
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_command
@@ -36,7 +36,7 @@ def test_release_answers_prefixes(tmp_path, capsys):
     assert "released 20 records; answers are scaled to all records" in described
 
 
-@pytest.mark.mostly_slow(one_in=2, start=1)
+@pytest.mark.job
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
@@ -44,37 +44,6 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(warned) == (sampler == "search")
     assert all("--sampler search" in line and "depends on the records" in line for line in warned)
-
-
-@pytest.mark.parametrize(
-    "change, line",
-    [
-        ({}, "--size is required"),
-        ({"size": "ten"}, "--size: 'ten' is not valid"),
-        ({"size": "3", "max_error_fraction": "0.1"}, "--size: 3 is not valid"),
-        ({"max_error_fraction": "2"}, "--max_error_fraction: 2.0 is not valid"),
-        ({"size": "3", "num_rounds": "3"}, "--num_rounds applies only to --mechanism mwem"),
-        ({"size": "3", "sampler": "serch"}, "the nearest is 'search'"),
-        ({"size": "3", "workload": "prefixes:agee"}, "--workload: "),
-        (
-            {"size": "3", "mechanism": "mwem", "workload": "marginals:1"},
-            "--size applies only to --mechanism small_db",
-        ),
-        (
-            {"size": "3", "workload": "intervals:age", "vc_dimension": "1"},
-            "--vc_dimension: 1 is not valid: must be >= 2, a lower bound for these queries",
-        ),
-        ({"size": "900", "workload": "conjunctions:2"}, "enumeration is feasible for a size <= "),
-        (
-            {"max_error_fraction": "0.05", "workload": "conjunctions:2"},
-            "--max_error_fraction: 0.05 requires ",
-        ),
-    ],
-    ids=str,
-)
-def test_bad_flag_gives_a_one_line_error(tmp_path, capfd, change, line):
-    argv = job_flags(tmp_path, **{**SMALL, **change})
-    assert line in refused_line(main, argv, capfd, folder=tmp_path)
 
 
 def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
@@ -86,18 +55,3 @@ def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
     assert (told["vc_dimension"], told["vc_dimension_by"]) == (1, "products")
     assert main(flags) == 0
     assert dp.read_release(tmp_path / "out").plan["vc_dimension_at_least"] == 1
-
-
-@pytest.mark.slow
-def test_small_db_release_is_paid_for_with_pure_privacy(tmp_path):
-    ledger, flags = paid_by(job_flags(tmp_path, **SMALL, size="4"), tmp_path, 1500.0, 0.0)
-    assert main(flags) == 0
-    (entry,) = ledger.entries("people")
-    assert entry.mechanism == "small_db" and entry.loss.epsilon == 1000
-    assert main([flag.replace(str(tmp_path / "out"), str(tmp_path / "two")) for flag in flags]) == 2
-
-
-@pytest.mark.parametrize("size", ["-1", "0", "1e18", "10001"])
-def test_refuses_size_that_cannot_be_drawn(tmp_path, capfd, size):
-    told = rf"^error: --size: {int(float(size))} is not valid: must be an integer from 1 to 10,000$"
-    refused_line(main, job_flags(tmp_path, mechanism="small_db", size=size), capfd, told)

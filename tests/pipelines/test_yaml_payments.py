@@ -28,7 +28,7 @@ def ledger(tmp_path) -> Ledger:
     return ledger
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize("job", PAID_JOBS)
 def test_release_is_paid_for_by_the_entry_on_its_card(tmp_path, ledger, job):
     run(read(tmp_path), paid(job, ledger, tmp_path))
@@ -64,7 +64,7 @@ def test_refuses_unbounded_records_before_paying(tmp_path, ledger, job):
     assert ledger.entries("people") == []
 
 
-@pytest.mark.slow
+@pytest.mark.job
 @pytest.mark.parametrize(("file_format", "extension"), [("csv", "parquet"), ("parquet", "dat")])
 def test_reads_files_in_the_given_format(tmp_path, file_format, extension):
     written = Path(write_table(tmp_path, people(), file_format))
@@ -112,7 +112,7 @@ def refusal(pipeline: beam.Pipeline, *transforms: dict[str, Any], kind: str = "c
     return line.partition(": ")[2]
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_refuses_second_release_in_a_folder_before_paying(tmp_path, ledger):
     def release(attribute: str, output: str) -> dict[str, Any]:
         fields = of_ledger(ledger, **PROMISE, domain={"age": 9, "hours": 9}, attribute=attribute)

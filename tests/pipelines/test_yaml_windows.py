@@ -46,7 +46,7 @@ def read(folder: Path) -> dict[str, Any]:
     return step("ReadRecords", input=write_table(folder, pa.table(table)))
 
 
-@pytest.mark.slow
+@pytest.mark.job
 def test_horizon_continues_without_another_draw_or_payment(tmp_path):
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1.5, 0, UNIT, "add_or_remove_one")
@@ -114,26 +114,6 @@ def test_horizon_that_another_pipeline_has_just_begun_is_refused(tmp_path, monke
     with pytest.raises(ValueError, match=r"^output: .* two pipelines at a time"):
         records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read(tmp_path)["config"])
         _ = records | beam_dp.yaml.ReleaseWindows(**FIELDS, output=str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize(
-    ("name", "changed", "message"),
-    [
-        ("ReleaseWindows", {"replay": True}, "replay: True is not valid: must not be given"),
-        ("ReleaseWindows", {"settle": "1s"}, "settle: .* must be given to ReadKafka"),
-        ("ReleaseWindows", {"window": "1y"}, "window: '1y' is not valid"),
-        ("ReleaseWindows", {"error_handling": {}}, "error_handling: {} is not valid: must not be"),
-        ("ReadKafka", {"topics": "x"}, "topics: unknown field; .* the nearest is 'topic'"),
-        ("ReadKafka", {"grace": "x"}, "grace: 'x' is not valid"),
-        ("ReadKafka", {"settle": "0s"}, "settle: 0 is not valid"),
-    ],
-)
-def test_refused_fields_get_one_line(name, changed, message, tmp_path):
-    fields = {**FIELDS, "output": str(tmp_path / "out")}
-    if name == "ReadKafka":
-        fields = {**HORIZON, "servers": "localhost:1", "topic": "visits", "settle": "10s"}
-    with pytest.raises(ValueError, match=message):
-        getattr(beam_dp.yaml, name)(**{**fields, **changed})
 
 
 def test_topic_is_read_as_its_fields_say(monkeypatch):
