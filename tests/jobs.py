@@ -88,7 +88,9 @@ def job_flags(
         "num_records": "noisy",
         "output": str(folder / "out"),
     }
-    return text_of({**values, **overrides})
+    return [
+        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
+    ]
 
 
 def interval_flags(

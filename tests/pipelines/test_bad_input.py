@@ -41,7 +41,7 @@ def test_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
     assert main(argv) == 0, capfd.readouterr().err
 
 
-@pytest.mark.job
+@pytest.mark.part
 def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
     argv = job_flags(tmp_path, epsilon="0")
     result = subprocess.run(

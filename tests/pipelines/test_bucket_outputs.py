@@ -55,7 +55,7 @@ def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, 
     assert "Female" in capsys.readouterr().out
 
 
-@pytest.mark.job
+@pytest.mark.part
 def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"conjunction": {"sex": "Female"}}\n', encoding="utf-8")
@@ -66,6 +66,7 @@ def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
     assert beam_dp(["describe", OUT]) == 0
 
 
+@pytest.mark.job
 def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, capfd):
     ledger, paid = declared(tmp_path)
     service.buckets["releases"].settings = {}
@@ -74,6 +75,7 @@ def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, 
     assert ledger.entries("visits") == [] and service.names() == []
 
 
+@pytest.mark.job
 def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, capfd):
     service.put("out/card.json", b"{}")
     told = f"--output: '{OUT}' is not valid: must be a directory"
@@ -98,7 +100,7 @@ def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, cap
     assert service.names() == []
 
 
-@pytest.mark.job
+@pytest.mark.part
 def test_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
     output = "s3://releases/out/ages"
     ledger, paid = declared(tmp_path)

@@ -121,6 +121,7 @@ def test_withholds_missing_modules_in_steps_that_see_records(fails, monkeypatch,
     assert "withheld" in fails()
 
 
+@pytest.mark.job
 def test_error_of_a_failing_submission_names_the_missing_part(fails, monkeypatch, tmp_path):
     monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
     line = fails(**EMBEDDED)
@@ -140,6 +141,7 @@ def test_unlisted_error_while_submitting_is_reported_without_its_message(fails, 
     assert "withheld" in fails(**EMBEDDED)
 
 
+@pytest.mark.job
 def test_error_after_submission_is_reported_without_its_message(fails, monkeypatch):
     class Submitted(PipelineResult):
         def __init__(self) -> None:
@@ -162,6 +164,7 @@ class OwnRunner(PortableRunner):
     """Of a user: it may run the job where Beam's only submit it."""
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("runner", "flags"), [(FnApiRunner, {}), (OwnRunner, {"runner": f"{__name__}.OwnRunner"})]
 )
@@ -218,7 +221,9 @@ def test_only_setup_methods_show_what_is_missing():
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.part)]
+)
 def test_signal_during_the_write_leaves_no_draft(tmp_path, number):
     assert_stops(tmp_path, number)
 

@@ -190,6 +190,7 @@ def test_retried_bundle_leaves_one_draw(tmp_path, monkeypatch, crash):
     assert_one_draw(tmp_path)
 
 
+@pytest.mark.job
 def test_writer_that_keeps_failing_leaves_no_draft(tmp_path, monkeypatch):
     def failing(*arguments: Any) -> Any:
         raise CrashError

@@ -76,6 +76,7 @@ def add_release(pipeline: beam.Pipeline, token: Token, output: Path) -> None:
     _ = rows | transform(promise(1.0), token) | dp.WriteRelease(str(output))
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("is_paid_later", [False, True])
 def test_card_names_the_entry_of_the_token(tmp_path, is_paid_later):
     ledger = declared(str(tmp_path / "ledger.sqlite"))
@@ -114,6 +115,7 @@ def test_refuses_token_for_another_release(epsilon, loss, mechanism):
         later.pay(token)
 
 
+@pytest.mark.job
 def test_unpaid_job_writes_no_release(tmp_path):
     token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
     pipeline = beam.Pipeline(runner="FnApiRunner")

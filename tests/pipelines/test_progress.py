@@ -23,6 +23,14 @@ from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
 
 
+@pytest.fixture(autouse=True)
+def loud_beam(monkeypatch) -> None:
+    """A job that was stopped in this process has silenced Beam for good."""
+    monkeypatch.setattr(logging.getLogger("apache_beam"), "level", logging.NOTSET)
+    logging.getLogger("apache_beam").manager._clear_cache()
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+
+
 def test_shows_progress_of_workers(capfd):
     with Progress().listening(silence_beam=True):
         logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
@@ -104,6 +112,7 @@ def test_terminal_that_cannot_write_over_a_line_gets_lines(name, monkeypatch):
     assert "\x1b" not in terminal.getvalue()
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
 def test_job_counts_ranges_that_are_read_and_files_that_are_written(
     tmp_path, monkeypatch, records_format
@@ -243,6 +252,7 @@ def test_restores_beam_worker_print_after_overlapping_jobs(monkeypatch):
     assert vars(sdk_worker).get("print") is before
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("fails", [False, True])
 def test_restores_beam_worker_print_after_a_program(tmp_path, monkeypatch, fails):
     silent = []

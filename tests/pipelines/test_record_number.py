@@ -217,6 +217,7 @@ def test_validation_shows_both_parts_of_the_budget(tmp_path, capfd, program):
     assert "left_out" not in json.loads(capfd.readouterr().out)
 
 
+@pytest.mark.job
 def test_program_releases_another_number_of_records(tmp_path, capsys):
     assert main(job_flags(tmp_path, num_synthetic_records="40")) == 0
     release = dp.read_release(tmp_path / "out", check_rows=True)

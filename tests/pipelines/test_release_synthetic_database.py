@@ -92,6 +92,7 @@ def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, c
     assert largest_error(true_counts(table), released) <= limit
 
 
+@pytest.mark.job
 def test_answers_depend_only_on_the_release(tmp_path):
     table = people()
     assert main(job_flags(tmp_path, table)) == 0
@@ -100,6 +101,7 @@ def test_answers_depend_only_on_the_release(tmp_path):
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= 4
 
 
+@pytest.mark.job
 def test_keeps_public_number_of_records(tmp_path):
     assert main(job_flags(tmp_path, neighboring="replace_one", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 500
@@ -270,7 +272,7 @@ def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_pa
 
 
 @needs_data
-@pytest.mark.job
+@pytest.mark.part
 def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
@@ -297,6 +299,7 @@ def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     assert np.mean(errors) < 0.0065
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("records_format", ["parquet", "csv"])
 def test_writes_records_in_the_requested_format(tmp_path, records_format):
     assert main(job_flags(tmp_path, records_format=records_format)) == 0

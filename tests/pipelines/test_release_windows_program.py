@@ -65,6 +65,7 @@ def true_counts_of(folder: Path) -> list[list[int]]:
     return [truth.among(range(n, n + 1)).of((0,), groups) for n in release.released]
 
 
+@pytest.mark.job
 def test_releases_windows_of_a_folder(tmp_path, capsys):
     assert main(window_flags(tmp_path)) == 0
     assert counts_of(tmp_path) == true_counts_of(tmp_path) == COUNTS
@@ -134,6 +135,7 @@ def lose_last_window(folder: Path) -> None:
     shutil.rmtree(window_directory(folder / "out", 2))
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     "fault", [pytest.param("touched", marks=pytest.mark.job), "grown", "removed"]
 )
@@ -171,7 +173,7 @@ def test_read_files_may_be_removed_if_each_window_is_protected_separately(tmp_pa
     assert counts_of(tmp_path) == COUNTS
 
 
-@pytest.mark.job
+@pytest.mark.part
 def test_late_file_does_not_count_after_a_restart(tmp_path):
     argv = window_flags(tmp_path, **PERSONS)
     assert main(argv) == 0
@@ -184,6 +186,7 @@ def test_late_file_does_not_count_after_a_restart(tmp_path):
         lose_last_window(tmp_path)
 
 
+@pytest.mark.job
 def test_list_of_read_files_is_private(tmp_path):
     assert main(window_flags(tmp_path, private_folder=str(tmp_path / "mine"))) == 0
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o700
@@ -199,6 +202,7 @@ def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monke
     refused_line(main, window_flags(tmp_path, private_folder="mine"), capfd, told)
 
 
+@pytest.mark.job
 def test_rejects_another_private_folder_after_windows_are_released(tmp_path, capsys):
     """As is a horizon that an earlier version began, which kept no list of files."""
     argv = window_flags(tmp_path, **PERSONS)
@@ -210,6 +214,7 @@ def test_rejects_another_private_folder_after_windows_are_released(tmp_path, cap
     assert "--private_folder: " in line and "must be the folder that lists the files" in line
 
 
+@pytest.mark.job
 def test_completes_release_of_a_killed_writer_unless_its_files_are_lost(tmp_path):
     """Between the card and the payload of the last window."""
     argv = window_flags(tmp_path)
@@ -225,6 +230,7 @@ def test_completes_release_of_a_killed_writer_unless_its_files_are_lost(tmp_path
     assert main(argv) == 1
 
 
+@pytest.mark.job
 def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
@@ -237,6 +243,7 @@ def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     assert main(argv) == 2
 
 
+@pytest.mark.job
 def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
     assert main(window_flags(tmp_path)) == 0
     before = bytes_under(tmp_path / "out")
@@ -301,8 +308,13 @@ NEIGHBOURS = {
 }
 
 
-@pytest.mark.job
-@pytest.mark.parametrize("name", NEIGHBOURS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.job if "every" in name else pytest.mark.part)
+        for name in NEIGHBOURS
+    ],
+)
 def test_one_unit_changes_tables_by_at_most_the_stated_records(tmp_path, name):
     """Of counts, k records in c windows; of files, names and sizes of cards nothing at all."""
     found = []

@@ -302,7 +302,7 @@ def speaker(fails: bool) -> Callable[[str], str]:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.part), True])
 def test_worker_processes_print_no_record_and_no_beam_output(tmp_path, capfd, fails):
     flags = (PROCESSES, "--direct_num_workers=1")
     pipeline = make_pipeline(flags, "out")

@@ -14,6 +14,7 @@ from pipelines.release_synthetic_database import main
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
 
 
+@pytest.mark.job
 def test_release_answers_prefixes(tmp_path, capsys):
     assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
     assert len(released_records(tmp_path / "out")) == 20
@@ -46,6 +47,7 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     assert all("--sampler search" in line and "depends on the records" in line for line in warned)
 
 
+@pytest.mark.job
 def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
     flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
     assert main([*flags, "--validate_only"]) == 0

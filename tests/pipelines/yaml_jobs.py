@@ -26,7 +26,7 @@ _QUERIES = [{"conjunction": {"sex": "Male"}}]
 _NOISY = {**PROMISE, "num_records": "noisy"}
 PAID_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "synthetic database": ("ReleaseSyntheticDatabase", RELEASE),
-    "projection": ("ReleaseProjection", {**PROMISE, "key": "sex", "max_sparsity": 2}),
+    "projection": ("ReleaseProjection", {**PROMISE, "key": "sex", "max_sparsity": 2, "size": 1024}),
     "intervals": ("ReleaseIntervals", {**PROMISE, "domain": DOMAIN, "attribute": "age"}),
     "private_mw": (
         "AnswerQueries",
