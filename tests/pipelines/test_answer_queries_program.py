@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import fastavro
 import pytest
-from jobs import everything_under, job_flags, paid_by, people
+from jobs import answer_flags, everything_under, job_flags, paid_by, people
 
 from beam_dp.cli import main as cli
 from beam_dp.releases.answers.files import ANSWER_SCHEMA
@@ -26,10 +27,8 @@ QUERIES = [
 ]
 
 
-def flags(folder: Path, lines: list[str] | None = None, **overrides: str | None):
-    path = folder / "queries.jsonl"
-    path.write_text("\n".join(QUERIES if lines is None else lines), encoding="utf-8")
-    return job_flags(folder, workload=None, **{"queries": str(path), **overrides})
+def flags(folder: Path, lines: Sequence[str] = QUERIES, **overrides: str | None) -> list[str]:
+    return answer_flags(folder, lines, **overrides)
 
 
 def answers(folder: Path) -> list[dict]:

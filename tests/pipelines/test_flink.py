@@ -105,6 +105,44 @@ def other_cluster(monkeypatch) -> Iterator[str]:
         yield found.master
 
 
+RUNNERS = (
+    "flink",
+    "Flink",
+    "flinkrunner",
+    "apache_beam.runners.portability.flink_runner.FlinkRunner",
+)
+WITH_JAR = {"flink_job_server_jar": "JAR"}
+REFUSED: list[tuple[dict[str, str], str]] = [
+    *(({"runner": name}, "--flink_job_server_jar is required") for name in RUNNERS),
+    ({"flink_master": "[local]"}, "--flink_job_server_jar is required .*make flink"),
+    *(
+        ({**WITH_JAR, "job_server_java_launcher": name}, f"'{name}' .* must have Java 17 or newer")
+        for name in ("/bin/false", "/bin/echo", "nojava")
+    ),
+    *(
+        ({"flink_job_server_jar": url}, f"--flink_job_server_jar: '{url}' is not valid: must be")
+        for url in ("http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar")
+    ),
+    (
+        {**WITH_JAR, "flink_version": "1.19"},
+        r"--flink_version: '1\.19' is not valid: must be the jar's version, 1\.20",
+    ),
+    ({**WITH_JAR, "flink_version": "1.2"}, r"--flink_version: .*'1\.2'"),
+    *(
+        (
+            {**WITH_JAR, "flink_master": name},
+            rf"--flink_master: '{re.escape(name)}' is not valid: must be \[local\], or host:port",
+        )
+        for name in ("127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("flags", "pattern"), REFUSED, ids=str)
+def test_refuses_flags_that_no_cluster_can_run_with(refused, jar, flags, pattern):
+    refused(pattern, **{name: jar if value == "JAR" else value for name, value in flags.items()})
+
+
 def test_refuses_missing_java(refused, monkeypatch, jar):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     refused(r"--runner: 'FlinkRunner' is not valid: must have Java", flink_job_server_jar=jar)
@@ -117,25 +155,6 @@ def test_refuses_old_java(refused, tmp_path, jar, version, reason):
     java = new_java(tmp_path / "old" / "java", version)
     pattern = rf"--job_server_java_launcher: '{java}' is not valid: must have Java 17 .*{reason}\n"
     refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=java)
-
-
-@pytest.mark.parametrize("launcher", ["/bin/false", "/bin/echo", "nojava"])
-def test_refuses_launcher_that_is_not_java(refused, jar, launcher):
-    pattern = rf"--job_server_java_launcher: '{launcher}' is not valid: must have Java 17 or newer"
-    refused(pattern, flink_job_server_jar=jar, job_server_java_launcher=launcher)
-
-
-@pytest.mark.parametrize(
-    "runner",
-    ["flink", "Flink", "flinkrunner", "apache_beam.runners.portability.flink_runner.FlinkRunner"],
-)
-def test_recognizes_all_spellings_of_the_flink_runner(refused, runner):
-    refused(r"--flink_job_server_jar is required", runner=runner)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/nope.jar", "file:///nowhere/nope.jar"])
-def test_refuses_remote_jar_that_cannot_be_fetched(refused, url):
-    refused(rf"--flink_job_server_jar: '{url}' is not valid: must be", flink_job_server_jar=url)
 
 
 def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
@@ -157,10 +176,6 @@ def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
         # The first has gone, and Beam would use what it has kept.
         jar_cache_dir=str(tmp_path / "cache"),
     )
-
-
-def test_refuses_local_flink_without_jar_flag(refused):
-    refused(r"--flink_job_server_jar is required .*make flink", flink_master="[local]")
 
 
 def test_refuses_jar_that_does_not_exist(refused, monkeypatch):
@@ -217,25 +232,9 @@ def test_accepts_jar_built_by_the_repository_with_any_beam_version(refused, tmp_
     refused(pattern, flink_job_server_jar=path, flink_version="2.0")
 
 
-@pytest.mark.parametrize(
-    ("version", "pattern"),
-    [("1.19", r"'1\.19' is not valid: must be the jar's version, 1\.20"), ("1.2", r".*'1\.2'")],
-)
-def test_refuses_flink_version_that_is_unknown_or_not_of_the_jar(refused, jar, version, pattern):
-    refused(f"--flink_version: {pattern}", flink_job_server_jar=jar, flink_version=version)
-
-
 def test_refuses_cluster_with_another_flink_version(refused, jar, other_cluster):
     pattern = r"--flink_version: '1\.20' is not valid: must be the cluster's version.* 1\.19\.3"
     refused(pattern, flink_job_server_jar=jar, flink_master=other_cluster)
-
-
-@pytest.mark.parametrize("master", ["127.0.0.1:9", "http://127.0.0.1:9", "local", "[::1", "a b:1"])
-def test_refuses_cluster_that_does_not_answer(refused, jar, master):
-    pattern = (
-        rf"--flink_master: '{re.escape(master)}' is not valid: must be \[local\], or host:port"
-    )
-    refused(pattern, flink_job_server_jar=jar, flink_master=master)
 
 
 ENDED = {"jid": "a0", "name": "week-root-1123-f00d", "end-time": 17}

@@ -178,12 +178,12 @@ def test_second_program_that_missed_the_mark_is_stopped_by_it(tmp_path, monkeypa
 # For each job: flags that differ, and the field of the card that shows it.
 OTHERS: dict[str, list[tuple[dict[str, str | None], str]]] = {
     DOMAIN: [
-        ({"input": "FOLDER/people*.parquet"}, "parameters.job.input is"),
+        ({"input": "FOLDER/people*.parquet"}, "flags.input is"),
         ({"epsilon": "21"}, "contains the domain of another job"),
-        ({"workload": "marginals:1"}, "parameters.job.workload is"),
+        ({"workload": "marginals:1"}, "flags.workload is"),
         ({"domain_share": "0.2"}, "contains the domain of another job"),
-        ({"within_bins": "midpoint"}, "parameters.job.within_bins is"),
-        ({"num_synthetic_records": None}, "parameters.job.num_synthetic_records is"),
+        ({"within_bins": "midpoint"}, "flags.within_bins is"),
+        ({"num_synthetic_records": None}, "flags.num_synthetic_records is"),
         ({"domain": "FOLDER/fewer.json"}, "another job: domain.attributes"),
         ({"ledger": None, "dataset_id": None}, "--ledger is required, the ledger of the earlier"),
         ({"dataset_id": "others"}, "--dataset_id: 'others'"),
@@ -274,3 +274,17 @@ def test_killed_process_goes_on(tmp_path, capfd, moment, num_paid, unfinished):
     assert len(ledger.entries("people")) == num_paid
     found, release = found_in(tmp_path, job)
     assert dp.verify_release(release).holds and release.domain == found.domain
+
+
+@pytest.mark.job
+def test_flags_are_kept_from_others_and_only_until_the_job_is_done(tmp_path):
+    """Hashes of paths on a card would confirm a guess of where private files are."""
+    job = JOBS[DOMAIN]
+    _, flags = job.paid_flags(tmp_path)
+    kill(texts(flags), job, "draw recorded")
+    (kept,) = (tmp_path / "out").glob(".draft-job-*")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    card = (tmp_path / "out/domain/card.json").read_text("utf-8")
+    assert "job" not in json.loads(card)["parameters"]
+    assert job.main(texts(flags)) == 0
+    assert [*(tmp_path / "out").glob(".draft-*")] == []

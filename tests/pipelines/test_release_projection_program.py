@@ -11,7 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from jobs import everything_under, write_table
+from jobs import everything_under, key_flags
 from pytest import CaptureFixture
 from test_one_draw import CRASHES, DRAWS, FAILURES, watch
 
@@ -26,25 +26,8 @@ NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key
 SMALL = "1024"  # where answers do not matter: most of the time goes into exact noise
 
 
-def flags(
-    folder: Path, *, keys: Any = None, file_format: str = "parquet", **overrides: str | None
-) -> list[str]:
-    keys = [f"plane {number}" for number in NUMBERS] if keys is None else keys
-    table = pa.table({"plane": keys, "seats": [2] * len(keys), "owner": list(range(len(keys)))})
-    values: dict[str, str | None] = {
-        "input": write_table(folder, table, file_format),
-        "key": "plane",
-        "max_sparsity": "10",
-        "epsilon": "1000",
-        "delta": "1e-9",
-        "neighboring": "add_or_remove_one",
-        "privacy_unit": "record",
-        "size": "65536",
-        "output": str(folder / "out"),
-    }
-    return [
-        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
-    ]
+def flags(folder: Path, **named: Any) -> list[str]:
+    return key_flags(folder, **{"size": "65536", **named})
 
 
 def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "keys.txt") -> Any:

@@ -252,18 +252,6 @@ def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
     assert before == bytes_under(tmp_path / "out")
 
 
-@pytest.mark.parametrize("preview", [{}, {"validate_only": ""}])
-def test_rejects_drafts_of_another_job_before_payment(tmp_path, capsys, preview):
-    ledger, argv = paid_job(tmp_path, **preview)
-    (tmp_path / "out" / f".draft-{'0' * 32}-1").mkdir(parents=True)
-    assert main(argv) == 2
-    line = (
-        f"error: --output: '{tmp_path}/out' is not valid: must not contain drafts of another job: "
-    )
-    assert line in capsys.readouterr().err
-    assert ledger.entries("visits") == [] and not (tmp_path / "out" / "horizon.json").exists()
-
-
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
 def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mechanism):
     monkeypatch.setenv("COLUMNS", "80")

