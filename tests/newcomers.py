@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from package_sources import ROOT, copy_sources
 from patience import HANG_SECONDS
 
-# What tells Python to look elsewhere than in its own environment, and us to work otherwise.
-HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "BEAM_DP_HASHING_BACKEND")
+# What tells Python to look elsewhere than in its own environment or to compile what it imports each
+# time, and us to work otherwise.
+HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+HIDDEN += ("BEAM_DP_HASHING_BACKEND",)
 UV = shutil.which("uv")
 CONSTRAINTS = ROOT / "tools" / "constraints.txt"
 # Releases that earlier versions wrote.
