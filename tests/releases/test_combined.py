@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -35,6 +36,7 @@ PAIRS = dp.marginals(DOMAIN, ways=2)
 SEX = dp.Workload(DOMAIN, (("sex",),))
 
 
+@functools.cache
 def made(
     seed: int,
     workload: dp.Workload = PAIRS,

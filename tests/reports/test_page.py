@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 
@@ -33,11 +34,12 @@ MAX_BYTES = 2_000_000
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e&"
 
 
-def small_release(**changed) -> SyntheticDatabase:
+@functools.cache
+def small_release() -> SyntheticDatabase:
     domain = Domain((IntegerAttribute("age", 0, 59), CategoricalAttribute("sex", ("f", "m"))))
     table = pa.table({"age": np.arange(600) % 60, "sex": ["f", "m"] * 300})
     guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    return release_table(table, domain, marginals(domain, ways=2), guarantee, **changed)
+    return release_table(table, domain, marginals(domain, ways=2), guarantee)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,7 @@ def test_lists_cells_that_are_too_noisy(page):
     assert answer.values.min() > 100
 
 
+@pytest.mark.part
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_headline_counts_the_cells_of_a_release():
     """With next to no noise, all cells are good that have records: 60 + 2 + 60 of 182."""
@@ -277,6 +280,7 @@ def test_escapes_names_and_labels():
     assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
 
 
+@pytest.mark.part
 def test_page_of_many_attributes_states_how_many_are_not_drawn():
     domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
@@ -286,8 +290,7 @@ def test_page_of_many_attributes_states_how_many_are_not_drawn():
 
 def test_shows_the_ledger_entry_named_by_a_card():
     release = small_release()
-    object.__setattr__(release, "plan", {"ledger_release": "visits/3"})
-    page = page_of(release)
+    page = page_of(dataclasses.replace(release, plan={"ledger_release": "visits/3"}))
     assert "entry visits/3 of a ledger paid" in page
     assert "ledger entry visits/3" in Parsed(page).texts["dd"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from kind_examples import unpack
 from pages import GOLDEN, Parsed
 from seeded_releases import seeded_releases  # noqa: F401
+from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
@@ -27,6 +30,7 @@ from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.workload import marginals
+from beam_dp.releases.files.commit import Draw
 from pipelines.flags import read_truth
 
 DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
@@ -42,9 +46,14 @@ TABLE = pa.table(
 GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
 
 
+@functools.cache
+def released() -> Draw:
+    return draw_of(release(TABLE, DOMAIN, marginals(DOMAIN, ways=2), GUARANTEE))
+
+
 @pytest.fixture
 def directory(tmp_path) -> str:
-    release(TABLE, DOMAIN, marginals(DOMAIN, ways=2), GUARANTEE, output=tmp_path / "out")
+    unpack(released(), tmp_path / "out")
     return str(tmp_path / "out")
 
 

@@ -128,7 +128,7 @@ def test_half_of_any_scale_raises_epsilon_by_its_step(name):
     assert unchanged == set(), "a step whose noise is not on the card"
 
 
-@pytest.mark.parametrize("factor", [0.5, 1e-6, 1e-300])
+@pytest.mark.parametrize("factor", [0.5, pytest.param(1e-6, marks=pytest.mark.part), 1e-300])
 def test_all_scales_together_determine_epsilon(factor):
     """Half of the noise is twice the epsilon where only Laplace noise and choices are charged."""
     for name in named(ADDED):
@@ -375,7 +375,10 @@ def test_window_database_with_inconsistent_promises_fails_verification():
         assert not holds(verified(changed, payload))
 
 
-@pytest.mark.parametrize("seed", [2, 51, 71, 82, 89, 104, 123])
+@pytest.mark.parametrize(
+    "seed",
+    [2, *(pytest.param(each, marks=pytest.mark.part) for each in (51, 71, 82, 89, 104, 123))],
+)
 def test_records_that_follow_a_very_noisy_table_pass_verification(seed, monkeypatch):
     """Moves records towards tables that the tree does not join, away from those it joins."""
     monkeypatch.setattr(kinds_of_releases, "NOISE", Seeded(seed))
