@@ -55,7 +55,7 @@ def assert_holds(store: Place, release: Any) -> None:
 
 
 def test_a_release_is_read_as_it_was_written(store):
-    for num_records in (0, 1, 1000):
+    for num_records in (0, 1, 1000) if store.service is None else (50,):
         store.new()
         release = release_of(num_records=num_records)
         check_output(store.url())

@@ -128,7 +128,7 @@ def test_commit_succeeds_if_responses_to_requests_are_lost(cloud, monkeypatch):
     assert len(cloud.service.requests) > 60
 
 
-@pytest.mark.parametrize("status", [403, 507])
+@pytest.mark.parametrize("status", [pytest.param(403, marks=pytest.mark.part), 507])
 def test_failed_write_is_reported_in_one_line_and_leaves_nothing_after_cleanup(cloud, status):
     for at in range(4):
         count = 0
