@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
-from fakes import COLLECTED, collect, pipeline
+from fakes import outputs, pipeline
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -167,23 +167,35 @@ def test_releases_synthetic_database_of_each_window(tmp_path):
 
 
 @pytest.mark.job
-@pytest.mark.parametrize(
-    "mechanism",
-    [MWEM(max_unit_cost=2), Gaussian(max_unit_cost=3), MWEM(max_unit_cost="planned")],
-)
-def test_identical_records_of_a_unit_count_up_to_the_limit_per_window(mechanism):
+def test_identical_records_of_a_unit_count_up_to_the_limit_per_window():
     unit = WindowUnit("u", 200, 2, 6)
-    plan = plan_window_databases(mechanism, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
-    expected = int(plan.window.public["max_unit_cost"])
-    assert expected < 200
-    release = ReleaseWindows(plan, "unused", "0" * 32, "t", "arrival")
     rows = [
         {"a": 1, "b": 1, "t": t, "arrival": t, "u": 7} for t in (101, 131, 151) for _ in range(200)
     ]
-    with pipeline() as p:
-        _ = p | beam.Create(rows) | release.count | collect("windows")
-    counts = {
-        number: HistogramAccumulator(DOMAIN).from_shards(shards).counts.sum()
-        for number, shards in COLLECTED["windows"]
+    mechanisms = {
+        "mwem": MWEM(max_unit_cost=2),
+        "gaussian": Gaussian(max_unit_cost=3),
+        "planned": MWEM(max_unit_cost="planned"),
     }
-    assert counts == {0: expected, 1: 0, 2: 0, 3: expected, 4: 0, 5: 0}
+    plans = {
+        name: plan_window_databases(each, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
+        for name, each in mechanisms.items()
+    }
+    found = outputs(
+        {
+            name: lambda p, plan=plan: (
+                p
+                | beam.Create(rows)
+                | ReleaseWindows(plan, "unused", "0" * 32, "t", "arrival").count
+            )
+            for name, plan in plans.items()
+        }
+    )
+    for name, plan in plans.items():
+        expected = int(plan.window.public["max_unit_cost"])
+        assert expected < 200
+        counts = {
+            number: HistogramAccumulator(DOMAIN).from_shards(shards).counts.sum()
+            for number, shards in found[name]
+        }
+        assert counts == {0: expected, 1: 0, 2: 0, 3: expected, 4: 0, 5: 0}, name
