@@ -25,6 +25,7 @@ from auditing import (
     Finding,
     around,
     audited,
+    derived,
     ratio_of,
     replaced,
     told_apart,
@@ -32,6 +33,7 @@ from auditing import (
 from numpy.typing import NDArray
 from scipy import stats
 from sketch_laws import Shifted, promise
+from subjects import Subject, price
 from tiny import ADD, REPLACE
 
 from beam_dp.encoding import open_values as open_module
@@ -118,6 +120,22 @@ def law(guarantee: Guarantee) -> Finding:
                     worst = max(worst, hockey_stick(*pair, epsilon) / allowed)
     # Not much more noise than is needed.
     return Finding(0.7 < worst <= 1 + 1e-9)
+
+
+def subject(guarantee: Guarantee) -> Subject:
+    """Sums of texts that all others have so often that they are released in any case."""
+    sums = functools.cache(lambda held: sums_of(held, open_module.GRID))
+
+    def release(plan: ValuesPlan, held: tuple[int, ...], noise: NoiseSource) -> None:
+        many = 2 * plan.threshold
+        release_of(plan, {text: many + sums(held).get(n, 0) for n, text in enumerate(TEXTS)}, noise)
+
+    return Subject(
+        promise(guarantee.neighboring.value, MOST, DELTA, EPSILON),
+        lambda promised: plan_for(promised, open_module.GRID),
+        release,
+        lambda: neighbouring_units(range(len(TEXTS)), guarantee.neighboring, MOST),
+    )
 
 
 def bound(guarantee: Guarantee) -> Finding:
@@ -226,8 +244,17 @@ def audits() -> list[Audit]:
     found = []
     for relation in (ADD, REPLACE):
         guarantee = promise(relation, MOST, DELTA + SLACK, EPSILON)
-        checks = {"law": law, "bound": bound, "delta": delta_of_one, "black box": black_box}
+        checks = {
+            "price": lambda guarantee: price(subject(guarantee)),
+            "law": law,
+            "bound": bound,
+            "delta": delta_of_one,
+            "black box": black_box,
+        }
+        # Its noise is planned for a mu of its own, and all texts are there already.
+        without = "sensitivity halved", "k ignored", "empty cells skipped"
         bugs: dict[str, dict[str, Bug]] = {
+            "price": derived(guarantee, draws=1, without=without),
             "law": dict(LAW_BUGS),
             "bound": {
                 "weights not rounded down": ROUNDED_UP,

@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import apache_beam as beam
 import pytest
+import tiny
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from audit_end_to_end import skip_limit
 from auditing import (
@@ -26,9 +28,10 @@ from auditing import (
     ratio_of,
     repeated,
     replaced,
+    scale_draws,
     told_apart,
 )
-from noise_sources import Batched, Seeded
+from noise_sources import Batched, NoNoise, Seeded
 from private_mw_laws import cells, law_of, probed, tiny_plan, whole_records
 from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
@@ -41,6 +44,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericS
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.rounding import up
 from beam_dp.testing import audit
 from beam_dp.transforms.counting.summarise import CountCells
 from beam_dp.transforms.drawing import answer_queries as answer_module, one_worker
@@ -118,6 +122,18 @@ def asked_in_turn(signs: tuple[int, ...]) -> Callable[..., tuple[int, int] | Non
         return value, value
 
     return ask
+
+
+def draws(case: SparseCase) -> Finding:
+    """The code draws noise of the planned scales, in units of the grid."""
+    noise, source = calibrated(case), NoNoise()
+    mechanism = case.kind(10, noise, source, 64)
+    while not mechanism.has_halted:
+        mechanism.ask(10**6, 1) if case.answers else mechanism.ask(10**6)
+    planned = [noise.threshold_scale, noise.question_scale]
+    planned += [noise.answer_scale] if noise.answer_scale is not None else []
+    drawn = {draw.scale for draw in tiny.handed_on(source.draws)}
+    return Finding(drawn == {up(Fraction(scale) * 64) for scale in planned})
 
 
 def exact_law(case: SparseCase) -> Finding:
@@ -254,6 +270,7 @@ def sparse_bugs(case: SparseCase) -> dict[str, dict[str, Bug]]:
         "no cutoff": replaced(NumericSparse, "_is_above", _never_halt),
     }
     found = {"law": {"no question noise": scaled_by(question_scale=1e-9)}, "price": price}
+    found["draws"] = {"noise 10 % too small": scale_draws(0.9), "noise halved": halve_code}
     if case.max_above > 1:
         price["noise not scaled with c"] = calibrate_with(unscaled)
         if case.method != "pure":
@@ -385,7 +402,7 @@ PRIVATE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
 def audits() -> list[Audit]:
     found = []
     for name, case in sparse_cases().items():
-        checks = {"price": price, "law": exact_law, "sampler": sampler}
+        checks = {"price": price, "draws": draws, "law": exact_law, "sampler": sampler}
         if case.answers and case.method == "pure":
             checks["black box"] = black_box
         found.append(audited(name, case.guarantee, checks, sparse_bugs(case), case))
