@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from beam_dp.noise import source as noise_module
 from beam_dp.noise.source import NoiseSource
 from beam_dp.noise.tails import Kind
 
@@ -143,6 +147,53 @@ class Seeded(DrawsAll):
 
     def draw_id(self) -> str:
         return self._generator.bytes(16).hex()
+
+
+class SeededEntropy:
+    """The laws of the production samplers, from a seed: what they are made of is replaced.
+
+    All above is as shipped. The samplers themselves cannot be seeded: ``audit_noise`` tests them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._bits = random.Random(seed)
+
+    def put_in(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(noise_module, "secrets", self)
+        patch.setattr(noise_module, "_sampler", self.sampler)
+        patch.setattr(noise_module, "_noisy_max", self.noisy_max)
+
+    def randbits(self, number: int) -> int:
+        return self._bits.getrandbits(number)
+
+    def token_bytes(self, number: int) -> bytes:
+        return self._generator.bytes(number)
+
+    def token_hex(self, number: int) -> str:
+        return self._generator.bytes(number).hex()
+
+    def sampler(self, kind: str, size: int, scale: float) -> Callable[[Any], Any]:
+        if kind == "laplace":
+            success = -math.expm1(-1 / scale)
+            return lambda _: np.subtract(*self._generator.geometric(success, (2, size)))
+        if scale > 1000:  # rounding is then the same to 1e-7
+            return lambda _: np.rint(self._generator.normal(0, scale, size))
+        values, shares = gaussian_law(scale)
+        return lambda _: self._generator.choice(values, size, p=shares)
+
+    def noisy_max(self, size: int, scale: float) -> Callable[[Any], int]:
+        return lambda scores: int(
+            np.argmax(np.asarray(scores) / scale + self._generator.gumbel(size=size))
+        )
+
+
+@functools.cache
+def gaussian_law(scale: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    from beam_dp.testing.audit import discrete_gaussian
+
+    law = discrete_gaussian(scale, 0, -math.ceil(10 * scale), math.ceil(10 * scale))
+    return np.array(list(law)), np.array(list(law.values()))
 
 
 class Batched(NoiseSource):

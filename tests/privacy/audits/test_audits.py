@@ -18,7 +18,8 @@ from typing import Any
 
 import auditing
 import pytest
-from auditing import FALSE_ALARM, Audit, Finding, SeededEntropy
+from auditing import FALSE_ALARM, Audit, Finding
+from noise_sources import SeededEntropy
 from source_imports import ROOT
 from tiny import UnequalDrawsError
 
