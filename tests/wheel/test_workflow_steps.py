@@ -67,6 +67,6 @@ def test_a_job_is_run(home, checkout):
 @pytest.mark.part
 def test_what_makes_releases_and_its_kernel_are_tested(tmp_path_factory, wheel, checkout):
     """What pip would fetch is there already."""
-    home = installed(tmp_path_factory.mktemp("makes"), wheel, "hypothesis", "pytest", "psycopg")
+    home = installed(tmp_path_factory.mktemp("makes"), wheel, "hypothesis", "pytest")
     printed = run(home, "what makes them, and its kernel", checkout)
     assert " passed" in printed and " failed" not in printed
