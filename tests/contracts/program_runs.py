@@ -17,9 +17,14 @@ from jobs import everything_under
 from program_jobs import JOBS, Job, texts
 
 from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Entry
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss, composed
+from beam_dp.releases.kinds import read_any, verify_release
+from beam_dp.verification.steps import Step, total
 
+CHOICE = "records_per_unit"
 REPEAT = "--direct_runner_bundle_repeat=2"
 
 
@@ -95,3 +100,33 @@ def done(name: str) -> Done:
     ran = run(job, folder, ledger, [*argv, REPEAT])
     assert ran.code == 0, ran.err
     return Done(folder, job, preview, ran, run(job, folder, ledger, argv))
+
+
+def assert_covers(entry: Entry, output: pathlib.Path, *places: str) -> None:
+    """Demands that an entry is charged at least the loss of all steps on the cards it paid for.
+
+    ``places``: of the releases in the output; what the earlier runs of a command drew is on cards
+    of their own.
+    """
+    verified = verify_release(read_any(output))
+    assert verified.holds, verified.faults
+    earlier = {place: verify_release(read_any(output / place)).steps for place in places if place}
+    losses = [step.loss for step in verified.steps]
+    for steps in earlier.values():
+        assert all(step.loss in losses for step in steps)
+    choice = [step.loss for place in earlier for step in earlier[place] if CHOICE in place]
+    rest = [step for step in verified.steps if step.loss not in choice]
+    assert len(choice) + len(rest) == len(losses)
+    spent = composed(losses), composed([_together(rest, verified.promise), *choice])
+    assert any(entry.loss.covers(each) for each in spent)
+
+
+def _together(steps: Sequence[Step], promise: Guarantee) -> Loss:
+    """The loss of steps of which only the epsilon at the delta of a promise is known."""
+    if promise.delta == 0:
+        return composed(step.loss for step in steps)
+    pure = [step for step in steps if step.loss.epsilon is not None]
+    others = [step for step in steps if step.loss.epsilon is None]
+    # The least, whether or not epsilons are added last.
+    epsilon = min(total(steps, promise)[1], total(others, promise, pure)[1])
+    return Loss.approximate(epsilon, promise.delta)

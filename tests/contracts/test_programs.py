@@ -13,21 +13,19 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from jobs import everything_under
 from program_jobs import CHECKS, JOBS, OUTSIDE, RELEASES, shortened, texts
-from program_runs import done, run, watched
+from program_runs import assert_covers, done, run, watched
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.flags.command_line import PROGRAMS
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.loss import Loss
 from beam_dp.releases.kinds import read_any, verify_release
-from beam_dp.verification.steps import Step, total
 from pipelines import program, release_windows, run_yaml
 
 
@@ -83,37 +81,14 @@ def test_payment_covers_all_steps_on_the_cards_that_it_paid_for(name):
     found = done(name)
     verified = verify_release(read_any(found.folder / "out"))
     assert verified.holds, verified.faults
-    # What the earlier runs of a command drew is on cards of their own.
-    earlier = {
-        place: verify_release(read_any(found.folder / "out" / place)).steps
-        for place in found.job.releases
-        if place and name not in WINDOWS
-    }
-    losses = [step.loss for step in verified.steps]
-    for steps in earlier.values():
-        assert all(step.loss in losses for step in steps)
-    choice = [step for place in earlier if "records_per_unit" in place for step in earlier[place]]
-    rest = [step for step in verified.steps if step.loss not in [each.loss for each in choice]]
-    assert len(choice) + len(rest) == len(losses)
-    together = private_together(rest, verified.promise)
-    spent = composed(losses), composed([together, *(step.loss for step in choice)])
-    assert any(found.entry.loss.covers(each) for each in spent)
+    assert_covers(
+        found.entry, found.folder / "out", *([] if name in WINDOWS else found.job.releases)
+    )
     assert verified.epsilon >= 0.95 * verified.promise.epsilon or name not in FULLY_SPENT
 
 
 # The others keep a part of their budget for data that these jobs do not have.
 FULLY_SPENT = ("synthetic database", "small_db", "intervals", "projection", *WINDOWS)
-
-
-def private_together(steps: Sequence[Step], promise: Guarantee) -> Loss:
-    """The loss of steps of which only the epsilon at the delta of a promise is known."""
-    if promise.delta == 0:
-        return composed(step.loss for step in steps)
-    pure = [step for step in steps if step.loss.epsilon is not None]
-    others = [step for step in steps if step.loss.epsilon is None]
-    # The least, whether or not epsilons are added last.
-    epsilon = min(total(steps, promise)[1], total(others, promise, pure)[1])
-    return Loss.approximate(epsilon, promise.delta)
 
 
 @every_release

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from engines.programs import PROGRAMS
-from jobs import paid_by
+from jobs import job_flags, paid_by, refused_line
 from preview_pages import check_page
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.privacy.guarantee import Guarantee
 from pipelines import flags
+from pipelines.release_synthetic_database import main
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 REQUIRED = [
     f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
@@ -87,3 +96,46 @@ def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd,
     cost = "budget people: epsilon 100000, delta 1e-06"
     check_page(capfd.readouterr().out, *FACTS[name], cost, "by Zoë, for a report")
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_refuses_unreadable_input(tmp_path, capfd):
+    argv = job_flags(tmp_path)
+    (tmp_path / "people.parquet").chmod(0)
+    refused_line(
+        main, argv, capfd, r"--input: '.*people\.parquet' is not valid: must", folder=tmp_path
+    )
+
+
+def test_refuses_binary_domain_file(tmp_path, capfd):
+    argv = job_flags(tmp_path)
+    (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
+    refused_line(
+        main,
+        argv,
+        capfd,
+        r"--domain: '.*domain\.json' is not valid: must be UTF-8",
+        folder=tmp_path,
+    )
+
+
+def test_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
+    argv = [*job_flags(tmp_path), "--validate_only"]
+    path = tmp_path / "domain.json"
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert main(argv) == 0, capfd.readouterr().err
+
+
+@pytest.mark.part
+def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
+    argv = job_flags(tmp_path, epsilon="0")
+    result = subprocess.run(
+        [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: --epsilon: 0(\.0)? is not valid: [^\n]+\n", result.stderr)

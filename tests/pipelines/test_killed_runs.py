@@ -19,6 +19,7 @@ from jobs import refused_line
 from noise_sources import watch_draws
 from open_domains import CITY, INCOME, SEX
 from program_jobs import JOBS, Job, texts
+from program_runs import assert_covers
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
@@ -137,6 +138,12 @@ def test_same_command_goes_on_from_what_is_committed(
     assert [entry.number for entry in entries] == list(range(1, num_paid + 1))
     assert release.plan["ledger_release"] == f"people/{num_paid}"
     assert entries[-1].guarantee == release.guarantee
+    paid = [
+        place
+        for place, each in zip(job.releases, releases, strict=True)
+        if each.plan["ledger_release"] == f"people/{num_paid}"
+    ]
+    assert_covers(entries[-1], tmp_path / "out", *paid)
     if num_paid == 1:
         named = [each for each in releases if each.KIND == "domain"] or releases
         assert entries[0].draw_id == named[0].draw_id
