@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from surfaces import Program, Surface
 
 import beam_dp as dp
@@ -94,6 +95,23 @@ def open_combinations(impossible: Any) -> object:
     return read_open_domain({"attributes": attributes, "impossible": impossible})
 
 
+FOUR_ENTRIES: list[dict[str, Any]] = [
+    {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}
+    | {"nullable": True},
+    {"name": "hours", "type": "integer", "min": -3, "max": 3, "other": True},
+    {"name": "age", "type": "numeric", "edges": [17, 25, 35], "nullable": True},
+    {"name": "member", "type": "boolean", "nullable": True},
+]
+
+
+def of_another_domain(declared: Any) -> object:
+    """A release over the four attributes with a workload over a domain of others."""
+    other = {"attributes": declared} if isinstance(declared, list) else declared
+    workload = dp.marginals(read_domain(other), ways=1)
+    domain = read_domain({"attributes": FOUR_ENTRIES})
+    return dp.release(pa.table({}), domain, workload, guarantee())
+
+
 ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
 STATES = {"Boston": "MA", "Salem": "MA", "Austin": "TX", "7": "NY"}
 
@@ -131,8 +149,9 @@ DOMAINS: dict[str, Any] = {
     **{each.__name__: each for each in (CategoricalAttribute, OpenAttribute, DiscoverValues)},
     **{each.__name__: each for each in (Impossible, read_domain, parse_domain, entry)},
     **{each.__name__: each for each in (combinations, open_combinations, determines, endless)},
-    **{each.__name__: each for each in (dates_and_words, domain_file)},
+    **{each.__name__: each for each in (dates_and_words, domain_file, of_another_domain)},
     "PEOPLE": PEOPLE,
+    "FOUR": FOUR_ENTRIES,
     "STATES": STATES,
     "ORIGIN": ORIGIN,
     "WIDE": WIDE,
