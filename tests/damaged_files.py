@@ -6,16 +6,14 @@ import contextlib
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from executed_lines import lines_below
 
-from beam_dp.releases.files.avro import file_name
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import read_release, write_release
-from beam_dp.releases.release import Release
+from beam_dp.releases.kinds import read_release
 
 
 @contextlib.contextmanager
@@ -42,21 +40,3 @@ def refusal_line(folder: pathlib.Path, max_lines: int | None = None) -> str:
     line = str(caught.value)
     assert "\n" not in line and len(line) < 3000
     return line
-
-
-def refusal_of(
-    release: Release,
-    purpose: str,
-    folder: pathlib.Path,
-    change_card: Callable[[dict[str, Any]], Any] = lambda card: None,
-    change_data: Callable[[bytes], bytes] = lambda data: data,
-    *,
-    max_lines: int | None = None,
-) -> str:
-    """Writes a release with a changed card or file, and returns the error line."""
-    write_release(release, folder)
-    path = folder / file_name(release.draw_id, purpose)
-    replace_file(path, change_data(path.read_bytes()))
-    with edited_card(folder) as card:
-        change_card(card)
-    return refusal_line(folder, max_lines)

@@ -267,3 +267,11 @@ def many_attributes(card: dict[str, Any]) -> None:
     one = {"type": "integer", "min": 0, "max": 0}
     card["domain"]["attributes"] += [{"name": name, **one} for name in names]
     card["workload"] = asked_for(["age", "member"], ["getting in/out of bed"], names)
+
+
+def swapped_elements(data: bytes) -> bytes:
+    """A file of listed counts whose first two elements are not in order."""
+    elements = sketch_of(3 * 2**10).histogram.elements.view(np.int64)
+    start, then = encode_longs(elements[:1]), encode_longs(elements[1:2])
+    gap = b"?" * len(then)
+    return data.replace(start, gap, 1).replace(then, start, 1).replace(gap, then, 1)

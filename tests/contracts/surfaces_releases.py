@@ -127,6 +127,7 @@ SURFACES: dict[str, Surface] = {
         "pathlib": pathlib,
         "person": person,
         "read_horizon": read_horizon,
+        "read_horizon_release": lambda: dp.read_windows(HERE.parent / "golden" / "horizon"),
     },
     "beam-dp on a database": Program(main, answered),
     "stores": STORES,

@@ -306,15 +306,6 @@ def test_names_the_window_that_is_not_released():
             release.answer(plan.workload, windows)
 
 
-@pytest.mark.parametrize(
-    "windows", [slice(3, 3), slice(4, 2), slice(-2, None), slice(0, 9), slice(0, 4, 2), slice(0.0)]
-)
-def test_rejects_slices_outside_the_horizon(windows):
-    plan = plan_of(8, RECORD)
-    with pytest.raises(InputError, match="must be from a first window to before a later one, of 0"):
-        released(plan).answer(plan.workload, windows)
-
-
 def test_rejects_window_with_another_horizon_or_number():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)

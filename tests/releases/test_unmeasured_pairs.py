@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from damaged_files import edited_card, refusal_line
 from measured_database import DOMAIN, counts
 from noise_sources import Seeded
 from tiny import on_trees
@@ -18,7 +17,6 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors, UnmeasuredPair
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram
@@ -129,29 +127,3 @@ def test_pair_error_adds_to_the_errors_of_its_attributes():
     singles = 4 * 0.25**2 * lift**2 + (9 + 16) * 0.5 * 0.25 * lift**2
     total = singles + (pair.size / 4) ** 2 * lift + (0.7 * 20) ** 2
     assert model.of([query], np.array([270.0])) == pytest.approx([math.sqrt(total)])
-
-
-def test_scores_round_trip_through_files(tmp_path):
-    write_release(selected(), tmp_path / "out")
-    found, kept = read_release(tmp_path / "out").measurements, selected().measurements
-    assert found is not None and kept is not None and found.distances == kept.distances
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("standard_deviation", 0, "standard_deviation"),
-        ("pairs", {}, "must list pairs"),
-        ("pairs", [{"attributes": ["sex", "age"], "distance": 1}], "domain order"),
-        ("pairs", [{"attributes": ["age"], "distance": 1}], "must be two"),
-        ("pairs", [{"attributes": ["age", 3], "distance": 1}], "list of names"),
-        ("pairs", [{"attributes": ["age", "sex"], "distance": "far"}], "damaged"),
-        ("pairs", [["age", "sex"]], "exactly the fields"),
-        ("extra", 1, "exactly the fields"),
-    ],
-)
-def test_rejects_invalid_scores(tmp_path, field, value, told):
-    write_release(selected(), tmp_path)
-    with edited_card(tmp_path) as card:
-        card["measurements"]["distances"][field] = value
-    assert told in refusal_line(tmp_path)
