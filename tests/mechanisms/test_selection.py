@@ -87,7 +87,9 @@ PROMISES = [(ADD, 12, 1), (ADD, "noisy", 2), (REPLACE, 12, 3)]
 @pytest.mark.parametrize(
     "name, shape, number",
     [
-        (name, shape, (i + k) % 3)
+        pytest.param(
+            *(name, shape, (i + k) % 3), marks=() if shape == "several" else pytest.mark.part
+        )
         for i, name in enumerate(SELECTING)
         for k, shape in enumerate(SHAPES)
     ],
@@ -185,6 +187,7 @@ def test_selection_over_wide_domain_gives_well_formed_release(name, delta, num_r
     assert without_delta.public["num_rounds"] == "annealed"
 
 
+@pytest.mark.part
 @pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
 def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
     workload = workload_of(domain_of(*[9] * 35), 1)

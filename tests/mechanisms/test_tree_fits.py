@@ -84,9 +84,11 @@ SMALL: dict[str, tuple[tuple[int, ...], Sequence[tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=() if c == "chain" else pytest.mark.part) for c in SMALL]
+)
 @pytest.mark.parametrize("mechanism", [Gaussian(), Laplace("textbook"), MWEM(num_rounds=4)])
-@pytest.mark.parametrize("num_records", [2000, "noisy"])
+@pytest.mark.parametrize("num_records", [2000, pytest.param("noisy", marks=pytest.mark.part)])
 def test_tree_fit_equals_array_fit(case, mechanism, num_records):
     sizes, marginals = SMALL[case]
     domain = domain_of(*sizes)
