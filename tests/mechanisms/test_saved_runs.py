@@ -91,27 +91,23 @@ def test_public_files_do_not_contain_the_secret(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, change, message",
+    ("name", "change"),
     [
-        ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9'), "undamaged"),
-        ("transcript.json", lambda text: text[:-5], "must contain a saved run"),
-        (
-            "transcript.json",
-            lambda text: text.replace('"version": 2', '"version": 1'),
-            "of version 2",
-        ),
-        ("secret.json", lambda text: text.replace("noisy", "quiet"), "undamaged"),
-        ("secret.json", lambda text: "[]", "undamaged"),
-        ("secret.json", lambda text: "{", "an unused secret"),
+        ("transcript.json", lambda text: text.replace('"total": 8', '"total": 9')),
+        ("transcript.json", lambda text: text[:-5]),
+        ("transcript.json", lambda text: text.replace('"version": 2', '"version": 1')),
+        ("secret.json", lambda text: text.replace("noisy", "quiet")),
+        ("secret.json", lambda text: "[]"),
+        ("secret.json", lambda text: "{"),
     ],
 )
-def test_damaged_runs_are_refused(tmp_path, name, change, message):
+def test_damaged_runs_are_refused(tmp_path, name, change):
     run = small_run(3)
     run.answer(cells(run.plan.domain, 0))
     save_private_mw(run, tmp_path / "run")
     path = tmp_path / "run" / name
     path.write_text(change(path.read_text()))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"^folder: "):
         resume(tmp_path / "run")
 
 

@@ -41,7 +41,6 @@ from beam_dp.mechanisms.marginals.measurements import (
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.testing import audit
 
 SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]
 
@@ -118,33 +117,6 @@ def test_loss_of_tables_with_different_weights_is_exactly_the_promise(neighborin
         assert 0.999999 < worst_share(workload.domain, found, guarantee) <= 1
         moved = most * (1 if neighboring == ADD else 2)
         assert sum(moved / Fraction(each.scale) for each in found) <= Fraction(0.7)
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_exact_distribution_of_tables_with_different_noise_is_private(neighboring):
-    """Exact laws on all neighbours: two tables, a third and two thirds of epsilon."""
-    domain, guarantee = domain_of(2, 2), promise(neighboring, PURE, 6.0)
-    tables = [("a0",), ("a1",)]
-
-    def audited(measurements: tuple[Measurement, ...]) -> audit.ExactAudit:
-        def law(data: tuple[int, ...]) -> audit.Law:
-            cells = [
-                audit.discrete_laplace(draw.scale, int(value), -3, 5)
-                for draw in draws_of(domain, measurements, data)
-                for value in draw.exact.ravel()
-            ]
-            return audit.product_law(cells)
-
-        return audit.audit_law(law, range(4), guarantee, num_others=1)
-
-    found = audited(table_strategy(tables, guarantee, [1.0, 2.0]))
-    assert found.is_private and found.epsilon > 0.99 * guarantee.epsilon
-    # Shares that nothing makes add up to one, and the best of them for each table.
-    (first, _), (_, second) = (
-        table_strategy(tables, guarantee, shares) for shares in ([2.0, 1.0], [1.0, 2.0])
-    )
-    assert not audited((first, second)).is_private
 
 
 def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
