@@ -65,7 +65,7 @@ class ColumnType:
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:
     """Describes the values that an argument's column must contain; None if the type fits."""
     if not kind.is_decodable:
-        return "a codec and encoding that can be read here"
+        return "values that can be read here (else convert them to text or numbers)"
     if argument == "privacy_unit" and kind.may_be_address:
         return (
             "ids that are not 8 bytes of fixed size, which may be addresses in memory"

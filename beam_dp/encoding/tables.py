@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dp.domain.attributes import Attribute, nearest_known
-from beam_dp.encoding.column_types import ColumnType, unfit
+from beam_dp.encoding.column_types import ColumnType, Kind, unfit
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
 
@@ -121,13 +121,14 @@ class Table:
     def __init__(self, table: Any) -> None:
         self._frame = table if is_frame_class(type(table)) else None
         self._objects = _polars_objects(table)
-        self.types: Mapping[str, pa.DataType | None]
+        self.types: Mapping[str, ColumnType | None]
         if self._frame is not None:
-            # The type of an object column would come from its values, that is, from the records.
             frame = self._frame
-            self.types = {name: None for name in frame.index.names if isinstance(name, str)}
-            types = [(name, _type_of(kind)) for name, kind in frame.dtypes.items()]
-            self.types |= {name: kind for name, kind in types if isinstance(name, str)}
+            levels = [
+                (name, frame.index.get_level_values(i)) for i, name in enumerate(frame.index.names)
+            ]
+            types = [*((name, level.dtype) for name, level in levels), *frame.dtypes.items()]
+            self.types = {name: _type_of(kind) for name, kind in types if isinstance(name, str)}
             self._names: Sequence[str | None] = _frame_names(frame)
             return
         if isinstance(table, pa.RecordBatch):
@@ -140,7 +141,7 @@ class Table:
             raise InputError("table", type(table).__name__, _READABLE) from None
         schema = self._reader.schema
         self._names = schema.names
-        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self.types = {field.name: ColumnType.of_arrow(field.type) for field in schema}
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is missing or has a type that the argument can't use."""
@@ -155,10 +156,9 @@ class Table:
                 " memory: convert it to strings, for example"
             )
             raise InputError(argument, column, condition)
-        found = self.types[column]
-        if found is None:
+        kind = self.types[column]
+        if kind is None:
             return
-        kind = ColumnType.of_arrow(found)
         wanted = unfit(kind, argument, attribute)
         if wanted is not None:
             condition = f"must be a column of {wanted}; it is {kind.name}"
@@ -183,11 +183,23 @@ def _polars_objects(table: Any) -> frozenset[str]:
     return frozenset(name for name, kind in table.schema.items() if kind == polars.Object)
 
 
-def _type_of(kind: Any) -> pa.DataType | None:
-    """Returns the Arrow type for the declared dtype of a pandas column; None if it is unknown."""
+def _type_of(kind: Any) -> ColumnType | None:
+    """Returns the type of a pandas column by its dtype; None if only its values would tell."""
+    pandas = _pandas()
+    if isinstance(kind, pandas.CategoricalDtype):
+        return _type_of(kind.categories.dtype)
+    if isinstance(kind, pandas.SparseDtype):
+        return _type_of(kind.subtype)
+    if isinstance(kind, pandas.DatetimeTZDtype):
+        return ColumnType.of_arrow(pa.timestamp(kind.unit, str(kind.tz)))
     if isinstance(getattr(kind, "pyarrow_dtype", None), pa.DataType):
-        return kind.pyarrow_dtype
-    try:
-        return pa.from_numpy_dtype(kind)
-    except (pa.ArrowException, TypeError):
+        return ColumnType.of_arrow(kind.pyarrow_dtype)
+    if isinstance(kind, pandas.StringDtype):
+        return ColumnType.of_arrow(pa.string())
+    is_known = not isinstance(kind, pandas.IntervalDtype | pandas.PeriodDtype)
+    if is_known and kind.kind == "O":
         return None
+    try:
+        return ColumnType.of_arrow(pa.from_numpy_dtype(getattr(kind, "numpy_dtype", kind)))
+    except (pa.ArrowException, TypeError):  # intervals, periods, complex numbers and long doubles
+        return ColumnType(str(kind), frozenset((Kind.OTHER,)), is_decodable=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from surfaces import Surface
@@ -25,14 +26,23 @@ def release(table: Any = TABLE, **changed: Any) -> dp.SyntheticDatabase:
     return dp.release(table, **{**valid, **changed})
 
 
+def frame_of(entry: dict[str, Any], values: Any) -> dp.SyntheticDatabase:
+    """A release of a pandas column, read by an attribute."""
+    domain = dp.read_domain({"attributes": [{"name": "x", **entry}]})
+    frame = pd.DataFrame({"x": values})
+    return release(frame, domain=domain, workload=dp.marginals(domain, ways=1))
+
+
 SURFACES: dict[str, Surface] = {
     "jobs in memory": {
         "release": release,
+        "frame_of": frame_of,
         "guarantee": guarantee,
         "DOMAIN": DOMAIN,
         "TABLE": TABLE,
         "dp": dp,
         "pa": pa,
         "pd": pd,
+        "np": np,
     }
 }

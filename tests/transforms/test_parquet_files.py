@@ -134,5 +134,5 @@ def test_codec_or_encoding_that_is_unknown_here_is_refused_before_the_job(
     source = ReadRecords(str(path))
     source.check_column("domain", "y")  # a column that can be read
     for argument in ("domain", "privacy_unit", "key", "event_time"):
-        with pytest.raises(InputError, match=f"codec and encoding .* it is {reason}"):
+        with pytest.raises(InputError, match=f"that can be read here .* it is {reason}"):
             source.check_column(argument, "x")
