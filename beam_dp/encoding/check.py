@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
+from beam_dp.domain.texts import int64_of
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
@@ -107,7 +108,7 @@ class ColumnCheck:
         is suggested only if the remaining keys keep no row. Returns None without a suggestion.
         """
         best: tuple[dict[str, Any], int] = {}, 0
-        for step in (self._words(), _LOOSE, self._nulls(), ({"clip": True},)):
+        for step in (self._words(), _LOOSE, self._integers(), self._nulls(), ({"clip": True},)):
             found, _ = best
             tried = (self._kept_with({**found, **keys}) for keys in step)
             best = max([best, *tried], key=itemgetter(1))
@@ -152,6 +153,13 @@ class ColumnCheck:
                 for true, false in _WORDS:
                     words = {"true_values": [true], "false_values": [false]}
                     yield {key: [*declared.get(key, ()), *words[key]] for key in words} | how
+
+    def _integers(self) -> Iterator[dict[str, Any]]:
+        """Yields declared values with texts as integers, which have any spelling, such as 1.00."""
+        if self.attribute.kind == "categorical":
+            values = self.attribute.to_json()["values"]
+            whole = [int64_of(str(value).encode()) for value in values]
+            yield {"values": [v if w is None else w for v, w in zip(values, whole, strict=True)]}
 
     def _nulls(self) -> Iterator[dict[str, Any]]:
         """Yields declarations of null, and of left-out words that often mean null."""

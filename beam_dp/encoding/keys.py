@@ -128,6 +128,7 @@ def _elements(
 def key_texts(chunk: pa.Array) -> pa.Array:
     """Returns the values as large binary; null for values that are not keys."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = chunk.type
     if pa.types.is_boolean(kind):
@@ -138,8 +139,10 @@ def key_texts(chunk: pa.Array) -> pa.Array:
         return chunk.cast(pa.large_string()).view(pa.large_binary())
     if pa.types.is_floating(kind):
         numbers, negative, valid = _whole_numbers(chunk)
-        signed = np.where(negative, -numbers.view(np.int64), numbers.view(np.int64))
-        return key_texts(pa.array(signed, mask=~valid))
+        digits = pa.array(numbers, mask=~valid).cast(pa.large_string())
+        signs = pa.array(np.where(negative, "-", ""), pa.large_string())
+        nothing = pa.scalar("", pa.large_string())
+        return pc.binary_join_element_wise(signs, digits, nothing).view(pa.large_binary())
     if pa.types.is_decimal(kind):
         return pa.array([canonical_bytes(value) for value in chunk.to_pylist()], pa.large_binary())
     return pa.nulls(len(chunk), pa.large_binary())
@@ -159,8 +162,8 @@ def _whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
         return _split(numbers.astype(np.int64), not_null(chunk))
     if pa.types.is_floating(kind):
         floats = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
-        whole = (np.abs(floats) < 2.0**63) & (floats == np.floor(floats))
-        return _split(np.where(whole, floats, 0).astype(np.int64), whole)
+        whole = (floats >= -(2.0**63)) & (floats < 2.0**64) & (floats == np.floor(floats))
+        return np.where(whole, np.abs(floats), 0).astype(np.uint64), floats < 0, whole
     texts = key_texts(chunk) if pa.types.is_decimal(kind) else as_bytes(chunk)
     if texts is not None:
         return _read_digits(texts)

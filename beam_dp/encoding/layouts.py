@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.texts import int64_of, number_of, time_of
-from beam_dp.encoding.canonical import NANOSECONDS
+from beam_dp.encoding.canonical import NANOSECONDS, canonical_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,10 +162,23 @@ class TextFinder:
         return np.array([self._find_one(text) for text in texts], np.int64)
 
     def _find_one(self, text: bytes) -> int:
-        try:
-            return self._place.get(self._attribute.normal(text.decode()), -1)
-        except UnicodeDecodeError:
-            return -1
+        normal = normal_bytes(self._attribute, text)
+        return -1 if normal is None else self._place.get(normal, -1)
+
+
+def normal_bytes(attribute: Attribute, text: bytes) -> str | None:
+    """Returns the form in which an attribute compares a text; None if the text is not UTF-8."""
+    try:
+        return attribute.normal(text.decode())
+    except UnicodeDecodeError:
+        return None
+
+
+def float_texts(values: NDArray[Any]) -> list[bytes | None]:
+    """Returns the usual text of each float: digits, or the shortest decimal; None for NaN."""
+    wholes = np.trunc(values) == values
+    pairs = zip(values, wholes.tolist(), strict=True)
+    return [canonical_bytes(float(each if whole else str(each))) for each, whole in pairs]
 
 
 def by_distinct(

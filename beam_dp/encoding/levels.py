@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.texts import int64_of, integer_of, time_of
+from beam_dp.domain.texts import integer_key, integer_of, number_of, plain_integer, time_of
 from beam_dp.encoding import layouts
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Levels(ABC):
         """Encodes integers of any numpy type."""
         return self.nothing(values.size)
 
-    def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Encodes floats; NaN has no code."""
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
         return self.nothing(values.size)
 
     def texts(self, values: pa.Array) -> Coded:
@@ -79,8 +79,9 @@ class Levels(ABC):
         outside = codes < 0
         return Coded(codes.astype(self.dtype), outside if outside.any() else None)
 
-    def _whole_floats(self, values: NDArray[np.float64]) -> Coded:
+    def _whole_floats(self, values: NDArray[Any]) -> Coded:
         """Encodes whole floats as integers; other floats are outside."""
+        values = values.astype(np.float64, copy=False)
         whole = (values == np.trunc(values)) & (values >= -(2.0**63)) & (values < 2.0**63)
         coded = self.integers(np.where(whole, values, 0).astype(np.int64))
         return also_outside(coded, ~whole)
@@ -137,8 +138,9 @@ class IntegerLevels(Levels):
             coded = self._as_null(coded, values == null)
         return coded
 
-    def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Encodes floats; NaN has no code."""
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
+        values = values.astype(np.float64, copy=False)
         coded = self._whole_floats(values)
         if not self._clips:
             return coded
@@ -208,8 +210,9 @@ class NumericLevels(Levels):
         """Encodes integers of any numpy type."""
         return by_table(values, lambda column: self.floats(column.astype(np.float64)))
 
-    def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Encodes floats; NaN has no code."""
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
+        values = values.astype(np.float64, copy=False)
         if len(self._inner) <= _COMPARED_EDGES:
             codes = np.zeros(len(values), self.dtype)
             for edge in self._inner:
@@ -255,8 +258,8 @@ def by_table(values: NDArray[Any], encode: Callable[[NDArray[Any]], Coded]) -> C
 class ListedLevels(Levels):
     """Encodes values from a list of strings and integers, which includes the null values.
 
-    A declared string of digits also means the integer: a declared ``"1"`` is found in a column of
-    integers, and a declared 1 is found in a column of strings.
+    A number is read as its usual text: 7 and 7.0 as ``"7"``, 3.5 as ``"3.5"``. The string ``"7.0"``
+    equals ``"7"``, unless both are declared. A declared integer has any spelling, such as ``"07"``.
     """
 
     def __init__(self, attribute: ListedAttribute) -> None:
@@ -268,13 +271,22 @@ class ListedLevels(Levels):
         self._codes = np.array([*codes, -1], np.int64)  # the last code is for unlisted strings
         usual: dict[int, int] = {}
         declared: dict[int, int] = {}
-        for value, text, code in zip(values, texts, codes, strict=True):
-            whole = int64_of(text.encode())
-            if whole is not None and str(whole) == text:
+        self._plain: dict[bytes, int] = {}
+        entries = list(zip(values, texts, codes, strict=True))
+        # Texts that are written as floats come last: "7" decides about 7 before "7.0" does.
+        for value, text, code in sorted(entries, key=lambda each: each[1].endswith(".0")):
+            whole = integer_key(text.encode())
+            if whole is not None:
                 usual.setdefault(whole, code)
+                self._plain.setdefault(b"%d" % whole, code)
                 if isinstance(value, int):
                     declared.setdefault(whole, code)
         self._usual, self._declared = _Integers(usual), _Integers(declared)
+        numbers = [text for text in map(str.encode, texts) if number_of(text) is not None]
+        # Whether floats other than the integers above may be listed.
+        self._lists_floats = any(integer_key(text) is None for text in numbers) or any(
+            whole >= 2**63 for whole in usual
+        )
         words = (b"false", b"true")
         self._boolean_codes = np.array([self._code_of_boolean(word) for word in words], np.int64)
         if isinstance(attribute, BooleanAttribute):
@@ -286,9 +298,19 @@ class ListedLevels(Levels):
             return self.nothing(values.size)
         return by_table(values, lambda column: self._narrow(self._usual.find(column)))
 
-    def floats(self, values: NDArray[np.float64]) -> Coded:
-        """Encodes floats; NaN has no code."""
-        return self._whole_floats(values)
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
+        import pyarrow as pa
+
+        coded = self._whole_floats(values)
+        if not self._lists_floats or coded.outside is None:
+            return coded
+        rest = np.flatnonzero(coded.outside & ~np.isnan(values))
+        distinct, places = np.unique(values[rest], return_inverse=True)
+        found = self._texts(pa.array(layouts.float_texts(distinct), pa.binary()))
+        codes, outside = coded.codes.copy(), coded.outside.copy()
+        codes[rest], outside[rest] = found.codes[places], ~inside(found)[places]
+        return Coded(codes, outside)
 
     def booleans(self, values: layouts.Mask) -> Coded:
         """Encodes booleans."""
@@ -296,11 +318,19 @@ class ListedLevels(Levels):
 
     def _texts(self, values: pa.Array) -> Coded:
         codes = self._codes.take(self._finder.find(values))
+        if self._plain and (missing := np.flatnonzero(codes < 0)).size:
+            codes[missing] = layouts.by_distinct(values.take(missing), self._plain_codes)
         if not self._declared.is_empty and (missing := np.flatnonzero(codes < 0)).size:
             # Other ways to write a declared integer, such as "01" or " 1 ".
             integers, readable = layouts.parse_integers(values.take(missing))
             codes[missing] = np.where(readable, self._declared.find(integers), -1)
         return self._narrow(codes)
+
+    def _plain_codes(self, texts: list[bytes]) -> NDArray[np.int64]:
+        """Returns the codes of texts such as ``7.0`` by their integers; -1 for other texts."""
+        normal = (layouts.normal_bytes(self.attribute, text) for text in texts)
+        plain = [None if text is None else plain_integer(text.encode()) for text in normal]
+        return np.array([self._plain.get(text or b"", -1) for text in plain], np.int64)
 
     def _code_of_boolean(self, word: bytes) -> int:
         import pyarrow as pa
@@ -313,19 +343,24 @@ class _Integers:
     """Finds the codes of integers in a sorted list."""
 
     def __init__(self, code_of: dict[int, int]) -> None:
-        self._values = np.array(sorted(code_of), np.int64)
-        self._codes = np.array([code_of[value] for value in sorted(code_of)], np.int64)
+        self._tables = {}
+        for dtype in (np.int64, np.uint64):
+            limits = np.iinfo(dtype)
+            known = sorted(value for value in code_of if limits.min <= value <= limits.max)
+            codes = [code_of[value] for value in known]
+            self._tables[np.dtype(dtype)] = np.array(known, dtype), np.array(codes, np.int64)
         self.is_empty = not code_of
 
     def find(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Returns the code of each integer, of any numpy type; -1 for unlisted integers."""
-        if self.is_empty:
+        # Only uint64 has integers beyond int64, and only its own table has no negative ones.
+        dtype = np.dtype(np.uint64 if values.dtype == np.uint64 else np.int64)
+        known, codes = self._tables[dtype]
+        if not known.size:
             return np.full(len(values), -1)
-        place = np.searchsorted(self._values, values.astype(np.int64))
-        np.minimum(place, len(self._values) - 1, out=place)
-        # Compared in the column's own type, so that a large uint64 can't wrap to a declared value.
-        same = (self._values[place] == values) & (values <= np.iinfo(np.int64).max)
-        return np.where(same, self._codes[place], -1)
+        values = values.astype(dtype, copy=False)
+        place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+        return np.where(known[place] == values, codes[place], -1)
 
 
 _INT64 = np.iinfo(np.int64)

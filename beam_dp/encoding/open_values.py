@@ -27,7 +27,7 @@ from beam_dp.encoding.contributions import (
     split_by,
 )
 from beam_dp.encoding.keys import MAX_LISTED_BYTES, key_texts
-from beam_dp.encoding.layouts import Mask, as_bytes, by_values
+from beam_dp.encoding.layouts import Mask, as_bytes, by_values, float_texts, normal_bytes
 from beam_dp.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.encoding.units import SHORT_BYTES, unit_fingerprints
 from beam_dp.privacy.guarantee import RECORD
@@ -198,6 +198,10 @@ def _texts(chunk: pa.Array) -> pa.Array:
 
     if pa.types.is_boolean(chunk.type):
         return chunk.cast(pa.string()).view(pa.binary())
+    if pa.types.is_floating(chunk.type):
+        floats = chunk.to_numpy(zero_copy_only=False)  # null as NaN
+        distinct, places = np.unique(floats, return_inverse=True)
+        return pa.array(float_texts(distinct), pa.binary()).take(pa.array(places))
     texts = as_bytes(chunk)
     return key_texts(chunk) if texts is None else texts
 
@@ -231,14 +235,8 @@ def _normal_forms(attribute: Attribute, texts: pa.Array) -> pa.Array:
             return texts.cast(pa.large_string())
         except pa.ArrowInvalid:
             pass
-    return pa.array([_normal(attribute, text) for text in texts.to_pylist()], pa.large_string())
-
-
-def _normal(attribute: Attribute, text: bytes) -> str | None:
-    try:
-        return attribute.normal(text.decode())
-    except UnicodeDecodeError:
-        return None
+    normal = [normal_bytes(attribute, text) for text in texts.to_pylist()]
+    return pa.array(normal, pa.large_string())
 
 
 def _leaf_places(

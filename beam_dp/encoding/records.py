@@ -8,7 +8,7 @@ Values are read as follows:
   string. NaN has no level. A decimal is read as the string of its digits.
 - A boolean attribute also reads ``true`` and ``false``, ignoring case, or only the values that the
   attribute declares.
-- A categorical attribute compares the exact string first; an integer is compared as its digits.
+- A categorical attribute compares strings, a number by its usual text (``ListedLevels``).
 - A date or time attribute reads dates and times, also from ISO 8601 strings, with a zone if its
   edges have a zone and without a zone otherwise. Only date and time attributes read dates or times.
 - Bytes are read as UTF-8 text; a dictionary, extension or run-end column is read as its values.
@@ -272,7 +272,7 @@ def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
     if pa.types.is_integer(kind):
         return levels.integers(_numbers(window))
     if pa.types.is_floating(kind):
-        return levels.floats(_numbers(window).astype(np.float64, copy=False))
+        return levels.floats(_numbers(window))
     if (texts := as_bytes(window)) is not None:
         return levels.texts(texts)
     if pa.types.is_date32(kind):

@@ -56,7 +56,7 @@ def _listed(attribute):
 
 
 def _place(attribute, value):
-    """What the first declared value means that is equal as a text; else as an integer."""
+    """What the first declared value means that is equal as a text; else as a number."""
     if isinstance(value, bool) and isinstance(attribute, BooleanAttribute):
         return int(value)
     listed = [(_normal(attribute, str(each)), each, meant) for each, meant in _listed(attribute)]
@@ -65,12 +65,36 @@ def _place(attribute, value):
         for form, _, meant in listed:
             if form == _normal(attribute, text):
                 return meant
+    usual = _plain(_normal(attribute, value)) if isinstance(value, str) else _usual(value)
+    for read in (str, _plain):
+        for form, _, meant in listed:
+            if usual is not None and read(form) == usual:
+                return meant
     number = _integer(value)
     for form, each, meant in listed:
-        is_number = not isinstance(value, str) or isinstance(each, int)
-        if number is not None and is_number and form == str(number):
+        if number is not None and isinstance(each, int) and form == str(number):
             return meant
     return None
+
+
+def _usual(value):
+    """The text of a number: digits if it is whole, else the shortest decimal."""
+    if isinstance(value, float) and math.isfinite(value) and value != int(value):
+        return repr(value)
+    if isinstance(value, Decimal) and value.is_finite() and value != int(value):
+        return format(value.normalize(), "f")
+    if value in (math.inf, -math.inf):
+        return repr(value)
+    number = _integer(value)
+    return None if number is None else str(number)
+
+
+def _plain(text):
+    """An integer of 64 bits without a final ".0"; None for other texts."""
+    if not re.fullmatch(r"0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.0", text):
+        return None
+    number = int(text.removesuffix(".0"))
+    return str(number) if -(2**63) <= number < 2**64 else None
 
 
 def _own(attribute, value):

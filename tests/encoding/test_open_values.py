@@ -102,7 +102,9 @@ def test_counts_texts_of_any_layout():
     ("values", "expected"),
     [
         (pa.array([7, -3, 7, None]), {"7": 2, "-3": 1}),
-        (pa.array([7.0, 2.5, float("nan"), -0.0]), {"7": 1, "0": 1}),
+        (pa.array([7.0, 2.5, float("nan"), -0.0]), {"7": 1, "2.5": 1, "0": 1}),
+        (pa.array([2**63, 2**64 - 1], pa.uint64()), {str(2**63): 1, str(2**64 - 1): 1}),
+        (pa.array([0.7, 2.0**63, float("inf")], pa.float32()), {"0.7": 1, str(2**63): 1, "inf": 1}),
         (pa.array([True, False, True]), {"true": 2, "false": 1}),
         (pa.array([decimal.Decimal("7.50"), decimal.Decimal("8.00")]), {"7.5": 1, "8": 1}),
         (pa.array([[1], [2]]), {}),

@@ -10,6 +10,7 @@ parallel are cut in ``formats``.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO
 
@@ -30,6 +31,8 @@ _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
 # Whether a byte may precede an opening quote, or follow a closing one. Quotes may be doubled.
 _NEXT_TO_QUOTE = np.isin(np.arange(256), (_COMMA, _QUOTE, _LF, _CR))
 _PIECE_BYTES = 2**17
+# The fields of a line that ``csv`` accepts, as written: "" is an empty text, and nothing is null.
+_FIELDS = re.compile(r'("[^"]*(?:""[^"]*)*"|[^,"][^,]*|)(?:,|\Z)')
 
 
 def read_header(file: IO[bytes]) -> tuple[list[str], int]:
@@ -299,10 +302,12 @@ def _parse_one_by_one(
         except csv.Error:
             continue
         if rows and len(rows[0]) == len(names):
-            records.append([field.encode("utf-8", "surrogateescape") for field in rows[0]])
+            written = _FIELDS.findall(text)
+            pairs = zip(rows[0], written, strict=False)
+            records.append(
+                [field.encode("utf-8", "surrogateescape") if raw else None for field, raw in pairs]
+            )
     if records:
         places = [names.index(column) for column in columns]
-        arrays = [
-            pa.array([record[place] or None for record in records], pa.binary()) for place in places
-        ]
+        arrays = [pa.array([record[place] for record in records], pa.binary()) for place in places]
         yield pa.record_batch(arrays, names=list(columns))
