@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# Blanks, ignored around a number, a boolean or a date; with ``trim``, around any string.
+# Blanks, ignored around a number, a boolean or a date.
 BLANKS = " \t\n\r\v\f"
+# Ignored around any string with ``trim``: what Unicode calls white space, and zero-width blanks.
+_TRIMMED = (
+    f"{BLANKS}\x1c\x1d\x1e\x1f\x85\xa0\u1680{''.join(map(chr, range(0x2000, 0x200C)))}"
+    "\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+)
 DAY = 86_400 * 10**9  # nanoseconds
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -35,7 +40,7 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 def normal_form(text: str, *, ignore_case: bool, trim: bool) -> str:
     """Returns a canonical form: two strings compare as equal if they have the same form."""
-    text = text.strip(BLANKS) if trim else text
+    text = text.strip(_TRIMMED) if trim else text
     return text.casefold() if ignore_case else text
 
 

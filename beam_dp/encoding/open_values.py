@@ -217,9 +217,9 @@ def _candidates(
     is_short = pc.less_equal(pc.binary_length(normal), MAX_LISTED_BYTES).fill_null(False)
     counts = is_short.to_numpy(zero_copy_only=False)
     counts = counts & (encode_column(attribute, normal) == attribute.other_code)
-    # A value must not have the label of ``other``, and CSV files hold no values with line breaks.
+    # A value must not have the label of ``other``, and CSV files hold no line breaks or NULs.
     label = pc.equal(normal, attribute.normal(OTHER_LABEL))
-    is_barred = pc.or_(label, pc.match_substring_regex(normal, "[\\r\\n]")).fill_null(False)
+    is_barred = pc.or_(label, pc.match_substring_regex(normal, "[\\r\\n\\x00]")).fill_null(False)
     rows = np.flatnonzero(counts & ~is_barred.to_numpy(zero_copy_only=False))
     kept = normal if len(rows) == len(normal) else normal.take(pa.array(rows))
     prefix, nothing = (pa.scalar(each, pa.large_binary()) for each in (prefix_of(number), b""))

@@ -47,6 +47,9 @@ def essential(parsed: dict[str, Any]) -> dict[str, Any]:
     ``error`` is a record, and ``{"type": {"type": "int"}}`` is an int. A hook for ``json.loads``.
     """
     kept = {key: value for key, value in parsed.items() if key in _KEYS}
+    original = parsed.get("original_name")
+    if isinstance(original, str) and parsed.get("doc") == original:
+        kept["name"] = original  # a column of a release, whose name Avro does not allow
     inner = kept.get("type")
     if isinstance(inner, dict) and "name" not in kept:
         return inner

@@ -120,7 +120,8 @@ def _naive(attribute):
 
 
 def _normal(attribute, text):
-    text = text.strip(BLANKS) if attribute.trim else text
+    if attribute.trim:
+        text = re.sub(r"^[\s\u200b\u2060\ufeff]+|[\s\u200b\u2060\ufeff]+$", "", text)
     return text.casefold() if attribute.case == "ignore" else text
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column
@@ -28,7 +30,7 @@ TABLE: list[tuple[dict[str, Any], dict[Any, int]]] = [
         {
             "STRASSE": 1, " Stra\u00dfe\t": 1, "stra\u1e9ee": 1, "1": 1, " 01.0": 1, 1.0: 1,
             "k": 0, "\u212a": 0, "": 2, "  ": 2, "n/a ": 2, "0": -1, 0: -1, "true": -1,
-            "K\u00a0": -1, "stra\u00dfe\x1f": -1,
+            "K\u00a0": 0, "stra\u00dfe\x1f": 1, "K\u00a0K": -1,
         },
     ),
     (
@@ -92,3 +94,14 @@ def test_encodes_times_correctly_if_edges_exceed_range_of_column_type():
     ends = pa.array([-(2**63), -1, 0, 2**63 - 1], pa.int64())
     assert encode_column(attribute, ends.cast(pa.timestamp("ns"))).tolist() == [1, 1, 2, 2]
     assert encode_column(attribute, ends.cast(pa.timestamp("s"))).tolist() == [-1, 1, 2, -1]
+
+
+def test_trim_ignores_every_blank_of_unicode_and_those_without_width():
+    """Spreadsheets and web pages write no-break spaces."""
+    paris = CategoricalAttribute("x", ("Paris",), trim=True)
+    blanks = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+    assert len(blanks) > 20
+    for blank in (*blanks, "\u200b", "\u2060", "\ufeff"):
+        column = pa.array([f"{blank}Paris{blank}", f"Par{blank}is"])
+        assert encode_column(paris, column).tolist() == [0, -1], repr(blank)
+        assert encode_column(dataclasses.replace(paris, trim=False), column).tolist() == [-1, -1]

@@ -105,6 +105,7 @@ class ReadRecords:
 
 
 RECORDS_FORMATS = ("avro", "parquet", "csv")
+NOT_IN_CSV = frozenset("\n\r\0")
 
 
 def check_records_format(domain: Domain, records_format: str) -> None:
@@ -114,9 +115,9 @@ def check_records_format(domain: Domain, records_format: str) -> None:
     for attribute in domain:
         if isinstance(attribute, ListedAttribute):
             texts += [str(value) for value, _ in attribute.listed()]
-    # Other programs read CSV line by line.
-    if records_format == "csv" and any("\n" in text or "\r" in text for text in texts):
-        condition = "must be avro or parquet: a name or a value of the domain has a line break"
+    # Other programs read CSV line by line, and some end a text at a NUL.
+    if records_format == "csv" and not NOT_IN_CSV.isdisjoint("".join(texts)):
+        condition = "must be avro or parquet: a name or value of the domain has a line break or NUL"
         raise InputError("records_format", records_format, condition)
 
 
