@@ -134,7 +134,7 @@ test-release: $(STAMP)
 	stage pool $(MAKE) test-pool TIERS=test,job,part PART=all; \
 	stage apart $(MAKE) test-apart TIERS=job,part PART=all; \
 	for each in demo demo-stream journeys notebooks test-docs test-pythons test-oldest \
-	  test-images test-faults judges; do stage $$each $(MAKE) $$each; done; \
+	  test-images test-faults bench judges; do stage $$each $(MAKE) $$each; done; \
 	$(BIN)/python tools/stages.py report $$folder --seed $$seed \
 	  --record tests/release_run.json --costs tests/costs.json
 
@@ -174,7 +174,7 @@ bench: $(STAMP)
 	@if [ -n "$$BEAM_DP_DATA" ]; then set -x; \
 	  $(BIN)/python benchmarks/accuracy.py nltcs --ways 3 --epsilon 1 --delta 1e-9 --runs 3; \
 	else echo "accuracy: skipped, BEAM_DP_DATA is not set"; fi
-	$(PYTEST) $(POOL) --tiers release -m benchmark tests benchmarks
+	$(PYTEST) $(POOL) --tiers release -m benchmark tests benchmarks/tests
 
 # A part of each; `python benchmarks/judges/judge.py --help` tells how all of it is recorded.
 judges: $(STAMP)

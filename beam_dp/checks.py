@@ -162,4 +162,4 @@ def _written(limit: float) -> str:
     size, power = abs(limit), int(limit).bit_length() - 1
     if size >= _LEAST_WRITTEN_AS_POWER and size == 2**power:
         return f"{'-' if limit < 0 else ''}2^{power}"
-    return f"{int(limit):,}" if size < 10**18 else f"{limit:g}"
+    return f"{limit:g}" if isinstance(limit, float) and size >= 10**18 else f"{int(limit):,}"

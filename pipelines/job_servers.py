@@ -172,7 +172,7 @@ _FLINK_JAR = "flink_job_server_jar"
 _FLINK_JAVA = 17
 _EMBEDDED = ("[local]", "[auto]")
 _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-(?P<beam>.+)\.jar")
-# Built by deploy/flink/pom.xml; `make test-engines` tests it with the installed Beam.
+# Built by deploy/flink/pom.xml; `make test-part` tests it with the installed Beam.
 _TESTED = ("2.70.0",)
 
 

@@ -1,6 +1,6 @@
 """Kills parts of a Flink cluster in the middle of a job; one draw is published, or nothing.
 
-`make test-engines` runs one trial of each fault on one program, `make test-faults` the table of
+`make test-jobs` runs one trial of each fault on one program, `make test-faults` the table of
 docs/faults.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
 """
 
