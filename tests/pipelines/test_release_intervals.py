@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +131,9 @@ def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
 
 
 @pytest.mark.job
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
+def test_refuses_bad_queries_in_one_line(tmp_path, capsys):
+    released(tmp_path)
+    for argv, message in (
         (("--interval", "40", "20"), "--interval: [40, 20] is not valid: must have low <= high"),
         (("--interval", "20", "80"), "--interval: [20, 80] is not one of"),
         (("--interval", "20", "x"), "--interval: 'x' is not valid: must be a number"),
@@ -142,14 +141,10 @@ def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
         (("--quantile", "nan"), "must be from 0 to 1"),
         (("--marginal", "age"), "--marginal: ['age'] is not valid: must be --interval LOW HIGH"),
         (("--queries", "none"), "--queries: 'none' is not valid: must be a file"),
-    ],
-)
-def test_refuses_bad_sparse_query_in_one_line(tmp_path, capsys, argv, message):
-    released(tmp_path)
-    capsys.readouterr()
-    code, _, error = answered(capsys, "answer", str(tmp_path / "out"), *argv)
-    assert code == 2 and error.count("\n") == 1
-    assert re.sub(r"^error: ", "", error).startswith(message) or message in error
+    ):
+        capsys.readouterr()
+        code, _, error = answered(capsys, "answer", str(tmp_path / "out"), *argv)
+        assert code == 2 and error.count("\n") == 1 and message in error
 
 
 @pytest.mark.job
