@@ -58,6 +58,7 @@ def ledger_of(folder: Path, draw_id: str) -> Ledger:
     return ledger
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_program_rejects_budget_that_did_not_pay_and_spends_nothing(tmp_path, capfd, program):
     ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
@@ -80,6 +81,7 @@ def test_program_rejects_budget_that_did_not_pay_and_spends_nothing(tmp_path, ca
         assert [len(each.entries(name)) for name in ("visits", "others")] == [1, 0]
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, program):
     argv = flags_of(program, tmp_path, ledger_of(tmp_path, DRAW))

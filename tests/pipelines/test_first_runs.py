@@ -183,6 +183,7 @@ def test_later_releases_with_a_found_domain_are_paid_from_the_same_budget(tmp_pa
     refused_line(main, wrong, capfd, "must contain a DomainRelease")
 
 
+@pytest.mark.job
 def test_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd):
     ledger, flags = JOBS[DOMAIN].paid_flags(tmp_path, 100.0)
     plan = dp.Gaussian().plan  # a release without slack fixes the ledger's filter
@@ -195,6 +196,7 @@ def test_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
@@ -220,6 +222,7 @@ def test_preview_states_the_split(tmp_path, capfd, name, facts):
         assert [each["measured"] for each in card["discovered"]["noise"]] == ["city", "income"]
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("name", [DOMAIN, CHOICE])
 def test_everything_is_checked_before_the_first_run(tmp_path, capfd, name):
     ledger, flags = JOBS[name].paid_flags(tmp_path)
@@ -256,6 +259,7 @@ def test_programs_agree_on_folders():
     assert folder == "gs://bucket/out/records_per_unit"
 
 
+@pytest.mark.job
 def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     tmp_path, capfd
 ) -> None:

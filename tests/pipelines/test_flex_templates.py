@@ -137,6 +137,7 @@ def test_ledger_url_with_a_password_does_not_match_its_parameter():
         assert not re.fullmatch(pattern, refused)
 
 
+@pytest.mark.job
 def test_command_prints_metadata_of_one_program():
     command = [sys.executable, str(FOLDER / "metadata.py")]
     printed = subprocess.run([*command, "release_intervals"], capture_output=True, check=True)
@@ -168,6 +169,7 @@ def test_accepts_launcher_flags(tmp_path):
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 
+@pytest.mark.job
 def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys):
     """A launched program stages a job and exits; a job that never ran has no release."""
 

@@ -103,6 +103,7 @@ def draft_in(output: Path) -> None:
 OTHER_JOB = "must not contain drafts of another job: stop that job if it is running, then run"
 
 
+@pytest.mark.job
 def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
     ledger = declared(tmp_path, "record")
     domain = dp.read_domain('{"age": 2}')
@@ -117,6 +118,7 @@ def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
     dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("is_paid", [False, True])
 def test_transform_refuses_drafts_of_another_job_at_construction(tmp_path, is_paid):
     ledger = declared(tmp_path, "household")
@@ -147,6 +149,7 @@ def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypa
     assert [args for args in written if str(tmp_path) in str(args)] == []
 
 
+@pytest.mark.job
 def test_state_in_read_only_folder_gives_a_one_line_error(tmp_path, monkeypatch, capfd):
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
     mkdir = os.mkdir

@@ -62,6 +62,7 @@ class Failing(beam.PTransform):
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
 
 
+@pytest.mark.job
 def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capfd):
     """A launcher of Dataflow's templates starts the job once the program has ended."""
 

@@ -38,6 +38,7 @@ def test_release_is_paid_for_by_the_entry_on_its_card(tmp_path, ledger, job):
     assert json.dumps({"ledger_release": entry.release_id})[1:-1] in card
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("job", PAID_JOBS)
 def test_refuses_records_that_it_cannot_count_before_paying(tmp_path, ledger, job):
     rows = step("Create", elements=[{"household": 1, "agee": 3, "sexx": "Male"}])
@@ -75,6 +76,7 @@ def test_refuses_unknown_input_format(tmp_path):
         beam_dp.yaml.ReadRecords(input=path, input_format="xlsx")
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_yaml_logs_warnings_with_names_of_fields(tmp_path, caplog, sampler):
     fields = {**RELEASE, "domain": {"age": 2}, "workload": "marginals:1", "num_records": 5}
