@@ -50,7 +50,7 @@ from beam_dp.transforms.counting.summarise import CountCells
 from beam_dp.transforms.drawing import answer_queries as answer_module, one_worker
 
 DELTA = 1e-6
-RUNS = 6000
+RUNS = 18_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +180,8 @@ def sampler(case: SparseCase) -> Finding:
     """Whole runs of the code against their exact law; the noise itself has audits of its own."""
     loud = dataclasses.replace(case, guarantee=dataclasses.replace(case.guarantee, epsilon=6.0))
     noise, source = calibrated(loud), Seeded(5)
-    outcomes = [told(case.kind(1, noise, source), asked_of, 1, 1, 4) for _ in range(RUNS)]
-    law = transcript_law(noise, 1, 1, asked_of, low=1, high=4)
+    outcomes = [told(case.kind(1, noise, source), asked_of, 1, 1, 2) for _ in range(RUNS)]
+    law = transcript_law(noise, 1, 1, asked_of, low=1, high=2)
     return follows(outcomes, law)
 
 
