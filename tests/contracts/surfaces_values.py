@@ -151,6 +151,7 @@ DOMAINS: dict[str, Any] = {
     **{each.__name__: each for each in (combinations, open_combinations, determines, endless)},
     **{each.__name__: each for each in (dates_and_words, domain_file, of_another_domain)},
     "PEOPLE": PEOPLE,
+    "pa": pa,
     "FOUR": FOUR_ENTRIES,
     "STATES": STATES,
     "ORIGIN": ORIGIN,

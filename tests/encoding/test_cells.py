@@ -66,12 +66,10 @@ def test_encodes_long_batches_and_chunked_tables(monkeypatch):
     assert first.tolist() == expected[: inside[:30].sum()]
 
 
-def test_missing_column_is_null_and_repeated_column_is_read_once():
+def test_missing_column_is_null():
     nullable = Domain((IntegerAttribute("a", 0, 1, nullable=True), IntegerAttribute("b", 0, 1)))
     assert encode_cells(nullable, pa.table({"b": [0, 1]})).tolist() == [4, 5]
     assert encode_cells(nullable, pa.table({"a": [0, 1]})).tolist() == []
-    repeated = pa.Table.from_arrays([pa.array([1]), pa.array([0])], names=["b", "b"])
-    assert encode_cells(nullable, repeated).tolist() == [5]
 
 
 def test_codes_are_writable_and_input_is_unchanged():
