@@ -75,6 +75,10 @@ def invalid(name: str, value: object, condition: str) -> str:
     return f"{name}: {shown(value)}{verb} {condition}"
 
 
+class FileError(ValueError):
+    """A file violates a requirement; the message contains no record, and of a schema only names."""
+
+
 class UnreadableError(InputError):
     """A table can't be read, by its schema or another library; the message shows no record."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -11,19 +10,22 @@ from typing import Any, Literal
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.texts import checked_json, json_text, number_of
-from beam_dp.errors import InputError
+from beam_dp.errors import FileError, InputError
 from beam_dp.schemas import json_forms
+from beam_dp.schemas.csv_header import read_header
 from beam_dp.schemas.draft import Column, DomainDraft, draft_of
+from beam_dp.schemas.extensions import EXTENSIONS, format_name
+from beam_dp.storage.compressed import Decompressed, compression_of
 
 # Sources of schemas, with their file extensions.
 KINDS: dict[str, tuple[str, ...]] = {
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
-    "avro": (".avro", ".avsc"),
+    "avro": (*EXTENSIONS["avro"], ".avsc"),
     "bigquery": (),
-    "csv": (".csv",),
+    "csv": EXTENSIONS["csv"],
     "domain": (),
     "json_schema": (),
-    "parquet": (".parquet", ".pq"),
+    "parquet": EXTENSIONS["parquet"],
     "pydantic": (),
     "sizes": (),
     "sql": (".ddl", ".sql"),
@@ -33,7 +35,9 @@ _JSON_FORMS = {
     "json_schema": json_forms.json_schema_columns,
     "sizes": json_forms.sizes_columns,
 }
-_WITHOUT_SCHEMA = (".jsonl", ".ndjson", ".tsv", ".txt", ".xlsx")
+_WITHOUT_SCHEMA = (".jsonl", ".ndjson", ".tsv", ".txt")
+_WORKBOOKS = (".ods", ".xls", ".xlsm", ".xlsx")
+_YEAR = re.compile("[12][0-9]{3}")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -147,28 +151,36 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
 def _csv_columns(path: str) -> list[Column]:
     """Returns the columns of a CSV file, all with open types; reads only the first line."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            names = next(csv.reader(file), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
+        with open(path, "rb") as file:
+            compression = compression_of(path)
+            content: Any = file if compression is None else Decompressed(file, compression)
+            names, _ = read_header(content)
+    except FileError as error:
+        raise InputError("schema", path, str(error)) from None
+    except OSError:
         raise InputError("schema", path, "must be a CSV file that can be read") from None
-    is_named = all(name.strip() and number_of(name.encode()) is None for name in names)
-    if not names or len(set(names)) < len(names) or not is_named:
-        condition = (
-            "must start with a header: its first line must name its columns, each once, and not"
-            " hold empty names or numbers"
-        )
+    # A number, other than a year, is a value: the header is missing.
+    is_value = any(
+        number_of(name.encode()) is not None and not _YEAR.fullmatch(name) for name in names
+    )
+    if not names or is_value:
+        condition = "must start with a header: its first line must name its columns, not by numbers"
         raise InputError("schema", path, condition)
-    return [Column(name, "open", nullable=True) for name in names]  # a field may be empty
+    return [Column(name.strip() and name, "open", nullable=True) for name in names]
 
 
 def _kind_of_name(source: str) -> str:
     """Returns the kind of schema by the name; ``json`` if only the content shows the kind."""
+    if (known := format_name(source)) is not None:
+        return known
     suffix = Path(source).suffix.lower()
     if suffix == ".json" or source.lstrip().startswith("{"):
         return "json"
     for kind, suffixes in KINDS.items():
         if suffix in suffixes:
             return kind
+    if suffix in _WORKBOOKS:
+        raise InputError("schema", source, "is a workbook, which cannot be read: save it as CSV")
     if suffix in _WITHOUT_SCHEMA:
         condition = (
             "must declare types, which such files do not: give the Parquet file, Avro file or SQL"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from beam_dp.errors import (
+    FileError as FileError,
     PrivateStepError as PrivateStepError,
     public_fault,
     withhold_messages as withhold_messages,
@@ -23,10 +24,6 @@ class ReadError(RuntimeError):
 
 class SetupError(RuntimeError):
     """A worker could not be set up, before it received records; the message states the reason."""
-
-
-class FileError(ValueError):
-    """A file violates a requirement; the message contains nothing from the file."""
 
 
 def show_setup(setup: Callable[P, T]) -> Callable[P, T]:

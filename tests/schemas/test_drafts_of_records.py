@@ -272,7 +272,7 @@ def test_csv_header_gives_attribute_names_with_open_types(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n1,2\n", f"83,{CANARY}\n", "a,a\n1,2\n", "a,\n1,2\n", "a,1e5\n", "\xff"]
+    "text", ["", "\n1,2\n", f"83,{CANARY}\n", "a,a\n1,2\n", ",\n1,2\n", "a,1e5\n", "\xff"]
 )
 def test_csv_without_header_is_refused_without_quoting_it(tmp_path, text, capsys):
     source = csv_file(tmp_path, text, "latin-1")

@@ -87,7 +87,8 @@ FRAME, OBJECTS = pd.DataFrame(ROWS), pd.DataFrame(ROWS, dtype=object)
 LABELLED = FRAME.set_axis([*FRAME.columns[:-1], pd.NA], axis=1)
 LABELLED.insert(0, "who", FRAME["who"].to_numpy())
 TWICE = pd.DataFrame(
-    [["m", "f", 1, 1, None], ["f", "m", 2, 2, None]], columns=["sex", "sex", "who", "age", "smokes"]
+    [["a", "b", "m", 1, 1, None], ["a", "b", "f", 2, 2, None]],
+    columns=["note", "note", "sex", "who", "age", "smokes"],
 )
 KINDS = {
     "a field as_dict": beam.Row(as_dict=1, **OTHER),

@@ -19,65 +19,20 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from beam_dp.transforms.errors import FileError
+from beam_dp.schemas.csv_header import (
+    MAX_LINE_BYTES as MAX_LINE_BYTES,
+    line_end,
+    read_header as read_header,
+)
 
 BLOCK_BYTES = 2**20  # larger blocks, with their columns, leave the cache
-MAX_LINE_BYTES = 2**26  # longer lines, including the line end, are dropped
 
-_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
-_FIRST_LINE = "must name its columns in its first line"
 _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
 # Whether a byte may precede an opening quote, or follow a closing one. Quotes may be doubled.
 _NEXT_TO_QUOTE = np.isin(np.arange(256), (_COMMA, _QUOTE, _LF, _CR))
 _PIECE_BYTES = 2**17
 # The fields of a line that ``csv`` accepts, as written: "" is an empty text, and nothing is null.
 _FIELDS = re.compile(r'("[^"]*(?:""[^"]*)*"|[^,"][^,]*|)(?:,|\Z)')
-
-
-def read_header(file: IO[bytes]) -> tuple[list[str], int]:
-    """Returns the column names and the byte position of the records; raises without a header."""
-    head = b""
-    while len(head) <= MAX_LINE_BYTES:
-        chunk = file.read(2**16)
-        head += chunk
-        end = _line_end(head)
-        if end is not None and (end < len(head) or not chunk):
-            break
-        if not chunk:
-            end = len(head)
-            break
-    else:
-        raise FileError(f"{_FIRST_LINE}, of at most {MAX_LINE_BYTES:,} bytes")
-    if not head.removeprefix(_BOM):
-        return [], len(head)
-    return _names(head[:end]), end
-
-
-def _names(line: bytes) -> list[str]:
-    """Returns the names in the first line; refuses a blank line, which would drop all records."""
-    if line.startswith(_UTF16_BOMS) or b"\0" in line:
-        raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
-    try:
-        text = line.removeprefix(_BOM).decode("utf-8").rstrip("\r\n")
-        rows = list(csv.reader([text], strict=True))
-    except UnicodeDecodeError:
-        raise FileError("must be UTF-8 text: its first line is not") from None
-    except csv.Error:
-        raise FileError(f"{_FIRST_LINE}, with quotes that close in that line") from None
-    names = rows[0] if rows else []
-    if not any(name.strip() for name in names):
-        raise FileError(f"{_FIRST_LINE}, which is blank: remove the lines before the header")
-    return names
-
-
-def _line_end(head: bytes) -> int | None:
-    """Returns the position of the second line; a CR that ends ``head`` may be half of a CRLF."""
-    ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
-    if not ends:
-        return None
-    end = min(ends)
-    return end + 2 if head[end : end + 2] == b"\r\n" else end + 1
 
 
 def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
@@ -96,7 +51,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
         lines, carry = data[:end], data[end:]
         # Whether a line is too long must not depend on the boundaries of chunks.
         if lines and (dropping or len(data) > MAX_LINE_BYTES):
-            first = _line_end(lines) or 0
+            first = line_end(lines) or 0
             if dropping or first > MAX_LINE_BYTES:
                 lines = lines[first:]
             dropping = False

@@ -6,46 +6,24 @@ readers, which ignore bytes after the last stream. Both would lose records silen
 
 from __future__ import annotations
 
-import bz2
 import collections
 import contextlib
 import dataclasses
 import itertools
-import lzma
 import os
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet
-import zstandard
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.encoding.column_types import ColumnType
+from beam_dp.schemas.extensions import format_name
+from beam_dp.storage.compressed import Decompressed, compression_of
 from beam_dp.transforms.errors import FileError, ReadError
-
-# The number of compressed bytes per decompression call: .zst may grow 30,000-fold and .bz2 a
-# million-fold, so a record that repeats one letter could exhaust a worker's memory.
-_CHUNK_BYTES = 2**8
-_ZSTANDARD_WINDOW = 2**31  # as in Beam
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    CompressionTypes.GZIP: lambda: zlib.decompressobj(wbits=31),
-    CompressionTypes.DEFLATE: zlib.decompressobj,
-    CompressionTypes.BZIP2: bz2.BZ2Decompressor,
-    CompressionTypes.LZMA: lzma.LZMADecompressor,
-    CompressionTypes.ZSTD: lambda: zstandard.ZstdDecompressor(
-        max_window_size=_ZSTANDARD_WINDOW
-    ).decompressobj(),
-}
-
-
-def compression_of(path: str) -> str | None:
-    """Returns the compression of a file by its extension; None for an uncompressed file."""
-    kind: str = CompressionTypes.detect_compression_type(path)
-    return None if kind == CompressionTypes.UNCOMPRESSED else kind
 
 
 @contextlib.contextmanager
@@ -54,57 +32,6 @@ def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
     compression = compression_of(path) if decompress else None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
-
-
-class Decompressed:
-    """The content of a compressed file: one stream, or several concatenated streams.
-
-    Damage raises an error if the format can detect the damage: every format marks its end, but
-    ``.lzma`` has no checksum, and the checksum of ``.zst`` is optional.
-    """
-
-    def __init__(self, file: IO[bytes], compression: str) -> None:
-        if compression not in _DECOMPRESSORS:
-            raise FileError("must be compressed as .gz, .bz2, .xz, .zst or .deflate, or not at all")
-        self._file = file
-        self._new_stream = _DECOMPRESSORS[compression]
-        self._start()
-
-    def read(self, size: int) -> bytes:
-        """Returns the next bytes, fewer than ``size`` only at the end; raises on damage."""
-        while len(self._ready) < size and self._advance():
-            pass
-        found = bytes(self._ready[:size])
-        del self._ready[:size]
-        return found
-
-    def seek(self, position: int) -> None:
-        """Moves to a position in the content, by reading again from the beginning."""
-        self._file.seek(0)
-        self._start()
-        while position > 0 and (skipped := self.read(min(position, 2**20))):
-            position -= len(skipped)
-
-    def _start(self) -> None:
-        self._stream = self._new_stream()
-        self._rest = b""  # bytes read from the file after the end of a stream
-        self._ready = bytearray()
-
-    def _advance(self) -> bool:
-        """Decompresses the next chunk; returns False at the end."""
-        chunk = self._rest or self._file.read(_CHUNK_BYTES)
-        if not chunk:
-            if not self._stream.eof:
-                raise FileError("must be whole: its compression ends too early")
-            return False
-        if self._stream.eof:
-            self._stream = self._new_stream()
-        try:
-            self._ready += self._stream.decompress(chunk)
-        except Exception:  # each compression module raises its own errors
-            raise FileError("must be whole: its compression is damaged") from None
-        self._rest = self._stream.unused_data if self._stream.eof else b""
-        return True
 
 
 # Names and types of columns; None if the file declares no type.
@@ -271,12 +198,8 @@ FORMATS: dict[str, FileFormat] = {"avro": Avro(), "parquet": Parquet(), "csv": C
 
 def format_of(path: str) -> FileFormat | None:
     """Returns the format of a file by its extension; None for an unknown extension."""
-    parts = path.rsplit("/", 1)[-1].lower().split(".")
-    if parts[-1] in FORMATS:
-        return FORMATS[parts[-1]]
-    if len(parts) > 1 and parts[-2] == "csv" and compression_of(path) is not None:
-        return FORMATS["csv"]
-    return None
+    name = format_name(path)
+    return None if name is None else FORMATS[name]
 
 
 def _ranges(length: int, most: int) -> list[tuple[int, int]]:

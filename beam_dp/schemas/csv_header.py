@@ -1,0 +1,90 @@
+"""The header of a CSV file, for jobs and for drafts of domains."""
+
+from __future__ import annotations
+
+import csv
+from typing import IO
+
+from beam_dp.errors import FileError
+
+MAX_LINE_BYTES = 2**26  # longer lines, including the line end, are dropped
+
+_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = b"\xff\xfe", b"\xfe\xff"
+_FIRST_LINE = "must name its columns in its first line"
+# How files of other kinds begin, which are often named .csv.
+_OTHER_KINDS = {
+    **{
+        start: f"is compressed ({name}): name it .csv.{extension}"
+        for start, name, extension in (
+            (b"\x1f\x8b", "gzip", "gz"),
+            (b"BZh", "bzip2", "bz2"),
+            (b"\xfd7zXZ\0", "xz", "xz"),
+            (b"\x28\xb5\x2f\xfd", "Zstandard", "zst"),
+        )
+    },
+    b"PK\x03\x04": "is a workbook or a ZIP file: save its table as CSV",
+    b"\xd0\xcf\x11\xe0": "is a workbook: save it as CSV",
+    b"PAR1": "is a Parquet file: name it .parquet",
+    b"Obj\x01": "is an Avro file: name it .avro",
+    b"ARROW1": "is an Arrow file: save it as Parquet or CSV",
+    b"\0\x05\x16\x07": "contains no table: macOS writes such files beside others; remove it",
+}
+_HTML = b"<!doctype", b"<html", b"<table"
+_SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}
+
+
+def read_header(file: IO[bytes]) -> tuple[list[str], int]:
+    """Returns the column names and the byte position of the records; raises without a header."""
+    head = b""
+    while len(head) <= MAX_LINE_BYTES:
+        chunk = file.read(2**16)
+        head += chunk
+        end = line_end(head)
+        if end is not None and (end < len(head) or not chunk):
+            break
+        if not chunk:
+            end = len(head)
+            break
+    else:
+        raise FileError(f"{_FIRST_LINE}, of at most {MAX_LINE_BYTES:,} bytes")
+    if not head.removeprefix(_BOM):
+        return [], len(head)
+    return _names(head[:end]), end
+
+
+def _names(line: bytes) -> list[str]:
+    """Returns the names in the first line; refuses a blank line, which would drop all records."""
+    for start, found in _OTHER_KINDS.items():
+        if line.startswith(start):
+            raise FileError(found)
+    if line.lstrip().lower().startswith(_HTML):
+        raise FileError("is an HTML page: save its table as CSV")
+    if line.startswith(_UTF16_BOMS) or b"\0" in line:
+        raise FileError("must be UTF-8 text, and looks like UTF-16: save it as UTF-8")
+    try:
+        text = line.removeprefix(_BOM).decode("utf-8").rstrip("\r\n")
+        rows = list(csv.reader([text], strict=True))
+    except UnicodeDecodeError:
+        raise FileError("must be UTF-8 text: its first line is not") from None
+    except csv.Error:
+        raise FileError(f"{_FIRST_LINE}, with quotes that close in that line") from None
+    names = rows[0] if rows else []
+    if not any(name.strip() for name in names):
+        raise FileError(f"{_FIRST_LINE}, which is blank: remove the lines before the header")
+    if len(names) == 1 and not text.startswith('"'):
+        for separator, shown_as in _SEPARATORS.items():
+            if separator in text:  # without a header, the text is a record, and is not shown
+                raise FileError(
+                    f"has one column. Is its separator {shown_as}? Only commas are read"
+                )
+    return names
+
+
+def line_end(head: bytes) -> int | None:
+    """Returns the position of the second line; a CR that ends ``head`` may be half of a CRLF."""
+    ends = [at for at in (head.find(b"\n"), head.find(b"\r")) if at >= 0]
+    if not ends:
+        return None
+    end = min(ends)
+    return end + 2 if head[end : end + 2] == b"\r\n" else end + 1
