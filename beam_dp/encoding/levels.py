@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.texts import integer_key, integer_of, number_of, plain_integer, time_of
+from beam_dp.domain.texts import integer_key, integer_of, plain_integer, time_of
 from beam_dp.encoding import layouts
 
 if TYPE_CHECKING:
@@ -282,11 +282,7 @@ class ListedLevels(Levels):
                 if isinstance(value, int):
                     declared.setdefault(whole, code)
         self._usual, self._declared = _Integers(usual), _Integers(declared)
-        numbers = [text for text in map(str.encode, texts) if number_of(text) is not None]
-        # Whether floats other than the integers above may be listed.
-        self._lists_floats = any(integer_key(text) is None for text in numbers) or any(
-            whole >= 2**63 for whole in usual
-        )
+        self._lists_floats = any(map(_is_float, texts))
         words = (b"false", b"true")
         self._boolean_codes = np.array([self._code_of_boolean(word) for word in words], np.int64)
         if isinstance(attribute, BooleanAttribute):
@@ -337,6 +333,15 @@ class ListedLevels(Levels):
 
         code = int(self._codes[self._finder.find(pa.array([word]))[0]])
         return code if code >= 0 else int(self._usual.find(np.array([word == b"true"], "u1"))[0])
+
+
+def _is_float(text: str) -> bool:
+    """Returns whether a text may be a number that is no integer of int64."""
+    whole = integer_key(text.encode())
+    try:
+        return whole >= 2**63 if whole is not None else not math.isnan(float(text))
+    except ValueError:
+        return False
 
 
 class _Integers:

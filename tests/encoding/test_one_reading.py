@@ -57,6 +57,9 @@ def test_found_counted_hashed_and_limited_alike_in_every_type(kind):
     for column in (values, as_texts, as_texts.dictionary_encode()):
         assert found_in(column) == set(texts)
         assert encode_column(domain, column).tolist() == list(range(len(texts)))
+    for place, text in enumerate(texts):
+        alone = encode_column(CategoricalAttribute("x", (text, "declared")), values)
+        assert np.flatnonzero(alone == 0).tolist() == [place]
     elements, valid = key_elements(values, "text", HASH)
     of_texts, _ = key_elements(as_texts, "text", HASH)
     assert np.array_equal(elements[valid], of_texts[valid])

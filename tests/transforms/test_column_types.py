@@ -84,7 +84,7 @@ AVRO: dict[str, tuple[Any, list[Any], str]] = {
     "uuid": (logical("string", "uuid"), [str(SOME)], "c"),
     "date": (DATE, [DAYS], "dl"),
     "nullable date": (["null", DATE], [DAYS, None], "dl"),
-    "date in 64 bits": (logical("long", "date"), [DAYS], ""),
+    "date in 64 bits": (logical("long", "date"), [1], VALUES),  # which is no date, but a number
     "date or timestamp": ([DATE, logical("long", "timestamp-micros")], [], ""),
     "timestamp-millis": (logical("long", "timestamp-millis"), [MICROS // 1000], "m"),
     "timestamp-micros": (logical("long", "timestamp-micros"), [MICROS], "m"),

@@ -23,12 +23,12 @@ from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.read import _SplitFile
 
-TEXTS = ["a", "bb", None, ""] * 25
-X = CategoricalAttribute("x", ("a", "bb", ""), nullable=True)
+TEXTS = [*["a", "b"] * 500, None, ""]  # short, so that a dictionary would be read
+X = CategoricalAttribute("x", ("a", "b", ""), nullable=True)
 
 
 def written(table: pa.Table, path: pathlib.Path, **options: Any) -> str:
-    pq.write_table(table, path, row_group_size=40, **options)
+    pq.write_table(table, path, row_group_size=600, **options)
     return str(path)
 
 
@@ -45,7 +45,7 @@ def test_short_texts_are_read_in_every_encoding(tmp_path, encoding, kind):
     options = {"use_dictionary": False, "column_encoding": {"x": encoding}}
     table = pa.table({"x": pa.array(TEXTS, kind)})
     path = written(table, tmp_path / "a.parquet", **options if encoding != "dictionary" else {})
-    assert encode_column(X, read(path, "x")).tolist() == [0, 1, 3, 2] * 25
+    assert encode_column(X, read(path, "x")).tolist() == [*[0, 1] * 500, 3, 2]
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
