@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+import numpy as np
 import pytest
 import yaml
 from documents.belongings import BELONGINGS, FIGURES
@@ -11,6 +12,9 @@ from documents.blocks import PAGES, Block, blocks_of
 from documents.not_run import reason
 from documents.outputs import missing
 from documents.reader import Reader, check_flags
+from noise_sources import Seeded
+
+from beam_dp.noise.source import NoiseSource
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 
@@ -32,6 +36,20 @@ def test_every_block_can_be_read(page):
             yaml.safe_load(block.text)
 
 
+def seed_draws(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Gives a seed to nearly all that a page draws in this process: its noise, and its tables."""
+    drawn, generator = Seeded(seed), np.random.default_rng
+    for name in ("laplace", "gaussian", "select", "bits"):
+        draw = getattr(drawn, name)
+        patch.setattr(
+            NoiseSource, name, lambda self, *given, draw=draw, **named: draw(*given, **named)
+        )
+    own = np.random.default_rng(seed)
+    patch.setattr(
+        np.random, "default_rng", lambda seed=None: own if seed is None else generator(seed)
+    )
+
+
 # The pages that take more than two seconds of processor time.
 DEAR = {
     f"docs/{name}.md"
@@ -48,9 +66,10 @@ DEAR = {
         if any(map(is_run, blocks))
     ],
 )
-def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd):
+def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd, fresh_seed):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    seed_draws(monkeypatch, fresh_seed)
     reader = Reader(lambda: "".join(capfd.readouterr()))
     belongings = BELONGINGS.get(page, {})
     for make in belongings.get("", ()):

@@ -164,7 +164,7 @@ def test_stream_and_batch_give_the_same_tables(arriving, unit):
 @pytest.mark.job
 @pytest.mark.parametrize(
     "schedules_tried",
-    [pytest.param(14, marks=pytest.mark.part), pytest.param(100, marks=pytest.mark.engines)],
+    [pytest.param(14, marks=pytest.mark.part), pytest.param(100, marks=pytest.mark.release)],
 )
 def test_random_stream_gives_the_same_tables_as_a_batch(schedules_tried):
     settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
