@@ -82,7 +82,7 @@ def _read(rows: Any, release: SyntheticDatabase) -> pa.Table:
         given = Table(rows)
     except InputError as error:
         raise InputError("rows", error.value, error.condition) from None
-    names = [*given.types][::-1]  # of several columns with one name, the first counts
+    names = [*given.types]
     known = [attribute for attribute in release.domain if attribute.name in given.types]
     if not known:
         condition = f"must have a column of the release, such as {release.domain.names[0]}"

@@ -53,7 +53,7 @@ def test_red_run_is_not_recorded(stages, tmp_path):
 
 
 def test_stage_notes_its_exit_code_and_gives_its_tests_a_file(stages, tmp_path):
-    write = "import os, pathlib; option = os.environ['PYTEST_OPTIONS'].split('--costs=')[1];"
+    write = "import os, pathlib; option = os.environ['PYTEST_OPTIONS'].split('--costs=')[-1];"
     command = [sys.executable, "-c", write + "pathlib.Path(option).write_text('{}'); exit(3)"]
     assert stages.run(tmp_path, "pool", command) == 3
     stage = json.loads((tmp_path / "stages").read_text())
