@@ -108,8 +108,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def tier_of(item: pytest.Item) -> str:
     if any(item.get_closest_marker(name) for name in RELEASE_MARKERS):
         return "release"
-    if any(item.get_closest_marker(name) for name in ("slow", "mostly_slow", "audit")):
-        return "part"
     if item.get_closest_marker("part"):
         return "part"
     return "job" if any(item.get_closest_marker(name) for name in JOB_MARKERS) else "test"
