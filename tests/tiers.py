@@ -28,6 +28,7 @@ CHANGED_SECONDS = 600.0
 # Of a test that no recorded run knows.
 UNKNOWN_SECONDS = 1.0
 _CUT = pytest.StashKey[list[str]]()
+_CHANGED = pytest.StashKey[list[str] | None]()
 JOB_MARKERS = ("job", "engines", "wheel")
 RELEASE_MARKERS = ("release", "faults", "site", "images", "benchmark")
 # What changes the law of every mechanism.
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Settles once what the worker processes of a run must agree on."""
     if hasattr(config, "workerinput"):
+        config.stash[_CHANGED] = config.workerinput["changed_modules"]
         return
     tiers = config.option.tiers.split(",")
     if tiers == ["all"]:
@@ -55,14 +57,20 @@ def pytest_configure(config: pytest.Config) -> None:
     elif config.option.part not in ("all", *map(str, range(NUM_PARTS))):
         raise pytest.UsageError(f"--part: must be a number from 0 to {NUM_PARTS - 1}, or all")
     takes_part = "part" in config.option.tiers.split(",") and config.option.part != "all"
-    config.option.changed_modules = changed_modules() if takes_part else []
+    config.stash[_CHANGED] = changed_modules() if takes_part else []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker process which modules have changed."""
+    node.workerinput["changed_modules"] = node.config.stash[_CHANGED]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     tiers = config.option.tiers.split(",")
     if "part" not in tiers:
         return [f"tiers: {config.option.tiers}"]
-    part, changed = config.option.part, config.option.changed_modules
+    part, changed = config.option.part, config.stash[_CHANGED]
     what = "everything" if changed is None else f"{len(changed)} modules"
     since = "" if part == "all" else f"; {what} changed since the recorded run"
     return [f"tiers: {config.option.tiers}; part {part} of {NUM_PARTS}{since}"]
@@ -75,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if tier_of(item) in tiers:
             (chosen if in_part(item, config.option.part) else others).append(item)
-    others = [item for item in others if is_changed(item, config.option.changed_modules)]
+    others = [item for item in others if is_changed(item, config.stash[_CHANGED])]
     spent, cut = 0.0, []
     for item in sorted(others, key=lambda item: costs.get(item.nodeid, UNKNOWN_SECONDS)):
         spent += costs.get(item.nodeid, UNKNOWN_SECONDS)
