@@ -121,7 +121,7 @@ test-apart: $(STAMP)
 	@$(MAKE) kafka || echo "no broker: Kafka is skipped"
 	@$(MAKE) java || echo "no example in Java: it is skipped"
 	$(PYTEST) -rs --tiers $(TIERS) --part '$(PART)' -m 'engines or wheel' \
-	  tests/engines tests/wheel tests/transforms
+	  -o addopts=--strict-markers tests/engines tests/wheel tests/transforms
 
 # Everything, with a seed that no landing has seen; its tables are committed. FAULT_TRIALS=3 is less.
 SEED ?=

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import Any
 
 import hypothesis
 import pytest
@@ -27,8 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Draws a fresh seed before other processes of the run are told it."""
-    if config.option.seed == "fresh":
+    """Draws a fresh seed, which other processes of the run are told."""
+    if hasattr(config, "workerinput"):
+        config.option.seed = config.workerinput["seed"]
+    elif config.option.seed == "fresh":
         config.option.seed = str(secrets.randbelow(2**32))
     is_landing = int(config.option.seed) == LANDING
     # No example is too slow: other work on the machine is no fault of the code.
@@ -42,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("beam_dp")
     if not is_landing:
         config.option.hypothesis_seed = config.option.seed
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker process the seed."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -121,6 +121,22 @@ def test_the_dearest_of_too_many_audits_are_left_out_by_name(checkout):
     assert max(spent) < min(costs[name] for name in cut)
 
 
+def test_worker_processes_run_the_same_part_and_seed(checkout):
+    checkout.makepyfile(
+        test_seeds="""
+        import pytest
+
+        @pytest.mark.parametrize("case", range(4))
+        def test_seed(request, case):
+            print("seed", request.config.option.seed)
+        """
+    )
+    options = ("--tiers", "test,part", "--part", "", "--seed", "fresh", "-n", "2", "-rP")
+    run = checkout.runpytest_inprocess("-p", "tiers", "-p", "seeds", *options)
+    (told,) = (line.split()[1] for line in run.outlines if line.startswith("seed: "))
+    assert {line.split()[1] for line in run.outlines if line.startswith("seed ")} == {told}
+
+
 def own_part(names):
     """Those of the tests that are in the part of this tree."""
     part = tiers.part_of_tree()

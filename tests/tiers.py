@@ -44,11 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Settles once what the worker processes of a run must agree on."""
     if hasattr(config, "workerinput"):
+        config.option.part = config.workerinput["part"]
         config.stash[_CHANGED] = config.workerinput["changed_modules"]
         return
-    tiers = config.option.tiers.split(",")
-    if tiers == ["all"]:
-        config.option.tiers = ",".join(TIERS)
+    tiers = chosen_tiers(config)
+    if config.option.tiers == "all":
         config.option.part = config.option.part or "all"
     elif not {*tiers} <= {*TIERS}:
         raise pytest.UsageError(f"--tiers: must be of {', '.join(TIERS)}, or all")
@@ -56,19 +56,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.part = str(part_of_tree())
     elif config.option.part not in ("all", *map(str, range(NUM_PARTS))):
         raise pytest.UsageError(f"--part: must be a number from 0 to {NUM_PARTS - 1}, or all")
-    takes_part = "part" in config.option.tiers.split(",") and config.option.part != "all"
+    takes_part = "part" in tiers and config.option.part != "all"
     config.stash[_CHANGED] = changed_modules() if takes_part else []
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tells a worker process which modules have changed."""
+    """Tells a worker process which part to take, and which modules have changed."""
+    node.workerinput["part"] = node.config.option.part
     node.workerinput["changed_modules"] = node.config.stash[_CHANGED]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    tiers = config.option.tiers.split(",")
-    if "part" not in tiers:
+    if "part" not in chosen_tiers(config):
         return [f"tiers: {config.option.tiers}"]
     part, changed = config.option.part, config.stash[_CHANGED]
     what = "everything" if changed is None else f"{len(changed)} modules"
@@ -76,9 +76,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"tiers: {config.option.tiers}; part {part} of {NUM_PARTS}{since}"]
 
 
+def chosen_tiers(config: pytest.Config) -> tuple[str, ...]:
+    """The tiers that ``--tiers`` names."""
+    return TIERS if config.option.tiers == "all" else tuple(config.option.tiers.split(","))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tiers, costs = config.option.tiers.split(","), recorded_costs()
+    tiers, costs = chosen_tiers(config), recorded_costs()
     chosen, others = [], []
     for item in items:
         if tier_of(item) in tiers:
