@@ -63,6 +63,10 @@ def test_stage_notes_its_exit_code_and_gives_its_tests_a_file(stages, tmp_path):
 
 def test_costs_of_dear_tests_are_written_by_name(stages, tmp_path):
     noted(tmp_path, pool=0)
-    stages.write_costs(tmp_path, tmp_path / "costs")
-    costs = json.loads((tmp_path / "costs").read_text())
-    assert len(costs) == 29 and costs["tests/noise/test_a.py::test_3"] == 3
+    costs = tmp_path / "costs"
+    costs.write_text(json.dumps({"tests/noise/test_a.py::test_3": 0.2, "other": 0.3}))
+    stages.write_costs(tmp_path, costs, is_whole=False)
+    written = json.loads(costs.read_text())
+    assert len(written) == 30 and written["tests/noise/test_a.py::test_3"] == 1.5
+    stages.write_costs(tmp_path, costs, is_whole=True)
+    assert {*written} - {*json.loads(costs.read_text())} == {"other"}

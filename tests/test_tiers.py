@@ -76,6 +76,13 @@ def test_run_takes_the_tests_of_its_tiers(checkout):
     assert chosen(checkout, "--tiers", "tset") == {}
 
 
+def test_case_that_was_dear_runs_with_the_jobs(checkout):
+    (test_file,) = (path.name for path in checkout.path.glob("test_*.py"))
+    tiers.COSTS.write_text(json.dumps({f"{test_file}::test_cheap": 0.2}))
+    assert chosen(checkout) == {}
+    assert chosen(checkout, "--tiers", "job") == {"test_cheap": 1, "test_job": 1}
+
+
 def test_eight_parts_take_every_case_once(checkout):
     parts = [chosen(checkout, "--tiers", "part", "--part", str(part)) for part in range(8)]
     for name in ("test_dear", "test_audit"):

@@ -1,7 +1,8 @@
 """A plugin: which tests a run takes.
 
 A test's tier follows from its markers: ``test`` without any, ``job`` if it starts Beam, an engine
-or a server, ``part`` if it is dear, ``release`` if it is run only before a release. A run takes the
+or a server, ``part`` if it is dear, ``release`` if it is run only before a release; and a case that
+took ``DEAR_SECONDS`` or more in a recorded run is a ``job``, too. A run takes the
 tiers of ``--tiers``. Of the part it takes an eighth of the cases, which follows from the hash of
 the tree, so that a commit always runs the same ones; and every audit that depends on a module that
 has changed since the recorded run, the dearest last, up to ``CHANGED_SECONDS`` of recorded cost.
@@ -10,6 +11,7 @@ has changed since the recorded run, the dearest last, up to ``CHANGED_SECONDS`` 
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import pathlib
@@ -24,6 +26,7 @@ RECORDED_RUN = ROOT / "tests/recorded_run.json"
 COSTS = ROOT / "tests/costs.json"
 TIERS = ("test", "job", "part", "release")
 NUM_PARTS = 8
+DEAR_SECONDS = 0.15
 CHANGED_SECONDS = 600.0
 # Of a test that no recorded run knows.
 UNKNOWN_SECONDS = 1.0
@@ -123,7 +126,9 @@ def tier_of(item: pytest.Item) -> str:
         return "release"
     if item.get_closest_marker("part"):
         return "part"
-    return "job" if any(item.get_closest_marker(name) for name in JOB_MARKERS) else "test"
+    if any(item.get_closest_marker(name) for name in JOB_MARKERS):
+        return "job"
+    return "job" if recorded_costs().get(item.nodeid, 0.0) >= DEAR_SECONDS else "test"
 
 
 def in_part(item: pytest.Item, part: str) -> bool:
@@ -162,9 +167,15 @@ def dealt(items: list[pytest.Item], costs: Mapping[str, float]) -> list[pytest.I
     return [item for half in (ordered[::2], ordered[1::2]) for file in half for item in file]
 
 
-def recorded_costs() -> dict[str, float]:
-    """The processor seconds of dear tests, by name, as the last whole run has measured them."""
-    return json.loads(COSTS.read_text("utf-8")) if COSTS.exists() else {}
+def recorded_costs() -> Mapping[str, float]:
+    """The processor seconds of dear tests, by name, as recorded runs have measured them."""
+    return read_costs(COSTS, COSTS.stat().st_mtime_ns) if COSTS.exists() else {}
+
+
+@functools.cache
+def read_costs(path: pathlib.Path, _: int) -> Mapping[str, float]:
+    costs: dict[str, float] = json.loads(path.read_text("utf-8"))
+    return costs
 
 
 def part_of_tree() -> int:

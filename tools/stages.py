@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 IMPORT = [str(ROOT / ".venv/bin/python"), "-W", "ignore", "-c", "import apache_beam"]
 IMPORT_SECONDS = 1.3
 NUM_DEAREST = 20
-DEAR_SECONDS = 0.3
+DEAR_SECONDS = 0.15
 
 
 def spent(command: list[str], **options: Any) -> tuple[int, float, float]:
@@ -139,13 +139,14 @@ def report(folder: pathlib.Path, record: pathlib.Path, seed: str | None) -> int:
     return 0
 
 
-def write_costs(folder: pathlib.Path, costs: pathlib.Path) -> None:
-    """Writes what the dear tests took, by which later runs order and cut."""
-    tests = tests_of(folder)
-    dear = {
-        name: test["seconds"] for name, test in tests.items() if test["seconds"] >= DEAR_SECONDS
-    }
-    costs.write_text(json.dumps(dear, indent=0, sort_keys=True) + "\n", "utf-8")
+def write_costs(folder: pathlib.Path, costs: pathlib.Path, *, is_whole: bool) -> None:
+    """Writes what dear tests took, by which later runs choose and order; keeps what did not run."""
+    tests, scale = tests_of(folder), IMPORT_SECONDS / import_seconds()
+    known = json.loads(costs.read_text("utf-8")) if costs.exists() and not is_whole else {}
+    found = {name: test["seconds"] * scale for name, test in tests.items()}
+    dear = {**known, **found}
+    kept = {name: round(each, 2) for name, each in dear.items() if each >= DEAR_SECONDS}
+    costs.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n", "utf-8")
 
 
 def main() -> int:
@@ -165,7 +166,7 @@ def main() -> int:
     if given.what == "run":
         return run(given.folder.resolve(), given.name, given.command)
     if given.costs:
-        write_costs(given.folder, given.costs)
+        write_costs(given.folder, given.costs, is_whole=given.seed is not None)
     return report(given.folder, given.record, given.seed)
 
 
