@@ -269,7 +269,7 @@ def pipeline_black_box(guarantee: Guarantee) -> Finding:
         codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
         sides.append(functools.partial(draws_of, domain, workload, guarantee, codes))
         laws.append(stated_law(table, counts))
-    return black_box(sides, laws, guarantee, 3600)
+    return black_box(sides, laws, guarantee, 6800)
 
 
 def draws_of(

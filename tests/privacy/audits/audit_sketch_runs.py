@@ -284,7 +284,7 @@ SKETCH_FORM = {
     "keys of the sketch in the artifact": released_with(named_keys),
 }
 HALF_THRESHOLD = with_threshold(lambda original, *given: original(*given) // 2 + 1)
-RUNS = 8 * REPLICAS
+RUNS = 10 * REPLICAS
 GAUSSIAN = CountSketch(ROWS, ROWS, noise="gaussian")
 PROJECT = SparseProject(ROWS, num_blocks=ROWS)
 HISTOGRAM = StabilityHistogram()
