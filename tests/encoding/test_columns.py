@@ -420,3 +420,10 @@ def test_long_invalid_text_is_dropped_in_few_steps():
     with lines_below(200_000):
         for base in BASES:
             assert encode_column(base, array).tolist() == [-1, -1, -1]
+
+
+def test_null_of_a_dictionary_has_no_level_even_if_all_its_entries_have_one():
+    column = pa.array(["y", None, "x"]).dictionary_encode()
+    assert encode_column(CategoricalAttribute("a", ("x", "y")), column).tolist() == [1, -1, 0]
+    counts = pa.array([3, None, 2]).dictionary_encode()
+    assert encode_column(IntegerAttribute("a", 2, 3), counts).tolist() == [1, -1, 0]

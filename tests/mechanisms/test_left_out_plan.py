@@ -335,3 +335,13 @@ def test_records_limited_differently_from_the_plan_are_refused(kept_by, monkeypa
         return
     with pytest.raises(InputError, match="must keep epsilon 1 at"):
         check_promise(plan, plan.guarantee)
+
+
+@pytest.mark.parametrize(("relation", "most"), [(ADD, 3), (REPLACE, 1), (REPLACE, 3)])
+def test_noise_is_drawn_for_all_that_a_unit_may_change(relation, most):
+    plan = planned(promise(relation, epsilon=1.0, most=most))
+    source = NoNoise()
+    plan.release(np.zeros(plan.num_counts, np.int64), source)
+    (draw,) = source.draws
+    moved = most * (2 if relation == REPLACE else 1)
+    assert moved / Fraction(draw.scale) <= Fraction(plan.epsilon)

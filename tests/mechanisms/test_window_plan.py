@@ -34,7 +34,9 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import read_release, write_release
+from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Histogram
+from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import WindowUnit
 
 TABLE = domain_of(4, 3)
@@ -392,3 +394,11 @@ def test_slack_reduces_the_delta_of_composed_losses():
 def test_every_marginals_mechanism_releases_window_databases():
     plan = planned(SmallDB(size=4), 3)
     assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)
+
+
+def test_verified_loss_of_blocks_is_that_of_the_worst_placement():
+    one = Step("", "", "", "", Loss.gaussian(1))
+    for size in range(2, 8):
+        for most in range(1, 20):
+            (step,) = level_steps([one], "block", Limits(1, most, most, most), size)
+            assert step.loss.mu_squared == most_squares(most, size)

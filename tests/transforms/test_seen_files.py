@@ -284,3 +284,12 @@ def test_refuses_changed_file_or_two_readers_before_user_steps(tmp_path):
         InputError, match=r"^records: 'from 2 readers' is not valid: must come from"
     ):
         _ = several | release
+
+
+def test_restart_does_not_unsettle_times(folder):
+    """A file that appears between the start of a second job and its first listing."""
+    folder.drop("at-first", 900)
+    assert folder.look(folder.reader(), 1010) == ["at-first"]  # settled: 990
+    again = folder.reader()
+    folder.drop("late", 980)
+    assert folder.look(again, 1020) == ["at-first"]
