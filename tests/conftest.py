@@ -12,7 +12,6 @@ from databases import BACKENDS, new_database, postgresql_server
 from beam_dp.mechanisms.small_db import enumerated, nested, searched
 
 pytest_plugins = ["tiers", "processor_time", "quick_beam", "seeds"]
-_DATABASES: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -39,8 +38,7 @@ def ledger_url(request, tmp_path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.sqlite"
     folder = request.getfixturevalue("postgresql")
-    _DATABASES.append(new_database(folder, len(_DATABASES)))
-    return _DATABASES[-1]
+    return new_database(folder)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import pwd
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from patience import HANG_SECONDS
 
 BACKENDS = ("sqlite", "postgresql")
+_NUMBERS = itertools.count()
 
 
 def server_program(name: str) -> str | None:
@@ -65,10 +67,11 @@ def postgresql_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def new_database(folder: str, number: int, options: str = "") -> str:
+def new_database(folder: str, options: str = "") -> str:
     """The URL of a new, empty database, made with options of SQL's CREATE DATABASE."""
     import psycopg
 
+    name = f"ledger{next(_NUMBERS)}"
     with psycopg.connect(f"host={folder} user=tester dbname=postgres", autocommit=True) as server:
-        server.execute(f"CREATE DATABASE ledger{number} {options}")
-    return f"postgresql://tester@/ledger{number}?host={folder}"
+        server.execute(f"CREATE DATABASE {name} {options}")
+    return f"postgresql://tester@/{name}?host={folder}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 
 import pytest
 import sqlalchemy as sa
@@ -22,7 +21,6 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 pytestmark = pytest.mark.job
-_NUMBERS = itertools.count()
 
 for module in (
     test_ledger,
@@ -36,16 +34,21 @@ for module in (
             globals()[name] = test
 
 
+def name_of(url: str) -> str:
+    """The name of a database in its URL."""
+    return url.partition("?")[0].rpartition("/")[2]
+
+
 @pytest.fixture
 def ledger_url(postgresql) -> str:
     """The URL of an empty database of the server."""
-    return new_database(postgresql, next(_NUMBERS))
+    return new_database(postgresql)
 
 
 def test_gives_up_on_a_locked_row_after_waiting(postgresql):
     import psycopg
 
-    url = new_database(postgresql, 10_000)
+    url = new_database(postgresql)
     declared(url)
     ledger = Ledger(url, wait_seconds=0.2)
     with psycopg.connect(url) as holder:
@@ -56,9 +59,9 @@ def test_gives_up_on_a_locked_row_after_waiting(postgresql):
 
 
 def test_read_only_server_can_be_read_but_not_spent_from(postgresql):
-    url = new_database(postgresql, 10_001)
+    url = new_database(postgresql)
     ledger = declared(url)
-    execute(url, "ALTER DATABASE ledger10001 SET default_transaction_read_only = on")
+    execute(url, f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
     test_ledger_database.can_only_be_read(ledger)
 
 
@@ -68,7 +71,7 @@ def test_read_only_server_can_be_read_but_not_spent_from(postgresql):
 def test_non_ascii_dataset_id_survives_a_server_without_encoding(postgresql):
     """As initdb makes one where the system's locale is C."""
     options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
-    ledger = Ledger(new_database(postgresql, 10_004, options))
+    ledger = Ledger(new_database(postgresql, options))
     ledger.declare("Besuche für März", 1.0, 0.0, "person", AR)
     ledger.spend("Besuche für März", TENTH, Loss.pure(0.1), "laplace")
     assert [dataset.dataset_id for dataset in ledger.datasets()] == ["Besuche für März"]
@@ -76,9 +79,9 @@ def test_non_ascii_dataset_id_survives_a_server_without_encoding(postgresql):
 
 
 def test_server_transaction_has_synchronous_commit_and_timeouts(postgresql):
-    url = new_database(postgresql, 10_002)
+    url = new_database(postgresql)
     declared(url)
-    execute(url, "ALTER DATABASE ledger10002 SET synchronous_commit = off")
+    execute(url, f"ALTER DATABASE {name_of(url)} SET synchronous_commit = off")
     ledger = Ledger(url, wait_seconds=2)
     with ledger._storage.writing() as connection:
         settings = {
@@ -106,7 +109,7 @@ def is_connected(url: str, backend: object) -> bool:
 
 
 def test_rejects_server_that_does_not_answer_in_time(postgresql, monkeypatch):
-    url = new_database(postgresql, 10_003)
+    url = new_database(postgresql)
     declared(url)
     monkeypatch.setattr("beam_dp.privacy.ledger.storage.STATEMENT_SECONDS", 0.1)
     storage = Ledger(url, wait_seconds=0.1)._storage
@@ -123,7 +126,7 @@ def test_rejects_server_that_does_not_answer_in_time(postgresql, monkeypatch):
 
 
 def test_ledger_commands_and_errors_hide_the_password(postgresql, capfd):
-    url = f"{new_database(postgresql, 10_010)}&password=s3cret"
+    url = f"{new_database(postgresql)}&password=s3cret"
     declared(url)
     for flags in ([], ["--json"]):
         assert main(["ledger", url, *flags]) == 0
