@@ -7,6 +7,7 @@ by an exception that nothing catches, at each moment between and inside the runs
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -295,3 +296,14 @@ def test_flags_are_kept_from_others_and_only_until_the_job_is_done(tmp_path):
     assert "job" not in json.loads(card)["parameters"]
     assert job.main(texts(flags)) == 0
     assert [*(tmp_path / "out").glob(".draft-*")] == []
+
+
+def test_paid_job_goes_on_where_its_flags_cannot_be_kept(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pipelines.discovery.note_job", full)
+    job = JOBS[DOMAIN]
+    _, flags = job.paid_flags(tmp_path)
+    assert job.main(texts(flags)) == 0
+    assert (tmp_path / "out/card.json").exists()
