@@ -23,7 +23,6 @@ KERNEL = Extension(
 )
 
 GCS = "google-cloud-storage>=2.19"
-LEARN = "scikit-learn>=1.4"
 KAFKA = "confluent-kafka>=2.6"
 SQL = "sqlglot>=26"
 S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
@@ -89,14 +88,12 @@ setup(
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "notebooks": ["ipykernel>=6", "matplotlib>=3.8", "nbclient>=0.10", "pytest"],
         "postgresql": ["psycopg[binary]>=3.1"],
-        "report": [LEARN],  # for models in `beam-dp report --against`
         "s3": [S3],
         "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
         "test": [
             GCS,
             S3,
             KAFKA,
-            LEARN,
             SQL,
             "dp-accounting>=0.6",  # an oracle for composition
             "hypothesis",

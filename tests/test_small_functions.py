@@ -47,7 +47,6 @@ GIVEN = {
     "BOTH": Product((2, 2), (0, 1), (((1, 2),), ((1, 2),))),
     "DISCRETE": {"age": {"type": "discrete", "domain": 85}},
     "ODD_NAMES": ["age", "class", "in/out", "2nd", "in_out"],
-    "ALL_PATTERNS": np.array([[0, 0], [0, 1], [1, 0], [1, 1]]),
 }
 
 

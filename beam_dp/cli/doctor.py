@@ -31,7 +31,6 @@ EXTRAS = {
     "kafka": ("confluent_kafka", "streams from Kafka"),
     "notebooks": ("nbclient", "running the notebooks of examples/notebooks"),
     "postgresql": ("psycopg", "a ledger that a team shares"),
-    "report": ("sklearn", "models in beam-dp report --against"),
     "s3": ("boto3", "releases in Amazon S3"),
     "sql": ("sqlglot", "beam-dp init from a CREATE TABLE"),
 }

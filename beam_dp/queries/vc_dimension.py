@@ -155,17 +155,6 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
     return dataclasses.replace(found, shattered=shattered)
 
 
-def is_shattered(queries: NDArray[Any], cells: Sequence[int]) -> bool:
-    """Returns whether queries (rows of zeros and ones) shatter the cells at some positions."""
-    matrix = _checked_matrix(queries)
-    for cell in cells:
-        checked_integer("cells", cell, 0, matrix.shape[1] - 1)
-    if len(cells) >= len(matrix).bit_length():
-        return False
-    patterns = matrix[:, list(cells)] @ (1 << np.arange(len(cells), dtype=np.int64))
-    return len(np.unique(patterns)) == 1 << len(cells)
-
-
 def sauer_bound(num_points: int, dimension: int) -> int:
     """Returns the largest number of 0/1 queries of a VC dimension v that differ on n points.
 

@@ -90,10 +90,6 @@ class Counts(Protocol):
     """Exact counts of the confidential records to compare with a release; see ``truth``."""
 
     @property
-    def codes(self) -> Sequence[NDArray[Any]]:
-        """The codes of each attribute, shape (num_records,)."""
-
-    @property
     def num_records(self) -> int:
         """The number of records that are counted."""
 
@@ -103,13 +99,6 @@ class Counts(Protocol):
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the exact counts of the cells of one table, which ``Answers.of`` estimates."""
-
-    def apart(self, share: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Returns the positions of about a share of the records, and of all others.
-
-        The choice and both orders are pseudorandom, and the same each time. The records of a unit
-        stay together.
-        """
 
     def among(self, windows: range) -> Counts:
         """Returns the counts of the records in consecutive windows of a horizon."""

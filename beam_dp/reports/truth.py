@@ -26,7 +26,6 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.shards import random_words
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.cells import Groups
@@ -46,8 +45,6 @@ class Truth:
     num_left_out: int
     num_beyond: int = 0
     windows: NDArray[np.int64] | None = None  # the window of each record, ascending
-    # The fingerprint of each record's unit, shape (2, num_records); None if it is not known.
-    units: NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
         return "Truth(secret)"
@@ -72,16 +69,6 @@ class Truth:
         part = slice(*np.searchsorted(self.windows, (windows.start, windows.stop)))
         codes, numbers = [column[part] for column in self.codes], self.windows[part]
         return dataclasses.replace(self, codes=codes, windows=numbers)
-
-    def apart(self, share: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """See ``Counts``."""
-        unit = np.arange(self.num_records)
-        if self.units is not None:
-            _, unit = distinct_units(self.units)
-        words = random_words("units to set apart", 1 + int(unit.max(initial=-1)), "<u4")
-        order = np.argsort(random_words("order of records", self.num_records, "<u8"))
-        inside = (words < share * 2**32)[unit[order]]
-        return order[inside], order[~inside]
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the count of each combination of groups; the last axis changes fastest."""
@@ -130,7 +117,7 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
     for batch in batches:
         num_rows += batch.num_rows
         inside.append(encode_records(domain, unit, False, batch))
-    num_inside, units = sum(len(each.code_columns(domain)[0]) for each in inside), None
+    num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
     if not inside:
         codes: Sequence[NDArray[Any]] = [np.zeros(0, np.int64) for _ in domain]
     elif unit == RECORD:
@@ -145,9 +132,9 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
         kept = select_records(
             units, held, np.ones(num_inside, np.int64), most, _cost_limit(release, words)
         )
-        codes, units = words.codes([column[kept] for column in held]), units[:, kept]
+        codes = words.codes([column[kept] for column in held])
     num_beyond = num_inside - len(codes[0])
-    return Truth(domain, codes, num_rows - num_inside, num_beyond, units=units)
+    return Truth(domain, codes, num_rows - num_inside, num_beyond)
 
 
 def _truth_of_windows(release: HorizonRelease, batches: Iterable[pa.RecordBatch]) -> Truth:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,9 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import Columns
 from beam_dp.encoding.contributions import distinct_units
-from beam_dp.encoding.records import EncodedBatch, encode_records
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.verification.records_per_unit import record_levels
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class UnitWords:
@@ -52,20 +48,3 @@ def levels_of_units(
     sums = np.zeros(distinct.shape[1], np.int64)
     np.add.at(sums, places, counts)
     return np.searchsorted(record_levels(most), sums, side="right").astype(np.int64) - 1
-
-
-def counted_levels(
-    declared: Domain, privacy_unit: str, most: int, batches: Iterable[pa.RecordBatch]
-) -> NDArray[np.int64]:
-    """Returns the number of units in each level; ``batches`` contain all records of a table.
-
-    Records outside the declared attributes and records without a unit are not counted.
-    """
-    units = [np.zeros((2, 0), np.uint64)]
-    for batch in batches:
-        encoded = encode_records(declared, privacy_unit, False, batch)
-        assert encoded.units is not None
-        units.append(encoded.units)
-    together = np.concatenate(units, axis=1)
-    levels = levels_of_units(together, np.ones(together.shape[1], np.int64), most)
-    return np.bincount(levels, minlength=len(record_levels(most))).astype(np.int64)

@@ -119,13 +119,15 @@ def unweighted_threshold(mu: float, slack: float, k: int) -> float:
 @pytest.mark.parametrize("mu", [0.01, 0.1, 1.0, 10.0, 20.0])
 def test_rule_needs_the_fewest_units_with_one_text(mu, slack, k):
     """The rule that is used has the lowest threshold, for the same mu and slack."""
-    found = plan(k=k, mu=mu, slack=slack).threshold_units
+    planned = plan(k=k, mu=mu, slack=slack)
+    found = planned.threshold / planned.grid
     assert found < laplace_threshold(mu, slack, k)
     assert found <= unweighted_threshold(mu, slack, k) * (1 + 1e-5)
 
 
 def test_laplace_would_need_fewer_units_only_at_a_useless_mu():
-    assert plan(mu=40.0, slack=1e-10).threshold_units > laplace_threshold(40.0, 1e-10, 1)
+    planned = plan(mu=40.0, slack=1e-10)
+    assert planned.threshold / planned.grid > laplace_threshold(40.0, 1e-10, 1)
 
 
 def released(found: ValuesPlan, sums: dict[str, int], shift: int = 0) -> list[tuple[str, float]]:

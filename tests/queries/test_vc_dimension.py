@@ -16,7 +16,6 @@ from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.vc_dimension import (
     family_vc_dimension,
-    is_shattered,
     log_sauer_bound,
     matrix_vc_dimension,
     products_bound,
@@ -55,6 +54,10 @@ def products_of(sizes: tuple[int, ...], sets: dict[int, list]) -> list[Product]:
 
 def intervals_of(size: int) -> list:
     return [((start, stop),) for start, stop in combinations(range(size + 1), 2)]
+
+
+def is_shattered(matrix: np.ndarray, cells: tuple[int, ...]) -> bool:
+    return len(np.unique(matrix[:, list(cells)], axis=0)) == 2 ** len(cells)
 
 
 def prefixes_of(size: int) -> list:
@@ -227,8 +230,3 @@ def test_search_stops_near_its_work_limit():
         workload_vc_dimension(matrix, steps)
     found = workload_vc_dimension(matrix)
     assert 4 <= found.least <= found.most <= 10
-
-
-def test_too_few_queries_shatter_only_the_empty_set():
-    assert is_shattered(np.eye(3), []) and not is_shattered(np.eye(3), [0, 1])
-    assert not is_shattered(np.eye(3), [0] * 60) and not is_shattered(np.eye(4), [0, 0])

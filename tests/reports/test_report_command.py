@@ -87,7 +87,7 @@ def test_page_is_written_next_to_the_release_and_never_overwritten(directory, ca
     assert "as public as the release" in capfd.readouterr().out
     page = pathlib.Path(f"{directory}.html").read_bytes()
     assert Parsed(page.decode()).faults == []
-    assert b"PRIVATE" not in page and b"an attack" not in page
+    assert b"PRIVATE" not in page
     assert "must not exist: nothing is overwritten" in refusal(capfd, directory)
     assert pathlib.Path(f"{directory}.html").read_bytes() == page
     assert main(["report", directory, "--output", f"{directory}-2.html"]) == 0
@@ -100,8 +100,6 @@ def test_truth_leaves_out_the_same_records_as_the_release(extension, directory, 
 
     truth = read_truth(read_release(directory), write(tmp_path / f"people.{extension}"))
     assert (truth.num_records, truth.num_left_out, truth.num_beyond) == (400, 1, 200)
-    (numbers,) = {*np.unique(truth.units, axis=1, return_counts=True)[1].tolist()}
-    assert numbers == 2  # records of each person
     assert repr(truth) == "Truth(secret)"
 
 
@@ -129,7 +127,7 @@ def test_page_with_the_truth_is_marked_private(directory, tmp_path, capfd):
     assert parsed.texts["b"] == ["PRIVATE"]
     assert any(each.get("class") == "each-page" for _, each in parsed.elements)
     assert re.search(r"\.each-page \{ display: block; position: fixed;", page)
-    assert {"Compared with the truth", "Models and an attack"} <= {*parsed.texts["h2"]}
+    assert "Compared with the truth" in parsed.texts["h2"]
     assert "200 records beyond the limit of their unit" in page
     assert any(each.get("class") == "truth" for _, each in parsed.elements)
     assert {"Records", "Records in the truth"} <= {*parsed.texts["p"]}

@@ -91,11 +91,6 @@ class ValuesPlan:
             "slack": self.slack,
         }
 
-    @property
-    def threshold_units(self) -> float:
-        """The threshold, as a number of units that each have no other text."""
-        return self.threshold / self.grid
-
     def release(
         self, texts: pa.Array, sums: NDArray[np.int64], noise: NoiseSource
     ) -> list[tuple[str, float]]:

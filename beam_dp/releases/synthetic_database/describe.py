@@ -18,7 +18,6 @@ from beam_dp.errors import magnitude
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.releases.synthetic_database.learned import learned_section
 from beam_dp.releases.synthetic_database.promises import COMBINED, promises_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
@@ -254,10 +253,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     found = {**found, **{name.capitalize(): told for name, told in _level_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
-    sections = marginals.sections()
-    if truth is not None:
-        sections["Models and an attack"] = learned_section(release, truth)
-    return Told(what, marginals.headline(), RULE, found, sections, noise)
+    return Told(what, marginals.headline(), RULE, found, marginals.sections(), noise)
 
 
 def _measured(release: SyntheticDatabase) -> Iterator[str]:
