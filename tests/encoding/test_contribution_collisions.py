@@ -76,7 +76,9 @@ def test_unmix_inverts_the_hash_and_cases_collide():
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_selects_same_colliding_records_in_any_order(case, k):
+@pytest.mark.parametrize("many", [1, contributions._MANY_ROWS])
+def test_selects_same_colliding_records_in_any_order(monkeypatch, case, k, many):
+    monkeypatch.setattr(contributions, "_MANY_ROWS", many)
     shuffled = random.Random(1)
     held = case(3)
     expected = kept_by_definition(held, k)
@@ -101,17 +103,42 @@ def test_other_units_do_not_affect_choice_of_colliding_records(case):
             assert changed.total() == 1
 
 
-def test_separates_units_whose_hashes_share_a_prefix():
-    """The hash of a record says nothing about its unit: half-equal fingerprints, equal starts."""
-    units = np.array([[1, 0], [2, 0]], np.uint64)
-    units[0, 1] = mix(2) ^ 1 ^ mix(5)
-    units[1, 1] = 5
-    both = units[:, [0, 1, 0, 1, 0, 1]]
+def alike() -> NDArray[np.uint64]:
+    """Two units that differ in both halves, and whose records have hashes of one start."""
+    units = np.array([[1, mix(2) ^ 1 ^ mix(5)], [2, 5]], np.uint64)
     starts = [mix(int(high) ^ mix(int(low))) for high, low in units.T]
     assert starts[0] == starts[1] and starts[0] != unit_hash(0)
+    return units
+
+
+@pytest.mark.parametrize("hashed", [1, 2, contributions._HASHED_RECORDS])
+def test_separates_units_whose_hashes_share_a_prefix(monkeypatch, hashed):
+    """The hash of a record says nothing about its unit, also where parts of them are hashed."""
+    monkeypatch.setattr(contributions, "_HASHED_RECORDS", hashed)
+    both = alike()[:, [0, 1, 0, 1, 0, 1]]
     words = [np.array([1, 1, 2, 2, 3, 3], np.uint64)]
-    kept = select_records(both, words, np.ones(6, np.int64), 2, None)
-    assert sorted(both[1, kept].tolist()) == [2, 2, 5, 5]
+    for counts in ([1] * 6, [2] * 6, [1, 3, 1, 1, 2, 1]):
+        kept = select_records(both, words, np.array(counts), 2, None)
+        assert sorted(both[1, kept].tolist()) == [2, 2, 5, 5]
+    ones = np.ones(12, np.int64)
+    twice = both.repeat(2, axis=1), [words[0].repeat(2)]
+    assert contributions.add_identical(*twice, ones)[2].tolist() == [2] * 6
+    assert contributions.distinct_records(*twice).size == 6
+
+
+@pytest.mark.parametrize("units", [[[1, 1], [2, 3]], [[2, 3], [1, 1]]], ids=["high", "low"])
+def test_separates_units_with_many_rows_that_have_equal_halves(monkeypatch, units):
+    monkeypatch.setattr(contributions, "_MANY_ROWS", 1)
+    halves = np.array(units, np.uint64)
+    assert select_records(halves, [np.array([1, 2])], np.ones(2, np.int64), 1, None).size == 2
+
+
+def test_repeats_that_continue_in_the_next_part_keep_their_numbers(monkeypatch):
+    monkeypatch.setattr(contributions, "_MANY_ROWS", 1)
+    monkeypatch.setattr(contributions, "_HASHED_RECORDS", 4)
+    for unit in range(50):
+        held = [(unit, (max(0, word),)) for word in range(-7, 40)]  # eight of the first
+        assert survivors(held, 3) == kept_by_definition(held, 3)
 
 
 COUNTS = st.sampled_from([1, 1, 1, 1, 2, 3, 40])
