@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support, carry_over, coefficients_table, table_coefficients
@@ -224,9 +225,8 @@ def _mutual_information(table: NDArray[np.float64]) -> float:
     if not number > 0:
         return 0.0
     shares = table / number
-    expected = np.outer(shares.sum(axis=1), shares.sum(axis=0))
-    filled = shares > 0
-    return float(shares[filled] @ np.log(shares[filled] / expected[filled]))
+    separate = entr(shares.sum(axis=1)).sum() + entr(shares.sum(axis=0)).sum()
+    return float(separate - entr(shares).sum())
 
 
 def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, list[int]]]:
