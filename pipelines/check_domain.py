@@ -3,8 +3,8 @@
     beam-dp check-domain --domain visits.json --sample made_up_visits.csv
 
 The rows must be public or made up, because their values are printed. They are read and encoded by
-the same code as in a release. The exit code is 0 if every row is kept, 1 if a row is left out or a
-file would be refused, 2 for a bad argument.
+the same code as in a release. The exit code is 0 if every row is kept, 1 if a row is left out, a
+line is no record, or a file would be refused, 2 for a bad argument.
 """
 
 from __future__ import annotations
@@ -57,10 +57,13 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     check = DomainCheck(domain)
     for path, num_bytes in sample.files:
         try:
-            for batch in sample.file_batches(path, num_bytes, domain.names, domain, may_lack=True):
+            read = path, num_bytes, domain.names, domain
+            for batch in sample.file_batches(*read, may_lack=True, faults=check.faults):
                 check.add(batch)
         except ReadError as error:
             refusals.append(str(error))
+    check.num_rows += check.faults.total()
+    check.num_left_out += check.faults.total()
     return check, refusals
 
 
@@ -81,6 +84,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
         found = {
             "rows": check.num_rows,
             "left_out": check.num_left_out,
+            "malformed_lines": dict(check.faults.most_common(limit)),
             "impossible": check.num_impossible,
             "refusals": refusals,
             "attributes": [column.to_json(limit) for column in check.columns],
@@ -99,6 +103,9 @@ def _print(check: DomainCheck, refusals: Sequence[str], limit: int) -> None:
         print(f"a release would refuse this input: {refusal}")
     if check.num_impossible:
         print(f"{check.num_impossible:,} rows match an impossible combination and are left out")
+    for fault, number in check.faults.most_common(limit):
+        lines = "1 line is no record" if number == 1 else f"{number:,} lines are no records"
+        print(f"{lines}: {fault}")
     print(f"{check.num_left_out:,} of {check.num_rows:,} rows are left out of a release")
 
 

@@ -129,7 +129,7 @@ def reading(p: beam.Pipeline) -> Any:
     (step,) = (
         step
         for step in p.to_runner_api().components.transforms.values()
-        if step.unique_name.endswith("ReadRecords/Read")
+        if "ReadRecords/Read/" in step.unique_name
     )
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
     return pickler.loads(payload.do_fn.payload)[0].reading.wanted

@@ -172,9 +172,10 @@ class ColumnCheck:
 
 @dataclasses.dataclass
 class DomainCheck:
-    """The outcomes of the rows in a sample, per attribute."""
+    """The outcomes of a sample's rows, per attribute, and faults of lines that are no records."""
 
     domain: Domain
+    faults: Counter[str] = dataclasses.field(default_factory=Counter)
     num_rows: int = 0
     num_left_out: int = 0
     num_impossible: int = 0

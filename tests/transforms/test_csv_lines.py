@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,13 @@ PIECES = [b'"', b",", b"x", b"7", b"\n", b"\r\n", b"\r", b"\xff", b"\xc3\xa9", b
 PIECES += [b"1,2,3\n", b'"x,y",b,c\n', b'"q""q",,\n', b'""', b'1,"2\n', b" "]
 
 
+def lines_of(body: bytes) -> list[bytes]:
+    return body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+
+
 def expected_records(body: bytes) -> list[tuple[str | None, ...]]:
     found = []
-    for line in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+    for line in lines_of(body):
         try:
             rows = list(csv.reader([line.decode("utf-8", "surrogateescape")], strict=True))
         except csv.Error:
@@ -30,7 +35,9 @@ def expected_records(body: bytes) -> list[tuple[str | None, ...]]:
     return found
 
 
-def read(data: bytes, cuts: list[int], integers: list[str]) -> list[tuple[str | None, ...]]:
+def read(
+    data: bytes, cuts: list[int], integers: list[str], faults: Counter[str] | None = None
+) -> list[tuple[str | None, ...]]:
     found = []
     edges = sorted({0, len(data), *cuts})
     for start, stop in itertools.pairwise(edges):
@@ -40,7 +47,7 @@ def read(data: bytes, cuts: list[int], integers: list[str]) -> list[tuple[str | 
         position = start - 1 if start else position
         file.seek(position)
         for block in csv_lines.line_blocks(file, position, start, stop):
-            for batch in csv_lines.parse_lines(block, names, names, integers):
+            for batch in csv_lines.parse_lines(block, names, names, integers, faults):
                 found += [tuple(map(text, row.values())) for row in batch.to_pylist()]
     return found
 
@@ -63,10 +70,12 @@ def test_parses_every_line_independently(header, body, cuts, block_bytes, intege
     data = header + body
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
-        found = read(data, [cut for cut in cuts if cut < len(data)], integers)
+        faults: Counter[str] = Counter()
+        found = read(data, [cut for cut in cuts if cut < len(data)], integers, faults)
     if not integers:  # where " 7" may come as 7
         assert sorted(map(repr, found)) == sorted(map(repr, expected_records(body)))
     assert len(found) == len(expected_records(body))
+    assert len(found) + faults.total() == sum(map(bool, lines_of(body)))  # blank lines are none
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,9 @@ def test_drops_line_that_is_too_long(monkeypatch):
     monkeypatch.setattr(csv_lines, "MAX_LINE_BYTES", 20)
     data = b"a,b,c\n1,2,3\n" + b"x" * 100 + b",2,3\n4,5,6\n"
     for cut in range(1, len(data)):
-        assert read(data, [cut], []) == [("1", "2", "3"), ("4", "5", "6")]
+        faults: Counter[str] = Counter()
+        assert read(data, [cut], [], faults) == [("1", "2", "3"), ("4", "5", "6")]
+        assert faults.total() == 1
 
 
 @pytest.mark.parametrize(

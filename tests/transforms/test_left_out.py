@@ -21,7 +21,7 @@ from beam_dp.queries.workload import marginals
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
+from beam_dp.transforms import ReadRecords, ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
 from beam_dp.transforms.drawing import one_worker
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
@@ -91,7 +91,10 @@ def released(folder: pathlib.Path, cases: Any = CASES, bundle_repeat: int = 0) -
     outputs(
         {
             name: lambda p, name=name, records=records, release=release: (
-                p | beam.Create(records) | release | WriteRelease(folder / name)
+                p
+                | (beam.Create(records) if isinstance(records, list) else records)
+                | release
+                | WriteRelease(folder / name)
             )
             for name, (records, release) in cases.items()
         },
@@ -124,6 +127,18 @@ def test_counts_records_that_are_left_out(tmp_path):
     assert isinstance(intervals, IntervalRelease) and intervals.guarantee == guarantee()
     assert dict(intervals.left_out.counts) == {"age": 2}
     assert intervals.left_out.budget["release"]["epsilon"] == 0.95
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("unit", ["record", "household"])
+def test_counts_lines_that_are_no_records_once_if_the_record_is_the_unit(tmp_path, unit):
+    lines = "1,3,f,\n\n2,3\n3,3,f,,\n4,99,f,\n5,3,x,\n" + '6,"3,f,\n'
+    (tmp_path / "a.csv").write_text(f"household,age,sex,smokes\n{lines}")
+    case = ReadRecords(str(tmp_path / "a.csv")), counting(promise=guarantee(unit, 1))
+    release = released(tmp_path, {"a": case}, bundle_repeat=2)["a"]
+    expected = {"age": 4 if unit == "record" else 1, "sex": 1, "smokes": 0}
+    assert dict(release.left_out.counts) == expected
+    assert release.num_records == 1
 
 
 @pytest.mark.job

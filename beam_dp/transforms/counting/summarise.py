@@ -37,7 +37,7 @@ from beam_dp.summaries.shards import (
 )
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.transforms.reading.records import RecordBatches, refuse_windows
+from beam_dp.transforms.reading.records import RecordBatches, lines_of, refuse_windows
 
 INSIDE, LEFT_OUT = "inside", "left_out"
 KEYS, TEXTS = "keys", "texts"
@@ -55,7 +55,8 @@ class EncodeRecords(beam.PTransform):
 
     Output: ``EncodedBatch``, as secret as the records. With ``keep_left_out``, two collections
     tagged ``INSIDE`` and ``LEFT_OUT``. The second contains ``left_out_records``; records without a
-    unit are not in it, because their number could not be limited.
+    unit are not in it, because their number could not be limited. If the record is the unit, lines
+    of files that are no records are in it, at the first attribute.
     """
 
     def __init__(
@@ -76,7 +77,11 @@ class EncodeRecords(beam.PTransform):
             return batches | "Encode" >> encode
         encoded = batches | "Encode" >> encode.with_outputs(LEFT_OUT, main=INSIDE)
         encoded[LEFT_OUT].element_type = EncodedBatch
-        return encoded
+        lines = lines_of(records) if self.privacy_unit == RECORD else None
+        if lines is None:
+            return encoded
+        left_out = (encoded[LEFT_OUT], lines) | "All left out" >> beam.Flatten()
+        return {INSIDE: encoded[INSIDE], LEFT_OUT: left_out}
 
 
 class DomainBatches(RecordBatches):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ _COMMA, _QUOTE, _LF, _CR = b',"\n\r'
 # Whether a byte may precede an opening quote, or follow a closing one. Quotes may be doubled.
 _NEXT_TO_QUOTE = np.isin(np.arange(256), (_COMMA, _QUOTE, _LF, _CR))
 _PIECE_BYTES = 2**17
+# Stands for a line that is too long: like this line, it is no record.
+_TOO_LONG = b'"\n'
 # The fields of a line that ``csv`` accepts, as written: "" is an empty text, and nothing is null.
 _FIELDS = re.compile(r'("[^"]*(?:""[^"]*)*"|[^,"][^,]*|)(?:,|\Z)')
 
@@ -53,7 +56,7 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
         if lines and (dropping or len(data) > MAX_LINE_BYTES):
             first = line_end(lines) or 0
             if dropping or first > MAX_LINE_BYTES:
-                lines = lines[first:]
+                lines = _TOO_LONG + lines[first:]
             dropping = False
         if lines:
             yield lines
@@ -61,6 +64,8 @@ def line_blocks(file: IO[bytes], position: int, start: int, stop: int | None) ->
             carry, dropping = (b"\r" if carry.endswith(b"\r") else b""), True
     if carry and not dropping and len(carry.removesuffix(b"\r")) < MAX_LINE_BYTES:
         yield carry + b"\n"
+    elif carry or dropping:
+        yield _TOO_LONG
 
 
 def _range_chunks(file: IO[bytes], position: int, start: int, stop: int | None) -> Iterator[bytes]:
@@ -90,13 +95,15 @@ def parse_lines(
     names: Sequence[str],
     columns: Sequence[str],
     integers: Collection[str] = (),
+    faults: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of a block of whole lines, as columns of strings. Never raises on data.
 
-    A line with too many or too few fields or an open quote is left out; an empty unquoted field is
-    null. Lines with irregular quotes or invalid UTF-8 are returned as columns of bytes. If all
-    values of the block in the columns ``integers`` are plain integers, these columns are returned
-    as integers, which is faster. The reader must treat integers and their strings the same way.
+    A line with too many or too few fields or an open quote is left out, and counted in ``faults``
+    by what is wrong; a blank line is not counted. An empty unquoted field is null. Lines with
+    irregular quotes or invalid UTF-8 are returned as columns of bytes. If all values of the block
+    in the columns ``integers`` are plain integers, these columns are returned as integers, which is
+    faster. The reader must treat integers and their strings the same way.
     """
     strays: list[bytes] = []
     if not block.isascii() and not _is_utf8(block):
@@ -113,14 +120,17 @@ def parse_lines(
     plain = () if b"x" in block or b"X" in block else frozenset(integers)
     texts = dict.fromkeys(columns, pa.string())
     attempts = [texts | dict.fromkeys(plain, pa.int64()), texts] if plain else [texts]
+    faults = Counter() if faults is None else faults
     while block and attempts:
+        skipped: Counter[str] = Counter()
         try:
-            yield from _read(block, names, attempts.pop(0), quote).to_batches()
+            yield from _read(block, names, attempts.pop(0), quote, skipped).to_batches()
+            faults.update(skipped)
             break
         except pa.ArrowInvalid:
             if not attempts:
                 strays += block.splitlines(keepends=True)
-    yield from _parse_one_by_one(strays, names, columns)
+    yield from _parse_one_by_one(strays, names, columns, faults)
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -132,8 +142,16 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _read(
-    block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType], quote: str | bool
+    block: bytes,
+    names: Sequence[str],
+    types: Mapping[str, pa.DataType],
+    quote: str | bool,
+    skipped: Counter[str],
 ) -> pa.Table:
+    def skip(row: Any) -> str:
+        skipped[_fault(row.text, row.actual_columns, len(names))] += 1
+        return "skip"
+
     # Columns are addressed by position, because names of unread columns may repeat.
     positions = {column: str(names.index(column)) for column in types}
     table = pyarrow.csv.read_csv(
@@ -147,7 +165,7 @@ def _read(
             quote_char=quote,
             newlines_in_values=False,
             ignore_empty_lines=len(names) > 1,
-            invalid_row_handler=lambda row: "skip",
+            invalid_row_handler=skip,
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types={positions[column]: kind for column, kind in types.items()},
@@ -246,15 +264,16 @@ def _join(parts: Sequence[bytes]) -> bytes:
 
 
 def _parse_one_by_one(
-    lines: Sequence[bytes], names: Sequence[str], columns: Sequence[str]
+    lines: Sequence[bytes], names: Sequence[str], columns: Sequence[str], faults: Counter[str]
 ) -> Iterator[pa.RecordBatch]:
     """Parses each line separately, to columns of bytes; invalid lines are left out."""
     records = []
     for line in lines:
+        text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         try:
-            text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
             rows = list(csv.reader([text], strict=True))
         except csv.Error:
+            faults[_fault(text, None, len(names))] += 1
             continue
         if rows and len(rows[0]) == len(names):
             written = _FIELDS.findall(text)
@@ -262,7 +281,18 @@ def _parse_one_by_one(
             records.append(
                 [field.encode("utf-8", "surrogateescape") if raw else None for field, raw in pairs]
             )
+        elif text:
+            faults[_fault(text, len(rows[0]), len(names))] += 1
     if records:
         places = [names.index(column) for column in columns]
         arrays = [pa.array([record[place] for record in records], pa.binary()) for place in places]
         yield pa.record_batch(arrays, names=list(columns))
+
+
+def _fault(text: str, num_fields: int | None, num_names: int) -> str:
+    """Returns why a line is no record; it has no number of fields if its quotes do not fit."""
+    if '\\"' in text or "\\," in text:
+        return "a backslash before a quote or comma (CSV doubles quotes in a field in quotes)"
+    if num_fields is None:
+        return "a quote that does not close before a comma or the end of the line"
+    return f"{num_fields} {'field' if num_fields == 1 else 'fields'} in place of {num_names}"

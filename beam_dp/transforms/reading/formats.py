@@ -36,6 +36,7 @@ def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
 
 # Names and types of columns; None if the file declares no type.
 Columns = list[tuple[str, ColumnType | None]]
+Faults = collections.Counter[str]
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
@@ -73,8 +74,10 @@ class FileFormat(Protocol):
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
 
-    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        """Yields the records of one range."""
+    def batches(
+        self, path: str, start: int, stop: int, wanted: Wanted
+    ) -> Iterator[pa.RecordBatch | Faults]:
+        """Yields the records of one range, and how many lines are no records, by what is wrong."""
 
 
 class Avro:
@@ -173,8 +176,10 @@ class Csv:
             return [(0, -1)]
         return _ranges(num_bytes, _SPLIT_BYTES)
 
-    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-        """Yields the records of one range, as columns of text."""
+    def batches(
+        self, path: str, start: int, stop: int, wanted: Wanted
+    ) -> Iterator[pa.RecordBatch | Faults]:
+        """Yields the records of one range, as columns of text, and the faults of other lines."""
         from beam_dp.transforms.reading import csv_lines
 
         with open_file(path, decompress=True) as file:
@@ -186,10 +191,14 @@ class Csv:
                 position = start - 1
             file.seek(position)
             blocks = csv_lines.line_blocks(file, position, start, stop if stop >= 0 else None)
-            yield from _in_threads(
-                lambda block: list(csv_lines.parse_lines(block, names, columns, wanted.integers)),
-                blocks,
-            )
+
+            def parsed(block: bytes) -> list[pa.RecordBatch | Faults]:
+                faults = Faults()
+                how = names, columns, wanted.integers, faults
+                batches = list(csv_lines.parse_lines(block, *how))
+                return [*batches, faults] if faults else batches
+
+            yield from _in_threads(parsed, blocks)
 
 
 # The decoders of Avro and CSV are imported when the first such file is read.
@@ -285,8 +294,8 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _in_threads(
-    function: Callable[[bytes], list[pa.RecordBatch]], blocks: Iterator[bytes]
-) -> Iterator[pa.RecordBatch]:
+    function: Callable[[bytes], list[pa.RecordBatch | Faults]], blocks: Iterator[bytes]
+) -> Iterator[pa.RecordBatch | Faults]:
     """Yields the batches of each block in order, while threads parse the next blocks."""
     num_threads = min(_MAX_THREADS, pa.cpu_count())
     num_blocks = num_threads + 2  # threads find work while the caller uses a batch

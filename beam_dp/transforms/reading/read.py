@@ -7,6 +7,7 @@ import math
 import os
 import re
 import urllib.parse
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,13 +21,14 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.storage.store import bucket_of
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only
 from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
-from beam_dp.transforms.reading.records import RecordSource, takers_of
+from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.transforms.shares_done import READ
 
@@ -187,12 +189,14 @@ class ReadRecords(RecordSource):
         """Lists files, splits files into ranges, and reads the ranges."""
         split = beam.ParDo(_SplitFile(self.pattern, self.file_format))
         read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
-        records = (
+        read = read.with_output_types(pa.RecordBatch)
+        found = (
             self._listed(pipeline)
             | "Split files" >> split
             | "Spread ranges" >> beam.Reshuffle()
-            | "Read" >> read
+            | "Read" >> read.with_outputs(LINES, main="records")
         )
+        records, found[LINES].element_type = found["records"], EncodedBatch
         split.fn.reading = read.fn.reading = _LateReading(self, records)
         return records
 
@@ -282,8 +286,12 @@ class ReadRecords(RecordSource):
         times: Sequence[str] = (),
         *,
         may_lack: bool = False,
+        faults: Counter[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
+        """Yields the records of a file; ``may_lack`` skips missing or repeated columns.
+
+        Lines that are no records are added to ``faults``, by what is wrong.
+        """
         # Raises ReadError if the file is damaged or missing, or lacks a column.
         times = [*times, *(each.name for each in attributes if isinstance(each, TimeAttribute))]
         file_format = FORMATS[self.file_format]
@@ -295,7 +303,11 @@ class ReadRecords(RecordSource):
                     return
             wanted = Wanted(columns, times=times)
             for start, stop in file_format.ranges(path, num_bytes):
-                yield from file_format.batches(path, start, stop, wanted)
+                for batch in file_format.batches(path, start, stop, wanted):
+                    if not isinstance(batch, Counter):
+                        yield batch
+                    elif faults is not None:
+                        faults.update(batch)
 
     def _found(self) -> list[tuple[str, int]]:
         """Returns the existing files with their sizes."""
@@ -415,11 +427,16 @@ class _ReadRange(beam.DoFn):
 
     def process(
         self, file_range: tuple[str, int, int], arrived: Timestamp = beam.DoFn.TimestampParam
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Any]:
         path, start, stop = file_range
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             for batch in file_format.batches(path, start, stop, self.reading.wanted):
+                if isinstance(batch, Counter):
+                    # Without values, they fail the first attribute of any domain.
+                    lines = EncodedBatch(cells=np.zeros(batch.total(), np.int64))
+                    yield beam.pvalue.TaggedOutput(LINES, lines)
+                    continue
                 if self.arrival_column is not None:
                     if self.arrival_column in batch.schema.names:
                         condition = "must not exist: it is the time of the file"

@@ -24,12 +24,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.encoding.column_types import ColumnType, Kind, unfit
+from beam_dp.encoding.records import EncodedBatch
 from beam_dp.encoding.tables import frame_batch, is_frame_class
 from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, warn_of_record_unit
 from beam_dp.transforms.errors import withhold_messages
 
+LINES = "lines that are no records"
 _RECORDS = (
     "must be Arrow batches or tables, pandas frames, mappings, or rows with a schema "
     "(beam.Row, NamedTuple, dataclass)"
@@ -235,6 +237,11 @@ def source_of(records: beam.PCollection[Any]) -> RecordSource | None:
             return step.transform
         step = step.parent
     return None
+
+
+def lines_of(records: beam.PCollection[Any]) -> beam.PCollection[EncodedBatch] | None:
+    """Returns the lines of a collection's files that are no records, at the first attribute."""
+    return None if source_of(records) is None else records.producer.outputs.get(LINES)
 
 
 def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool]:
