@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-ErrorKind = Literal["exact", "approximate", "model_based"]
+ErrorKind = Literal["from the noise alone", "approximate", "model_based"]
+FROM_NOISE: ErrorKind = "from the noise alone"
 _KINDS: tuple[ErrorKind | None, ...] = get_args(ErrorKind)  # the most certain kind first
 
 # The number of standard errors that covers 95 % of the errors: 2.12 for one Laplace noise, and less
@@ -28,10 +29,10 @@ class Estimate:
     ``standard_error``: the standard error in the unit of the value; None if it is unknown.
     ``margin``: in 95 % of cases, the truth is within this distance of the value; None if there is
     no standard error.
-    ``kind``: the kind of the error. ``exact``: the error follows from the noise alone, for all
-    data. ``approximate``: the error is predicted, for attributes that were measured together, or
-    computed to first order, for a ratio. ``model_based``: the error is predicted, for interactions
-    that were not measured.
+    ``kind``: the kind of the error. ``from the noise alone``: it holds for all data.
+    ``approximate``: the error is predicted, for attributes that were measured together, or computed
+    to first order, for a ratio. ``model_based``: the error is predicted, for interactions that were
+    not measured.
     ``reason``: the reason why there is no error bar; empty if there is an error bar.
     ``bound``: a proved bound on the error; None without a proof. Except with
     ``failure_probability``, all answers to one request, or all answers that the release was made
@@ -89,8 +90,8 @@ class Ratio:
     def with_error(self, moved: Estimate | None) -> Estimate | None:
         """Returns the quotient; its error is that of the sum ``moved``, over the number of records.
 
-        The error is computed to first order, at the estimated number and quotient. The error is
-        exact only if the number is known, or if neither the sum nor the number has an error.
+        The error is computed to first order, at the estimated number and quotient. It follows from
+        the noise alone only if the number is known, or if neither it nor the sum has an error.
         """
         number = self.number
         if moved is None or number is None:
@@ -103,7 +104,8 @@ class Ratio:
             return Estimate(self.value, reason="too few records for their noise")
         found = moved.scaled(1 / number.value)
         found = replace(found, value=self.value, bound=None, failure_probability=None)
-        if found.kind == "exact" and number.standard_error > 0 and moved.standard_error > 0:
+        has_errors = number.standard_error > 0 and moved.standard_error > 0
+        if found.kind == FROM_NOISE and has_errors:
             return replace(found, kind="approximate")
         return found
 

@@ -43,7 +43,7 @@ _WAYS = "single attributes", "pairs", "larger tables"
 _MATRIX = range(3, 17)  # the numbers of attributes for which all pairs are drawn as one map
 _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is large enough
 _BAR_KINDS = (
-    "Exact error bars follow from the noise alone, for any data. Approximate error bars are"
+    "Error bars from the noise alone are true for any data. Approximate error bars are"
     " predicted, for attributes that were measured together. Model-based error bars are predicted,"
     " for attributes that were not measured together. All of them are about the noise. If the"
     " records are a sample of a larger population, the error of sampling comes on top."

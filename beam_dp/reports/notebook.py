@@ -65,5 +65,5 @@ def plot_answers(columns: Mapping[str, Sequence[Any]], num_groups: int, axes: An
     axes.bar(places, values, yerr=margins or None, capsize=3)
     axes.set_xticks(places, labels, rotation=0 if max(map(len, labels)) < 8 else 90)
     axes.set_xlabel(", ".join(groups))
-    axes.set_ylabel(f"{answer}, with 95 % margins of the noise")
+    axes.set_ylabel(f"{answer}, with 95 % margins")
     return axes

@@ -87,7 +87,7 @@ def test_code_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd, 
 
 TABLE = """\
 sex       count  ± (95 %)  ± (proved)  error
-Female  3,392.0     10.47       24.87  exact
+Female  3,392.0     10.47       24.87  from the noise alone
 """
 RECORDS = "protects  persons\nrecords   11,992 (a noisy count, standard error 9.4)\n"
 DIFFERENCES = """\

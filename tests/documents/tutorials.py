@@ -13,15 +13,15 @@ at most 2.7 times as likely
 promise     epsilon 1, delta 1e-09, add or remove one
 ...
 education    count  standard_error  margin  bound  error
-HS         1,815.0           18.14   38.96  109.1  exact
-BA         1,400.0           18.14   38.96  109.1  exact
-MA         1,265.0           18.14   38.96  109.1  exact
+HS         1,815.0           18.14   38.96  109.1  from the noise alone
+BA         1,400.0           18.14   38.96  109.1  from the noise alone
+MA         1,265.0           18.14   38.96  109.1  from the noise alone
 ...
 23 of 24 groups are within their error bars
 ...
 sex       count  ± (95 %)  ± (proved)  error
-Female  2,335.0     77.42       192.0  exact
-Male    1,879.0     77.42       192.0  exact
+Female  2,335.0     77.42       192.0  from the noise alone
+Male    1,879.0     77.42       192.0  from the noise alone
 """,
     "engineer": """\
 672 combinations of values

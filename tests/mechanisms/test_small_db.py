@@ -20,6 +20,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload, query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import marginals
+from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
@@ -183,7 +184,7 @@ def test_releases_with_a_hypothesis_also_answer_linear_queries():
     found = release.answer_queries(queries)
     assert [each.value for each in found] == pytest.approx(exact, abs=2)
     # All but the one whose values are listed are answered by the tables that were measured.
-    assert [each.kind for each in found] == ["exact", "exact", "exact", "exact", None]
+    assert [each.kind for each in found] == [FROM_NOISE, FROM_NOISE, FROM_NOISE, FROM_NOISE, None]
     errors = [abs(each.value - truth) for each, truth in zip(found, exact, strict=True)]
     assert all(error <= each.bound for error, each in zip(errors[:4], found, strict=False))
     assert found[4].bound is None and found[4].reason

@@ -27,6 +27,7 @@ from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.vector_query import VectorQuery
+from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram
@@ -70,7 +71,7 @@ def test_table_measured_twice_is_averaged_by_inverse_variance():
     mean = (tables[0][0] * precisions[0] + tables[1][0] * precisions[1]) / sum(precisions)
     assert unbiased.value == pytest.approx(mean, rel=1e-12)
     assert unbiased.standard_error == pytest.approx(math.sqrt(1 / sum(precisions)), rel=1e-12)
-    assert unbiased.kind == "exact"
+    assert unbiased.kind == FROM_NOISE
     assert standard_error(found, "sex") == pytest.approx(math.sqrt(1 / sum(precisions)))
 
 

@@ -21,7 +21,7 @@ from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
 from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors
@@ -61,7 +61,7 @@ def test_unbiased_answers_have_the_stated_error(delta, num_records):
     errors, stated = [], []
     for release in drawn_again(300, delta, num_records):
         found = [unbiased for _, unbiased in release.estimates.both(QUERIES)]
-        assert all(each is not None and each.kind == "exact" for each in found)
+        assert all(each is not None and each.kind == FROM_NOISE for each in found)
         errors.append(
             [each.value - truth(query) for each, query in zip(found, QUERIES, strict=True)]
         )
@@ -158,7 +158,7 @@ def test_ratio_is_exact_only_if_its_denominator_is_known():
             (share,) = estimates.means([counted], 0, of_age)
             assert share.standard_error and share.margin
             kinds[number, name] = share.kind
-    assert kinds.pop(("public", "all")) == "exact"
+    assert kinds.pop(("public", "all")) == FROM_NOISE
     assert set(kinds.values()) == {"approximate"}
 
 
@@ -207,8 +207,8 @@ def test_errors_are_approximate_if_noise_chose_the_measurements():
 
 
 def test_fitted_answer_is_used_only_if_its_error_is_much_smaller():
-    exact = Estimate(10.0, 4.0, 8.0, "exact")
-    for error, taken in ((2.9, "approximate"), (3.1, "exact"), (None, "exact")):
+    exact = Estimate(10.0, 4.0, 8.0, FROM_NOISE)
+    for error, taken in ((2.9, "approximate"), (3.1, FROM_NOISE), (None, FROM_NOISE)):
         fitted = Estimate(9.0, error, error, "approximate" if error else None)
         assert Estimates.better(fitted, exact).kind == taken
     assert Estimates.better(Estimate(9.0), None) == Estimate(9.0)
@@ -225,7 +225,7 @@ def test_linear_queries_have_errors_and_bounds():
         assert answer.standard_error is not None and answer.margin is not None
         assert abs(answer.value - exact) <= 3 * answer.margin and answer.reason == ""
         assert answer.bound is not None and answer.failure_probability == 0.05
-        assert answer.kind == "exact"
+        assert answer.kind == FROM_NOISE
     (total,) = release.estimates.of([VectorQuery((), ())])
     for query, other in ((0, 2), (1, 3)):
         assert found[query].value + found[other].value == pytest.approx(total.value)

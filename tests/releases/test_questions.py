@@ -23,9 +23,10 @@ from beam_dp.errors import InputError
 from beam_dp.in_memory import release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.error_bars import Estimate, weakest_kind
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.questions import AnswerTable, _reached
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 TABLE = counts().reshape(DOMAIN.shape)
 
@@ -36,9 +37,9 @@ def only(table: AnswerTable) -> dict[str, object]:
 
 
 def assert_near(row: dict[str, object], name: str, exact: float) -> None:
-    """Five margins: fails about once in millions of runs."""
-    assert row["margin"] is not None
-    assert abs(float(row[name]) - exact) <= 5 * float(row["margin"]) / 2, (row, exact)
+    """Five standard errors: fails about once in millions of runs."""
+    assert row["standard_error"] is not None
+    assert abs(float(row[name]) - exact) <= 5 * float(row["standard_error"]), (row, exact)
 
 
 def test_count_returns_one_row_per_group():
@@ -47,7 +48,9 @@ def test_count_returns_one_row_per_group():
     for code, row in enumerate(found):
         assert_near(row, "count", TABLE[:3, 1, :, code].sum())
     assert {row["error"] for row in found} == {"model_based"}
-    assert {row["error"] for row in database().query().group_by("town").count().rows()} == {"exact"}
+    assert {row["error"] for row in database().query().group_by("town").count().rows()} == {
+        FROM_NOISE
+    }
 
 
 def test_groups_contain_only_values_that_satisfy_the_condition():
@@ -111,17 +114,61 @@ def test_quantiles_match_the_records(share):
     below = np.cumsum(TABLE[:3].sum(axis=(1, 2, 3))) / TABLE[:3].sum()
     exact = float(np.interp(share, [0, *below], [0, 20, 40, 100]))
     row = only(database().query().quantile("age", share))
-    width = float(row["high"]) - float(row["low"])
-    assert 0 < width < 2 and abs(float(row["quantile_age"]) - exact) < 2 * width
-    assert row["low"] <= row["quantile_age"] <= row["high"]
+    assert abs(float(row["quantile_age"]) - exact) < 2
+    # The bar is the bin: nothing is known about the positions of values in it.
+    place = int(np.searchsorted(below, share))
+    assert (row["low"], row["high"]) == ((0, 20, 40)[place], (20, 40, 100)[place])
+
+
+def released(values: list[float], **fields: object) -> SyntheticDatabase:
+    """A release of a column of numbers with hardly any noise."""
+    domain = domain_from_json({"attributes": [{"name": "age", "type": "numeric", **fields}]})
+    promise = Guarantee(20.0, 0, "add_or_remove_one", "record", 1)
+    return release(pa.table({"age": values}), domain, marginals(domain, ways=1), promise)
+
+
+def test_quantile_of_one_bin_is_anywhere_in_it():
+    row = only(released([2009.0] * 200, edges=[2000, 22000]).query().quantile("age", 0.5))
+    assert (row["low"], row["high"], row["error"]) == (2000, 22000, "from noise and bins")
+
+
+@pytest.mark.parametrize(
+    ("fields", "of", "ends"),
+    [
+        ({}, None, (0, 30)),
+        ({"other": True}, "values within [0, 30]", (0, 30)),
+        ({"clip": True}, "values clipped to [0, 30]", (-math.inf, math.inf)),
+    ],
+)
+def test_says_which_values_count_and_where_a_bar_is_impossible(fields, of, ends, tmp_path, capsys):
+    """With ``clip``, half of the values is 500, which counts as 30."""
+    values = [5.0] * 200 + [15.0] * 400 + [25.0] * 200 + [500.0] * 800 * bool(fields.get("clip"))
+    found = released(values, edges=[0, 10, 20, 30], **fields)
+    asked = found.query()
+    for table in (asked.mean("age"), asked.sum("age")):
+        assert only(table).get("of") == of
+        assert only(table)["margin"] >= only(table)["within_bins"] > 0
+    low, high = (only(asked.quantile("age", share)) for share in (0.02, 0.98))
+    assert (low["low"], high["high"]) == ends and low["high"] == 10 and high["low"] == 20
+    assert ("moved inside" in low["reason"]) == math.isinf(ends[0])
+    middle = only(asked.quantile("age", 0.3))
+    assert (middle["low"], middle["high"], middle["reason"]) == (10, 20, "")
+    write_release(found, tmp_path / "out")
+    assert main(["answer", str(tmp_path / "out"), "--mean", "age"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"the truth{f' of {of}' if of else ''} is within" in printed
+    assert ("no bar can tell" in printed) == bool(of)
+    assert main(["answer", str(tmp_path / "out"), "--quantile", "0.02", "--of", "age"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert ("an end is unknown" in printed) == math.isinf(ends[0])
 
 
 def test_quantile_without_records_is_nan_and_combined_errors_have_the_weakest_kind():
     nothing = Estimate(math.nan, reason="no records")
-    ends = _reached(DOMAIN.attributes[0], [nothing] * 3, 0.5)
+    ends = _reached((np.arange(3), np.arange(3)), [nothing] * 3, 0.5, is_clipped=False)
     assert all(math.isnan(each) for each in ends)
-    exact, fitted = Estimate(0.2, 0.1, 0.2, "exact"), Estimate(0.7, 0.1, 0.2, "model_based")
-    assert weakest_kind([exact, fitted]) == "model_based" and weakest_kind([exact]) == "exact"
+    exact, fitted = Estimate(0.2, 0.1, 0.2, FROM_NOISE), Estimate(0.7, 0.1, 0.2, "model_based")
+    assert weakest_kind([exact, fitted]) == "model_based" and weakest_kind([exact]) == FROM_NOISE
     assert weakest_kind([fitted, nothing]) is None
 
 
@@ -136,7 +183,7 @@ def test_renames_group_columns_that_clash_with_answer_columns(tmp_path, capsys):
         rows = [*release.query().group_by(name).count().rows()]
         assert [row[f"{name}_"] for row in rows] == ["a", "b"]
         assert all(abs(row["count"] - 500) < 50 and row["margin"] < 50 for row in rows)
-        assert [row["error"] for row in rows] == ["exact", "exact"]
+        assert [row["error"] for row in rows] == [FROM_NOISE, FROM_NOISE]
     write_release(release, tmp_path / "out")
     assert main(["answer", str(tmp_path / "out"), "--group_by", "low"]) == 0
     assert "± (95 %)" in capsys.readouterr().out
@@ -185,7 +232,10 @@ def directory(tmp_path_factory) -> str:
     ("flags", "words"),
     [
         (["--count"], ["count", "± (95 %)", "With probability 95 %, the truth is"]),
-        (["--where", "sex == 'F'", "--group_by", "town"], ["town", "other", "exact"]),
+        (
+            ["--where", "sex == 'F'", "--group_by", "town"],
+            ["town", "other", "from the noise alone"],
+        ),
         (
             ["--group_by", "town,sex", "--mean", "age"],
             ["mean_age", "± in bins", "model-based", "of about 95 %"],
@@ -210,4 +260,4 @@ def test_command_line_prints_answers_as_json(directory, capsys):
     assert main(["answer", directory, "--group_by", "sex", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["sex"] for row in rows] == ["F", "M"]
-    assert all(math.isfinite(row["margin"]) and row["error"] == "exact" for row in rows)
+    assert all(math.isfinite(row["margin"]) and row["error"] == FROM_NOISE for row in rows)

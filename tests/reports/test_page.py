@@ -20,7 +20,7 @@ from beam_dp.in_memory import release as release_table
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Cell, cells_of, groups_of
@@ -103,7 +103,7 @@ def test_shows_attributes_and_pairs_with_error_bars(page):
     assert len(pictures) == 4 and all(each["role"] == "img" for each in pictures)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
-    assert re.search(r"Error bars ± [0-9.]+ records \(exact\)\.", page)
+    assert re.search(r"Error bars ± [0-9.]+ records \(from the noise alone\)\.", page)
 
 
 def test_lists_cells_that_are_too_noisy(page):
@@ -129,7 +129,7 @@ def test_headline_counts_the_cells_of_a_release():
 
 def test_headline_counts_good_cells_and_rounds_the_threshold():
     def cells(*pairs: tuple[float, float | None]) -> list[Cell]:
-        return [Cell(("a",), Estimate(value, 1.0, margin, "exact")) for value, margin in pairs]
+        return [Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE)) for value, margin in pairs]
 
     known = cells(*[(100.0, 41.2)] * 7, (82.4, 41.2), (82.3, 41.2), (0.0, 41.2))
     assert headline(known) == "Good for counts above about 82 records: 8 of 10 cells"
@@ -145,7 +145,7 @@ def test_headline_counts_good_cells_and_rounds_the_threshold():
 def test_map_shows_differences_to_independent_attributes():
     values = (30.0, 10.0, 20.0, 40.0)
     cells = [
-        Cell(("a", "b"), Estimate(value, 1.0, margin, "exact"), 25)
+        Cell(("a", "b"), Estimate(value, 1.0, margin, FROM_NOISE), 25)
         for value, margin in zip(values, (9.0, 11.0, None, 10.0), strict=True)
     ]
     found = tiles(cells, 2, is_signed=True, is_true=False)
@@ -160,7 +160,7 @@ def test_map_shows_differences_to_independent_attributes():
 def test_negative_count_is_no_difference_from_independence():
     """If -30 is set to 0, the attributes are independent."""
     values = (40.0, 20.0, -30.0, 0.0)
-    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, "exact")) for value in values]
+    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, FROM_NOISE)) for value in values]
     found = tiles(cells, 2, is_signed=True, is_true=False)
     assert [each.value for each in found] == [0.0] * 4
     assert all(each.is_struck for each in found)
@@ -263,7 +263,7 @@ def test_long_labels_stay_different_and_short():
 
 def test_axis_has_as_many_labels_as_fit():
     groups = [f"{first} to {first + 4}" for first in range(0, 100, 5)]
-    cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, "exact")) for label in groups]
+    cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, FROM_NOISE)) for label in groups]
     shown = [each for each in Parsed(bars("Records by age", cells)).texts["text"] if " to " in each]
     assert shown == ["0 to 4", "95 to 99", "20 to 24", "40 to 44", "60 to 64"]
 
@@ -371,7 +371,7 @@ def test_cell_of_a_group_is_the_sum_of_its_levels():
 
 def test_cell_is_noisy_if_its_error_bar_exceeds_half_its_value():
     def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
-        return Cell(("a",), Estimate(value, 1.0, margin, "exact"), truth)
+        return Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE), truth)
 
     assert cell(10, 5.0).is_good and cell(0, 0.0).is_good
     assert not cell(-10, 5.0).is_good and not cell(10, None).is_good

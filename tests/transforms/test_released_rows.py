@@ -17,6 +17,7 @@ from noise_sources import watch_draws
 
 import beam_dp as dp
 from beam_dp.queries.lines import read_line
+from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.windows.horizon_files import window_directory
 
@@ -148,14 +149,14 @@ def test_marginal_rows_agree_with_the_release(released):
     names = {"value": "count"} | {name: name for name in ("sex", "smokes", "bound", "error")}
     expected = [{name: row[other] for name, other in names.items()} for row in table]
     found = [row._asdict() for row in rows["marginals"]]
-    assert {row["error"] for row in found} == {"exact"}
+    assert {row["error"] for row in found} == {FROM_NOISE}
     assert in_order([{name: row[name] for name in names} for row in found]) == in_order(expected)
 
 
 @pytest.mark.job
 def test_answer_rows_include_refused_queries(released):
     women, refused = sorted(released[1]["answers"], key=lambda row: row.value is None)
-    assert (women.id, women.error, women.reason) == ("women", "exact", None)
+    assert (women.id, women.error, women.reason) == ("women", FROM_NOISE, None)
     assert women.bound > women.standard_error > 0
     assert (refused.id, refused.value, refused.error) == (None, None, None)
     assert "unknown" in refused.reason
@@ -209,7 +210,7 @@ def test_rows_of_an_existing_release_have_times_and_ends_of_the_attribute(releas
         "1970-01-01T00:02:00+00:00",
     )
     np.testing.assert_allclose([row.value for row in rows], [45, 45, 0, 0, 0, 0], atol=0.2)
-    assert {row.error for row in rows} == {"exact"}
+    assert {row.error for row in rows} == {FROM_NOISE}
 
 
 @pytest.mark.job

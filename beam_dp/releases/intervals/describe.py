@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import FAILURE_PROBABILITY
-from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Cell, Counts, groups_of
@@ -115,4 +115,4 @@ class IntervalAnswers:
         found = self.release.answer(firsts, lasts, failure_probability=FAILURE_PROBABILITY)
         columns = found.values, found.standard_errors, found.bounds
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [Estimate(value, error, margin, "exact") for value, error, margin in rows]
+        return [Estimate(value, error, bar, FROM_NOISE) for value, error, bar in rows]

@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from beam_dp.domain.universe import Domain
@@ -21,7 +21,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.differences import marginal_differences
-from beam_dp.releases.error_bars import Estimate, MarginalAnswer
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database import questions
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import (
@@ -159,7 +159,6 @@ def _answer_json(answer: MarginalAnswer, domain: Domain) -> dict[str, Any]:
     }
 
 
-_KINDS = {"exact": "exact", "approximate": "approximate", "model_based": "model-based"}
 _BARS = {
     "margin": "± (95 %)",
     "low": "from (95 %)",
@@ -218,39 +217,43 @@ def print_answers(table: questions.AnswerTable, limit: int) -> None:
     kinds, reasons = set(), set()
     for row in table.rows():
         kinds.add(row["error"])
-        reasons.add(row["reason"])
+        if row["reason"]:
+            reasons.add(("no error bar: " if row["error"] is None else "") + row["reason"])
         if len(rows) < limit:
             groups = [questions.group_text(row[name]) for name in names[: table.num_groups]]
             answers = [
                 questions.answer_text(row[name]) for name in (*names[table.num_groups :], *bars)
             ]
-            rows.append((*groups, *answers, _KINDS.get(row["error"], "no error bar")))
+            rows.append((*groups, *answers, (row["error"] or "no error bar").replace("_", "-")))
     columns = (*names, *(_BARS[bar] for bar in bars), "error")
     print_table(columns, rows, range(len(names) - 1, len(columns) - 1))
     print_shown(len(rows), len(table), "rows")
     has_proof = any(each is not None for each in table.columns.get("bound", ()))
-    print_wrapped(_how_to_read(kinds - {None}, reasons - {""}, bars, has_proof=has_proof))
+    of = next(iter(table.columns.get("of", [""])))
+    words = [*_how_to_read(kinds - {None}, bars, of, has_proof=has_proof), *sorted(reasons)]
+    print_wrapped("; ".join(words) + "." * bool(words))
 
 
 def _how_to_read(
-    kinds: set[str], reasons: set[str], bars: Sequence[str], *, has_proof: bool
-) -> str:
-    """Returns a sentence about the printed error bars; empty if there are none and no reasons."""
-    parts = []
-    if kinds:
-        about = "" if kinds == {"exact"} else "of about "
-        beyond = f" plus {_BARS['within_bins']}" if "within_bins" in bars else ""
-        bar = f"within {_BARS['margin']}{beyond} of an answer"
-        bar = "between these two values" if "low" in bars else bar
-        parts = [f"With probability {about}95 %, the truth is {bar}"]
-        if has_proof:
-            sure = "" if not about else "with probability 95 % "
-            parts[0] += f", and {sure}within {_BARS['bound']}{beyond} of all of them at once"
-        if "model_based" in kinds:
-            parts.append("model-based bars rest on an assumption about the data")
-    if reasons:
-        parts.append(f"no error bar: {'; '.join(sorted(reasons))}")
-    return f"{'; '.join(parts)}." if parts else ""
+    kinds: set[str], bars: Sequence[str], of: str, *, has_proof: bool
+) -> Iterator[str]:
+    """Yields sentences about the printed error bars, whose truth is ``of`` some values."""
+    if not kinds:
+        return
+    about = "" if kinds <= {FROM_NOISE, questions.FROM_NOISE_AND_BINS} else "of about "
+    bar = f"within {_BARS['margin']} of an answer"
+    bar = "between these two values" if "low" in bars else bar
+    said = f"With probability {about}95 %, the truth{f' of {of}' if of else ''} is {bar}"
+    if has_proof:
+        sure = "" if not about else "with probability 95 % "
+        said += f", and {sure}within {_BARS['bound']} of all of them at once"
+    yield said
+    if of:
+        yield "no bar can tell what values beyond the ends would add"
+    if "within_bins" in bars:
+        yield f"{_BARS['within_bins']} is the part of it due to unknown positions within bins"
+    if "model_based" in kinds:
+        yield "model-based bars rest on an assumption about the data"
 
 
 def _names(release: SyntheticDatabase, text: str) -> list[str]:

@@ -268,7 +268,7 @@ def _measured(release: SyntheticDatabase) -> Iterator[str]:
     elif held.are_fixed:
         yield (
             "The measured tables were fixed before any record was read: error bars of sums of these"
-            " tables are exact."
+            " tables follow from the noise alone."
         )
     else:
         yield "The measured tables were chosen with noise: error bars are approximate."

@@ -25,7 +25,7 @@ from beam_dp.queries.vector_query import (
     sums_of,
 )
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.error_bars import DEVIATIONS, ErrorKind, Estimate, Ratio
+from beam_dp.releases.error_bars import DEVIATIONS, FROM_NOISE, ErrorKind, Estimate, Ratio
 from beam_dp.releases.synthetic_database.measured_tables import (
     NoisyMeasurements,
     support_variances,
@@ -221,7 +221,7 @@ class Estimates:
         variances = self._variances(queries[0].axes)
         is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
         deviations = DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
-        kind: ErrorKind = "exact" if measured.are_fixed else "approximate"
+        kind: ErrorKind = FROM_NOISE if measured.are_fixed else "approximate"
         errors = np.sqrt(exact_variances(self._domain, queries, variances))
         # Rounding to a grid widens the margin of the noise by at most half a grid step.
         margins = errors * deviations

@@ -19,7 +19,7 @@ from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
-from beam_dp.releases.error_bars import Estimate, weakest_kind
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
 from beam_dp.releases.synthetic_database.arrow import column_values
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 MAX_GROUPS = 2**16
 # The columns of answers; a group column with one of these names is renamed.
+Ends = tuple[NDArray[Any], NDArray[Any]]
 BESIDE_ANSWERS = (
-    *("standard_error", "margin", "bound", "within_bins", "low", "high", "error", "reason"),
+    *("standard_error", "margin", "bound", "within_bins", "low", "high", "of", "error", "reason"),
 )
+FROM_NOISE_AND_BINS = "from noise and bins"
 _MAX_SHOWN = 50  # the number of rows to print
 
 
@@ -43,9 +45,11 @@ class AnswerTable:
     that is also the name of a column of answers), then the answer, ``standard_error``, ``margin``
     (the answer is within the margin of the truth in 95 % of cases), for counts and sums ``bound``
     (a proved bound: all answers of the table are within their bounds, except with probability 0.05;
-    None without a proof), ``error`` (exact, approximate or model_based; None without an error bar)
-    and ``reason`` (why there is no error bar). For binned values, ``within_bins`` is an upper
-    bound, as reliable as a margin, on the additional error due to unknown positions within bins.
+    None without a proof), ``error`` (the kind of the error bar, see ``Estimate``, or "from noise
+    and bins"; None without an error bar) and ``reason`` (why there is no error bar, or no end of
+    one). Margins and bounds of binned values include the error due to unknown positions within
+    bins; ``within_bins`` is this part of the margin. ``of`` names the values that the truth is
+    about, if not all: those beyond the ends of a column may count as the ends, or not at all.
     ``num_groups``: the number of columns that identify a group. They contain integers, booleans and
     strings as in the released records, the label of a bin, and None for null.
 
@@ -174,9 +178,15 @@ class Question:
         means = self._estimates.both_means(counted, axis, values)
         asked = [each.with_vectors({axis: values}) for each in counted]
         are_fitted = [self._estimates.better(*both) is both[0] for both in means]
-        answers = self.bounded.of(asked, prefers_fitted=are_fitted)
-        within = None if widths is None else self._summed_widths(axis, widths)
-        return self._table(f"sum_{name}", answers, within, has_bounds=True)
+        halves = [] if widths is None else [each.with_vectors({axis: widths}) for each in counted]
+        prefers_fitted = are_fitted + [False] * len(halves)
+        answers = self.bounded.of([*asked, *halves], prefers_fitted=prefers_fitted)
+        if widths is None:
+            return self._table(f"sum_{name}", answers, axis=axis, has_bounds=True)
+        of_bins = answers[len(asked) :]
+        within = self._summed_widths(float(widths.max()), of_bins)
+        answers = [*map(_with_bins, answers, of_bins)]
+        return self._table(f"sum_{name}", answers, within, axis=axis, has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
         """Returns the means of a column over the records whose value is neither null nor other."""
@@ -184,11 +194,11 @@ class Question:
         counted = [*self._regular(axis).values()]
         answers = self._estimates.means(counted, axis, values)
         if widths is None:
-            return self._table(f"mean_{name}", answers)
+            return self._table(f"mean_{name}", answers, axis=axis)
         within = self._estimates.means(counted, axis, widths)
         least = widths[: self._domain.attributes[axis].num_levels].min()
         bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
-        return self._table(f"mean_{name}", answers, bounds)
+        return self._table(f"mean_{name}", answers, bounds, axis=axis)
 
     def share(self, condition: str) -> AnswerTable:
         """Returns the shares of the records that satisfy a condition on one attribute."""
@@ -207,31 +217,40 @@ class Question:
 
         Returns:
             Values, interpolated as if records were spread evenly within bins, and ``low`` and
-            ``high``, which enclose the truth in about 95 % of cases: the values at the share minus
-            and plus its margin (Woodruff, 1952).
+            ``high``, which enclose the truth in about 95 % of cases: the ends of the bins that the
+            share minus and plus its margin may lie in (Woodruff, 1952). Where an end of a column
+            replaces the values beyond it, a bar that reaches this end is infinite.
         """
         checked_number("quantile", share, above=0, below=1)
         axis = self._axis(name, "of")
         attribute = self._domain.attributes[axis]
         if not isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute):
             raise InputError("of", name, "must be an integer or a numeric attribute")
-        counted = self._regular(axis)
+        counted, level_ends = self._regular(axis), _level_ends(attribute)
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
         prefixes = [(codes < end).astype(np.float64) for end in levels]
         asked = [query for query in counted.values() for _ in prefixes]
         below = self._estimates.ratios(asked, [(axis, each) for each in prefixes] * len(counted))
+        of = "" if attribute.clip else _of(attribute)
         rows: list[tuple[Any, ...]] = []
         for start in range(0, len(below), len(prefixes)):
             part = below[start : start + len(prefixes)]
-            value, low, high = _reached(attribute, part, share)
+            value, low, high = _reached(level_ends, part, share, is_clipped=attribute.clip)
             reason = next((each.reason for each in part if each.margin is None), None)
             if reason is None:
-                rows.append((value, low, high, weakest_kind(part), ""))
+                is_open = math.isinf(low) or math.isinf(high)
+                unknown = "an end is unknown where values beyond it were moved inside"
+                reason = unknown if is_open else ""
+                kind = _kind(weakest_kind(part), np.ptp(level_ends, axis=0).max())
+                rows.append((value, low, high, of, kind, reason))
             else:
-                rows.append((value, None, None, None, reason))
-        names = (f"quantile_{name}", "low", "high", "error", "reason")
+                rows.append((value, None, None, of, None, reason))
+        names = (f"quantile_{name}", "low", "high", "of", "error", "reason")
         columns = [list(column) for column in zip(*rows, strict=True)]
-        return self._with_groups(dict(zip(names, columns, strict=True)))
+        answers = dict(zip(names, columns, strict=True))
+        if not of:
+            del answers["of"]
+        return self._with_groups(answers)
 
     @property
     def _estimates(self) -> Estimates:
@@ -279,39 +298,35 @@ class Question:
         axis = self._axis(name, "column")
         attribute = self._domain.attributes[axis]
         values = np.zeros(attribute.size)
-        if isinstance(attribute, ordered.IntegerAttribute):
-            values[: attribute.num_levels] = np.arange(attribute.minimum, attribute.maximum + 1)
-            return axis, values, None
-        if isinstance(attribute, ordered.NumericAttribute):
-            edges = np.array(attribute.edges, np.float64)
-            # For whole numbers, the largest value below an edge is the edge minus one.
-            low, high = attribute.whole_ends or (edges[:-1], edges[1:])
+        if isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute):
+            low, high = _level_ends(attribute)
             values[: attribute.num_levels] = (low + high) / 2
             widths = np.zeros(attribute.size)
             widths[: attribute.num_levels] = (high - low) / 2
-            return axis, values, widths
+            is_integer = isinstance(attribute, ordered.IntegerAttribute)
+            return axis, values, None if is_integer else widths
         condition = "must be an integer or a numeric attribute"
         if isinstance(attribute, BooleanAttribute):
             asked = name if name.isidentifier() else f"`{name}`"
             condition += f"; for a yes/no column ask for share({asked!r})"
         raise InputError("column", name, condition)
 
-    def _summed_widths(self, axis: int, widths: Vector) -> list[float]:
+    def _summed_widths(self, widest: float, summed: Sequence[Estimate]) -> list[float]:
         """Returns the largest error of each group's sum due to unknown positions within bins.
 
         The error is at most the sum of half the widths of the records' bins, and at most the
         largest half width times the number of records in the group or, if fewer, in all groups.
+
+        ``summed``: the sum of half the widths, per group.
         """
-        summed = [each.with_vectors({axis: widths}) for each in self._regular(axis).values()]
         counted, everybody = [*self._counted().values()], VectorQuery((), ())
-        answers = self._estimates.of([*summed, *counted, everybody])
+        *numbers, all_groups = self._estimates.of([*counted, everybody])
         everything: float = self._estimates.fitted.num_represented
-        if answers[-1].margin is not None:
-            everything = _most(answers[-1])
-        bounds = zip(answers[: len(summed)], answers[len(summed) : -1], strict=True)
-        widest = float(widths.max())
+        if all_groups.margin is not None:
+            everything = _most(all_groups)
         return [
-            min(_most(width), widest * min(_most(number), everything)) for width, number in bounds
+            min(_most(width), widest * min(_most(number), everything))
+            for width, number in zip(summed, numbers, strict=True)
         ]
 
     def _table(
@@ -320,18 +335,24 @@ class Question:
         answers: Sequence[Estimate],
         within: Sequence[float] | None = None,
         *,
+        axis: int | None = None,
         has_bounds: bool = False,
     ) -> AnswerTable:
+        """Returns a table of answers, whose margins do not yet include those ``within`` bins."""
+        bars = list(zip(answers, within or [0.0] * len(answers), strict=True))
         columns: dict[str, Sequence[Any]] = {
             name: [each.value for each in answers],
             "standard_error": [each.standard_error for each in answers],
-            "margin": [each.margin for each in answers],
+            "margin": [None if each.margin is None else each.margin + bins for each, bins in bars],
         }
         if has_bounds:
             columns["bound"] = [each.bound for each in answers]
         if within is not None:
             columns["within_bins"] = within
-        columns["error"] = [each.kind for each in answers]
+        of = "" if axis is None else _of(self._domain.attributes[axis])
+        if of:
+            columns["of"] = [of] * len(answers)
+        columns["error"] = [_kind(each.kind, bins) for each, bins in bars]
         columns["reason"] = [each.reason for each in answers]
         return self._with_groups(columns)
 
@@ -352,7 +373,7 @@ def answer_text(value: str | float | None) -> str:
     if isinstance(value, str) or value is None:
         return value or ""
     if not math.isfinite(value):
-        return "none"
+        return "none" if math.isnan(value) else "unknown"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.4g}"
 
 
@@ -386,29 +407,60 @@ def _indicator(size: int, code: int) -> NDArray[np.float64]:
     return vector
 
 
-def _reached(
-    attribute: ordered.OrderedAttribute, below: Sequence[Estimate], share: float
-) -> tuple[float, float, float]:
-    """Returns the values at a share of the records and at both ends of the error bar."""
-    if any(math.isnan(each.value) for each in below):  # there are no records
-        return math.nan, math.nan, math.nan
-    margins = np.array([each.margin or 0.0 for each in below])
-    shares = np.maximum.accumulate([each.value for each in below])
-    found = []
-    for moved in (shares, shares + margins, shares - margins):
-        place = int(np.searchsorted(np.maximum.accumulate(moved), share))
-        found.append(_value_at(attribute, min(place, len(below) - 1), moved, share))
-    return found[0], found[1], found[2]
+def _with_bins(answer: Estimate, half: Estimate) -> Estimate:
+    """Returns a sum with a bound that includes the summed half widths of bins."""
+    if answer.bound is None or half.bound is None:
+        return replace(answer, bound=None)
+    return replace(answer, bound=answer.bound + max(half.value, 0.0) + half.bound)
 
 
-def _value_at(
-    attribute: ordered.OrderedAttribute, place: int, shares: Vector, share: float
-) -> float:
+def _kind(kind: str | None, within: float) -> str | None:
+    """Returns the kind of an error bar with a part that is due to bins."""
+    return FROM_NOISE_AND_BINS if kind == FROM_NOISE and within > 0 else kind
+
+
+def _level_ends(attribute: ordered.IntegerAttribute | ordered.NumericAttribute) -> Ends:
+    """Returns the least and the largest value of each level."""
     if isinstance(attribute, ordered.IntegerAttribute):
-        return float(attribute.minimum + place)
-    assert isinstance(attribute, ordered.NumericAttribute)
-    low, high = attribute.edges[place : place + 2]
-    before = float(shares[place - 1]) if place else 0.0
+        values = np.arange(attribute.minimum, attribute.maximum + 1)
+        return values, values
+    edges = np.array(attribute.edges, np.float64)
+    # For whole numbers, the largest value below an edge is the edge minus one.
+    return attribute.whole_ends or (edges[:-1], edges[1:])
+
+
+def _of(attribute: Attribute) -> str:
+    """Returns which values of a column count, if a declared or found range leaves out others."""
+    assert isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute)
+    low, high = _level_ends(attribute)
+    ends = f"[{low[0]:.15g}, {high[-1]:.15g}]"
+    inside = f"values within {ends}" if attribute.other else ""
+    return f"values clipped to {ends}" if attribute.clip else inside
+
+
+def _reached(
+    ends: Ends, below: Sequence[Estimate], share: float, *, is_clipped: bool
+) -> tuple[float, float, float]:
+    """Returns the value at a share of the records, and both ends of its error bar.
+
+    ``below``: the shares of records up to each level, whose ends are ``ends``.
+    """
+    shares, margins = np.array([(each.value, each.margin or 0.0) for each in below]).T
+    if np.isnan(shares).any():  # there are no records
+        return math.nan, math.nan, math.nan
+    low, high = ends
+    last = len(below) - 1
+    # The bar has each level that contains the share, if all shares may move by their margins.
+    place, first = (
+        min(int(np.argmax(np.append(moved >= share, True))), last)
+        for moved in (shares, shares + margins)
+    )
+    final = min(int(np.flatnonzero(np.append(True, shares - margins < share))[-1]), last)
+    before = float(shares[:place].max(initial=0.0))
     inside = float(shares[place]) - before
     part = min(max((share - before) / inside, 0.0), 1.0) if inside > 0 else 1.0
-    return float(low + part * (high - low))
+    return (
+        float(low[place] + part * (high[place] - low[place])),
+        -math.inf if is_clipped and first == 0 else float(low[first]),
+        math.inf if is_clipped and final == last else float(high[final]),
+    )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.error_bars import ErrorKind, Estimate
+from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.describe import workload_text
 from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
@@ -244,7 +244,7 @@ def _window_cell(release: HorizonRelease, place: int, truth: Counts | None) -> C
     value, error = found
     smallest = window.estimate.laplace_variance if isinstance(window, WindowTables) else None
     margin = noise_bound(error**2, 1, smallest, FAILURE_PROBABILITY)
-    kind: ErrorKind = "exact" if isinstance(window, WindowTables) else "approximate"
+    kind = FROM_NOISE if isinstance(window, WindowTables) else "approximate"
     return Cell(label, Estimate(value, error, margin, kind), true)
 
 
@@ -274,7 +274,7 @@ class TableAnswers:
         sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
         errors = map(self._error, itertools.repeat(axes), sizes)
         return [
-            Estimate(value, error, margin, "exact")
+            Estimate(value, error, margin, FROM_NOISE)
             for value, (error, margin) in zip(values.ravel().tolist(), errors, strict=True)
         ]
 

@@ -25,6 +25,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.intervals.release import IntervalRelease, interval_cells, ordered_domain
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.arrow import arrow_type
@@ -160,9 +161,9 @@ class MarginalRows(_OfDomain):
     Output: one ``beam.Row`` per cell. First a field for each attribute, in domain order, with the
     value as in ``query().group_by(...).count()``: bins are labels, and null is None. Then ``value``
     (the number of records), ``standard_error``, ``bound`` (all bounds of one marginal are true
-    together, except with probability 0.05), ``error`` ("exact", "approximate" or "model_based":
-    see ``Estimate``), ``reason`` (why there is no error bar) and ``draw_id``. An attribute with one
-    of these names gets ``_`` at the end of its name.
+    together, except with probability 0.05), ``error`` (its kind: see ``Estimate``), ``reason`` (why
+    there is no error bar) and ``draw_id``. An attribute with one of these names gets
+    ``_`` at the end of its name.
 
     Example:
         >>> rows = written | MarginalRows(attributes=["age"], domain=domain)  # doctest: +SKIP
@@ -248,8 +249,9 @@ class AnswerRows(_ReleasedRows):
     ``WriteAnswers`` returns, which all workers must be able to access.
 
     Output: one ``beam.Row`` per query, in any order: ``id`` (None if the query has none), ``query``
-    (as JSON), and the fields of ``MarginalRows``. ``error`` is "exact" if the answer has noise of
-    its own, else None. For a refused query, ``value`` is None and ``reason`` is the error.
+    (as JSON), and the fields of ``MarginalRows``. ``error`` is "from the noise alone" if the
+    answer has noise of its own, else None. For a refused query, ``value`` is None and ``reason`` is
+    the error.
 
     Example:
         >>> rows = answers | WriteAnswers("out/answers", plan) | AnswerRows()  # doctest: +SKIP
@@ -359,7 +361,7 @@ def _cells(release: SyntheticDatabase | WindowTables, names: Sequence[str]) -> R
     (answer,) = release.answer(Workload(release.domain, (tuple(names),)))
     attributes = [release.domain[name] for name in names]
     cells = itertools.product(*(values_of(each, range(each.size)) for each in attributes))
-    errors = answer.standard_error, answer.bound, "exact", None, release.draw_id
+    errors = answer.standard_error, answer.bound, FROM_NOISE, None, release.draw_id
     for cell, value in zip(cells, answer.values.ravel().tolist(), strict=True):
         yield *cell, value, *errors
 
@@ -385,14 +387,14 @@ def _interval_values(
     ends = [lows[place] for place in first], [highs[place] for place in last]
     columns = (answers.values, answers.standard_errors, answers.bounds)
     for row in zip(*ends, *(column.tolist() for column in columns), strict=True):
-        yield *row, "exact", None, release.draw_id
+        yield *row, FROM_NOISE, None, release.draw_id
 
 
 def _answer_values(directory: str) -> Rows:
     release = read_release(directory, kind=AnswersRelease)
     for row in release.rows:
         value, error, bound = row["value"], row["standard_error"], row["bound"]
-        kind = None if error is None else "exact"
+        kind = None if error is None else FROM_NOISE
         yield row["id"], row["query"], value, error, bound, kind, row["error"], release.draw_id
 
 
