@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,9 @@ from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import holds_card, probe_output
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
+from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.describe import warnings_of
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release import ReleasePlanned
@@ -111,6 +115,13 @@ class Job(program.ReleaseJob):
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that creates the release."""
         return ReleasePlanned(self.mechanism, self.plan, token)
+
+    def tell(self, release: Release) -> None:
+        """Prints warnings about columns; then as ``ReleaseJob``."""
+        assert isinstance(release, SyntheticDatabase)
+        for warning in warnings_of(release):
+            print(f"warning: {warning}", file=sys.stderr)
+        super().tell(release)
 
     def facts(self) -> dict[str, str]:
         """Returns the lines of the preview."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring, NoGuarantee
@@ -61,6 +61,7 @@ class Told(NamedTuple):
     facts: Mapping[str, str]
     sections: Mapping[str, str]  # HTML by title; empty sections are left out
     noise: str  # HTML about the noise
+    warnings: Sequence[str] = ()  # columns that carry little information
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +125,7 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     }
     parts = [
         _truth_words(beside.truth),
+        *(paragraph(text(f"Warning: {each}.", 600), "private") for each in told.warnings),
         paragraph(text(f"{told.what}: {_kind(promised)}"), "muted"),
         f"<h1>{text(told.headline)}</h1>",
         paragraph(text(told.meaning), "muted") if told.meaning else "",

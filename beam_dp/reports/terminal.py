@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import NoGuarantee
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 NOT_OURS = "none of ours: the tables were made elsewhere"
 _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
+_SHOWN_FOUND = 8
 
 
 def plain_table(
@@ -79,6 +82,24 @@ def together_text(failure_probability: float) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Returns a number followed by a noun in the singular or plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def some(texts: Sequence[str]) -> str:
+    """Returns the first texts of a list, for one line."""
+    return ", ".join(texts[:_SHOWN_FOUND]) + (", ..." if len(texts) > _SHOWN_FOUND else "")
+
+
+def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
+    """Returns warnings about columns with one bin, or with most rows in ``other``."""
+    single = [
+        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
+    ]
+    lost = [f"{name} {share:.0%}" for name, share in in_other.items() if share > 0.5]
+    found = {
+        "Only one bin, so the values carry no information": single,
+        "More than half of the rows are in the level other": lost,
+    }
+    return [f"{what}: {some(names)}" for what, names in found.items() if names]
 
 
 def short(number: float) -> str:

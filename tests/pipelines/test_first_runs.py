@@ -51,7 +51,7 @@ def test_one_command_finds_the_domain_and_releases_the_records(capfd, tmp_path):
     for told in (capfd.readouterr().out, page.read_text()):
         words = " ".join(told.split())
         assert f"city, income, by the release {found.draw_id[:8]}" in words
-        assert "counted in the first or last level of income" in words
+        assert "income: they are counted in the first or last level" in words
         assert re.search(r"city [0-9.]+%", told)
 
 

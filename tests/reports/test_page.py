@@ -10,10 +10,11 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
-from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read
+from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read, release_of
 from seeded_releases import seeded_releases  # noqa: F401
 
 from beam_dp.domain.attributes import CategoricalAttribute
+from beam_dp.domain.files import parse_domain
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.in_memory import release as release_table
@@ -26,9 +27,12 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Cell, cells_of, groups_of
 from beam_dp.reports.marginals import cramers_v, headline, tiles
 from beam_dp.reports.markup import MAX_ROWS, table, text
+from beam_dp.reports.notebook import summary_of
 from beam_dp.reports.pictures import bars, short_labels
 from beam_dp.reports.terminal import short
 from beam_dp.reports.truth import Truth
+from pipelines.program import ReleaseJob
+from pipelines.release_synthetic_database import Job
 
 MAX_BYTES = 2_000_000
 HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e&"
@@ -155,6 +159,37 @@ def test_map_shows_differences_to_independent_attributes():
     counts = tiles(cells, 2, is_signed=False, is_true=False)
     assert [each.value for each in counts] == list(values)
     assert [each.is_struck for each in counts] == [False, True, False, False]
+
+
+def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
+    origin = {"draw_id": "0f" * 16}
+    bins = {"type": "numeric", "whole": True, "clip": True}
+    columns = [
+        {"name": "year", **bins, "edges": [2000, 22000], "edges_from": origin},
+        {"name": "age", **bins, "edges": [0, 50, 100]},
+        {"name": "firm", "type": "categorical", "values": ["x"], "other": True},
+        {"name": "town", "type": "categorical", "values": ["x"], "other": True},
+    ]
+    domain = parse_domain({"attributes": columns})
+    codes = [np.arange(100) >= first for first in (100, 50, 49, 50)]
+    release = release_of(domain, codes)
+    warnings = [
+        "Only one bin, so the values carry no information: year",
+        "More than half of the rows are in the level other: firm 51%",
+    ]
+    monkeypatch.setattr(ReleaseJob, "tell", lambda *_: None)
+    Job.tell(object.__new__(Job), release)
+    assert capfd.readouterr().err.splitlines() == [f"warning: {each}" for each in warnings]
+    head = check_page(page := page_of(release)).texts
+    assert [each for each in head["p"] if each.startswith("Warning: ")] == [
+        f"Warning: {each}." for each in warnings
+    ]
+    assert page.index("Warning: ") < page.index("<nav")
+    told = summary_of(release)
+    assert all(each in told for each in warnings)
+    assert (
+        "year, age: they are counted in the first or last level; their share is not known" in told
+    )
 
 
 def test_negative_count_is_no_difference_from_independence():

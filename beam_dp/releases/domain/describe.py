@@ -35,6 +35,10 @@ def describe_domain(release: DomainRelease) -> RenderableType:
     }
     parts: list[RenderableType] = [
         terminal.plain_text(f"{found_text(release)}.", "bold"),
+        *(
+            terminal.plain_text(f"Warning: {each}.", "bold")
+            for each in terminal.column_warnings(release.domain, {})
+        ),
         *terminal.facts_tables({"release": facts}),
     ]
     for attribute, found, noise in release.columns():
@@ -59,7 +63,8 @@ def report_domain(release: DomainRelease, _: Counts | None) -> Told:
         for attribute, found, _ in release.columns()
     }
     noise = noise_words(release.noise)
-    return Told("Domain", found_text(release), _ABOUT, {}, sections, noise)
+    warnings = terminal.column_warnings(release.domain, {})
+    return Told("Domain", found_text(release), _ABOUT, {}, sections, noise, warnings)
 
 
 def found_text(release: DomainRelease) -> str:

@@ -24,14 +24,13 @@ from beam_dp.reports import terminal
 from beam_dp.reports.cells import Asked, Counts, Groups, indicators, summed_groups, values_of
 from beam_dp.reports.marginals import MAX_PAIRS, RULE, Marginals, pairs_of
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
-from beam_dp.reports.terminal import counted
+from beam_dp.reports.terminal import counted, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
-_SHOWN_FOUND = 8
 _ABOUT_COUNTS = (
     "Estimated numbers of original records, as beam-dp answer gives them. Counts of synthetic rows"
     " differ; a number below 0 is noise."
@@ -61,6 +60,7 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     attributes = map(_attribute_row, release.domain)
     parts: list[RenderableType] = [
         terminal.plain_text(_headline(release), "bold"),
+        *(terminal.plain_text(f"Warning: {each}.", "bold") for each in warnings_of(release)),
         *terminal.facts_tables({"release": facts}),
         terminal.plain_table(("attribute", "type", "codes", "levels"), attributes, (2,)),
     ]
@@ -157,27 +157,31 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
     The shares are those of the synthetic records, so they have the error of the release.
     """
     ends = [attribute.name for attribute in release.domain if getattr(attribute, "clip", False)]
-    told = f"counted in the first or last level of {_some(ends)}"
-    beyond = {"beyond the edges": told} if ends else {}
+    told = "they are counted in the first or last level; their share is not known"
+    facts = {"beyond the edges": f"{some(ends)}: {told}"} if ends else {}
+    if others := [f"{name} {share:.1%}" for name, share in other_shares(release).items()]:
+        facts = {"in other": some(others), **facts}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
-    if not draws:
-        return beyond
-    found, others = [], []
-    for axis, attribute in enumerate(release.domain):
-        if not any(released_edges([attribute])):
-            continue
-        found.append(attribute.name)
-        if attribute.other_code is not None and release.num_records:
-            rows = release.counts[release.codes[axis] == attribute.other_code]
-            others.append(f"{attribute.name} {rows.sum() / release.num_records:.1%}")
-    told = f"{_some(found)}, by the release {', '.join(draw[:8] for draw in draws)}"
-    shares = {"in other": _some(others)} if others else {}
-    return {"levels found": told, **shares, **beyond}
+    if draws:
+        found = [each.name for each in release.domain if any(released_edges([each]))]
+        told = f"{some(found)}, by the release {', '.join(draw[:8] for draw in draws)}"
+        facts = {"levels found": told, **facts}
+    return facts
 
 
-def _some(texts: Sequence[str]) -> str:
-    """Returns the first texts of a list, for one line."""
-    return ", ".join(texts[:_SHOWN_FOUND]) + (", ..." if len(texts) > _SHOWN_FOUND else "")
+def other_shares(release: SyntheticDatabase) -> dict[str, float]:
+    """Returns the share of the released rows in ``other``, by attribute."""
+    return {
+        attribute.name: int(release.counts[codes == attribute.other_code].sum())
+        / max(release.num_records, 1)
+        for attribute, codes in zip(release.domain, release.codes, strict=True)
+        if attribute.other_code is not None
+    }
+
+
+def warnings_of(release: SyntheticDatabase) -> list[str]:
+    """Returns warnings about columns that carry little information, from public numbers."""
+    return terminal.column_warnings(release.domain, other_shares(release))
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
@@ -253,7 +257,8 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     found = {**found, **{name.capitalize(): told for name, told in _level_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
-    return Told(what, marginals.headline(), RULE, found, marginals.sections(), noise)
+    sections, warnings = marginals.sections(), warnings_of(release)
+    return Told(what, marginals.headline(), RULE, found, sections, noise, warnings)
 
 
 def _measured(release: SyntheticDatabase) -> Iterator[str]:
