@@ -165,6 +165,7 @@ def release(
         place = None if output is None else place_text(os.fspath(output))
         stated = plan.mechanism, plan.entry(), Origin(purpose=purpose, output=place)
         token = ledger.spend(dataset_id, guarantee, plan.loss, *stated)
+        ledger.mark_submitted(token)
     if to_discover is not None:
         found = _draw_domain(to_discover.paid_by(token), values)
         if output is not None:

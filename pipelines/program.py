@@ -40,7 +40,14 @@ from beam_dp.transforms import ReadRecords, WriteRelease
 from . import flags
 from .progress import Progress
 from .runners import make_pipeline
-from .running import is_launched, mark_released, run_main, run_pipeline, stage_pipeline
+from .running import (
+    is_launched,
+    mark_released,
+    mark_submitted,
+    run_main,
+    run_pipeline,
+    stage_pipeline,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +192,8 @@ class Job(ABC):
             self.pay(token)
             progress.say(f"spent: {token.release_id} in the ledger")
         progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
+        if not mark_submitted(self.ledger, token):
+            return flags.EXIT_JOB_FAILED
         if is_launched(pipeline):
             return stage_pipeline(pipeline, progress)
         if not self.submit(pipeline, progress):
@@ -197,7 +206,7 @@ class Job(ABC):
             return flags.EXIT_JOB_FAILED
         reason = other_than(release, self.identity(), token)
         if reason is not None:
-            stays = "" if token is None else f", and {token.release_id} stays marked as spent"
+            stays = "" if token is None else f", and {token.release_id} stays marked as submitted"
             print(
                 f"error: --output: {self.output!r} contains the release of another job: {reason};"
                 f" this job's draw was discarded{stays}",

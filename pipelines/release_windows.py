@@ -60,7 +60,7 @@ from .job_servers import PRISM_RUNNER
 from .program import Job, Program, build, marginals_error
 from .progress import Progress, is_working
 from .runners import LOCAL_RUNNER, make_pipeline, refuse_unshared_output, runner_name
-from .running import mark_released, run_pipeline
+from .running import mark_released, mark_submitted, run_pipeline
 
 TABLES = "tables"
 MECHANISM = Flag(
@@ -209,6 +209,8 @@ class WindowsJob(Job):
             progress.say(f"continues: {before:,} of {self._num_releases:,} releases exist")
         if pipeline is not None:
             progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
+            if not mark_submitted(self.ledger, token):
+                return flags.EXIT_JOB_FAILED
             if not run_pipeline(pipeline, progress, [self.output], self._alive, self._is_over):
                 return flags.EXIT_JOB_FAILED
         if (fault := self._fault()) is not None:

@@ -194,8 +194,23 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
         reason = _why(error, pipeline) if _only_submits(pipeline.runner) else failure(error)
         print(f"error: {reason}", file=sys.stderr)
         return flags.EXIT_JOB_FAILED
-    progress.say("staged: the launcher starts the job; its ledger entry stays spent")
+    progress.say("staged: the launcher starts the job; its ledger entry stays submitted")
     return 0
+
+
+def mark_submitted(ledger: Ledger | None, token: Token | None) -> bool:
+    """Marks a paid job; prints one line and returns False if the ledger fails.
+
+    Such a job is not submitted: an entry that stays ``spent`` says that nothing was drawn.
+    """
+    try:
+        if ledger is not None and token is not None:
+            ledger.mark_submitted(token)
+    except LedgerError as error:
+        told = f"{token.release_id} was paid, but its job was not submitted" if token else ""
+        print(f"error: {told}: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
@@ -203,7 +218,7 @@ def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:
     try:
         ledger.mark_released(token, draw_id)
     except LedgerError as error:
-        print(f"warning: {token.release_id} stays marked as spent: {error}", file=sys.stderr)
+        print(f"warning: {token.release_id} stays marked as submitted: {error}", file=sys.stderr)
 
 
 SECONDS_TO_CANCEL = 15.0

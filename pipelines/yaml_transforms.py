@@ -137,6 +137,8 @@ class _Release(beam.PTransform):
             if isinstance(token, LaterToken):
                 self._job.probe()
                 self._job.pay(token)
+                assert self._job.ledger is not None
+                self._job.ledger.mark_submitted(token)  # nothing says when the pipeline is run
             elif token is not None and isinstance(self._job, LaterJob):
                 self._job.first.mark(token)
             for warning in self._job.warnings():

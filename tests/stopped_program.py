@@ -51,4 +51,4 @@ def assert_stops(folder: pathlib.Path, number: signal.Signals, flags: Sequence[s
     lines = [line for line in text.splitlines() if not re.match(r"\[ *[0-9.]+ s\]|WARNING:", line)]
     assert lines == [f"error: stopped by {number.name}"], text
     assert everything_under(folder / "out") == []
-    assert [entry.state for entry in ledger.entries("people")] == ["spent"]
+    assert [entry.state for entry in ledger.entries("people")] == ["submitted"]

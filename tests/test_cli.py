@@ -191,7 +191,8 @@ def test_declares_spends_from_and_prints_a_ledger(tmp_path, capfd, monkeypatch):
     guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
     origin = Origin("Zoë", "the monthly report, " * 10, "/data/[red]out")
     ledger = Ledger(ledger_url)
-    ledger.spend("[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace", origin=origin)
+    paid = "[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace"
+    token = ledger.spend(*paid, origin=origin)
     assert main(["ledger", ledger_url]) == 0
     out = capfd.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
@@ -203,7 +204,13 @@ def test_declares_spends_from_and_prints_a_ledger(tmp_path, capfd, monkeypatch):
     when = entry.spent_at.replace("T", " ").replace("+00:00", " UTC")
     paid = "[bold]visits[/]/1 laplace, epsilon 0.25, delta 0, spent"
     assert f"{paid} {when} by Zoë for the monthly report, the monthly" in told
-    assert told.endswith("to /data/[red]out")
+    assert "to /data/[red]out state spent paid, and nothing was drawn" in told
+    assert "submitted noise" not in told and told.endswith("the command again, which pays again")
+    ledger.mark_submitted(token)
+    assert main(["ledger", ledger_url]) == 0
+    told = " ".join(capfd.readouterr().out.split())
+    assert "delta 0, submitted" in told and "spent paid" not in told
+    assert "submitted noise may have been drawn" in told and "beam-dp finish OUTPUT" in told
     assert main(["ledger", ledger_url, "--json"]) == 0
     (dataset,) = json.loads(capfd.readouterr().out)["datasets"]
     assert dataset["spent_epsilon"] == pytest.approx(0.25)

@@ -57,6 +57,14 @@ _COMPOSITIONS = {
     "gaussian": "sums mu^2; releases without delta may instead sum epsilons",
     "with_slack": "like auto, but keeps half of delta for histograms of keys",
 }
+# What the state of an entry without a release says of its job.
+_STATES = {
+    "spent": "paid, and nothing was drawn (unless version 0.1.0 or code of your own paid); start"
+    " the command again, which pays again",
+    "submitted": "noise may have been drawn; once the job has ended, run beam-dp finish OUTPUT; a"
+    " release there whose card names this entry is complete and paid for; without one, start the"
+    " command again, which pays again (windows go on without)",
+}
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -131,6 +139,10 @@ def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
     if entries:
         rows = [row for entry in entries for row in _entry_rows(entry)]
         parts.append(plain_table(("release", ""), rows))
+        states = {entry["state"] for entry in entries}
+        rows = [(state, told) for state, told in _STATES.items() if state in states]
+        if rows:
+            parts.append(plain_table(("state", ""), rows))
     return below_each_other(parts)
 
 

@@ -230,7 +230,7 @@ def _flaws(
         flaws += [f"{SECOND_DRAW} {path.name}" for each in others if _holds(path, each)]
     entries = ledger.entries(DATASET)
     found = [(entry.state, entry.draw_id) for entry in entries]
-    expected = ("released", draw_id) if code == 0 else ("spent", None)
+    expected = ("released", draw_id) if code == 0 else ("submitted", None)
     if found != [expected]:
         flaws.append(f"{LEDGER} {found}")
     return flaws

@@ -116,7 +116,7 @@ def test_failed_job_publishes_nothing_and_shows_no_records(
     assert release_synthetic_database.main(argv) == 1
     assert tried
     (entry,) = ledger.entries("people")
-    assert entry.state == "spent"
+    assert entry.state == "submitted"
     assert everything_under(tmp_path / "out") == []
     out, err = capfd.readouterr()
     assert out == "" and len(re.findall(rf"^error: {line}[^\n]*$", err, re.M)) == 1, err

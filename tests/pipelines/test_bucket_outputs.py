@@ -96,7 +96,7 @@ def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, cap
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 1
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error")]
     assert "Google Cloud Storage says 403 Forbidden" in line
-    assert [entry.state for entry in ledger.entries("visits")] == ["spent"]
+    assert [entry.state for entry in ledger.entries("visits")] == ["submitted"]
     assert service.names() == []
 
 

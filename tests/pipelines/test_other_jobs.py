@@ -86,7 +86,7 @@ def test_yaml_job_is_planned_once(tmp_path, name):
     with calls_of(PLANNERS_OF_YAML[name]) as planned:
         build(beam.Pipeline(runner=FnApiRunner()), chain)
     assert len(planned) == 1, planned
-    assert [entry.state for entry in ledger.entries("people")] == ["spent"]
+    assert [entry.state for entry in ledger.entries("people")] == ["submitted"]
 
 
 def no_links(*_: object, **__: object) -> None:
@@ -271,6 +271,6 @@ def test_detects_release_paid_for_by_another_entry(
     err = capfd.readouterr().err
     assert f"another job: {reason}; this job's draw was discarded" in err
     states = [entry.state for entry in ledger.entries("people")]
-    assert states == ["released"] * is_paid[0] + ["spent"] * is_paid[1]
+    assert states == ["released"] * is_paid[0] + ["submitted"] * is_paid[1]
     if is_paid[1]:
-        assert f"people/{len(states)} stays marked as spent" in err
+        assert f"people/{len(states)} stays marked as submitted" in err

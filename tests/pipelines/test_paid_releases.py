@@ -10,7 +10,7 @@ import pytest
 from jobs import damage_pages, job_flags, people
 
 import beam_dp as dp
-from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
+from beam_dp.privacy.ledger.entries import LaterToken, LedgerError, Origin, Token
 from beam_dp.privacy.loss import Loss
 from pipelines.release_synthetic_database import main
 
@@ -48,7 +48,24 @@ def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     damage_pages(tmp_path / "people.parquet")
     assert main(argv) == 1
     (entry,) = ledger.entries("visits")
-    assert entry.state == "spent"
+    assert entry.state == "submitted"
+
+
+@pytest.mark.job
+def test_job_that_cannot_be_marked_draws_nothing(tmp_path, capfd, monkeypatch):
+    """Otherwise an entry that says `spent` would not say that nothing was drawn."""
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared(url)
+
+    def full(*_: object) -> None:
+        raise LedgerError("ledger", url, "must be on a disk with room left")
+
+    monkeypatch.setattr(dp.Ledger, "mark_submitted", full)
+    assert main(paid_flags(tmp_path, url)) == 1
+    err = capfd.readouterr().err
+    assert f"error: visits/1 was paid, but its job was not submitted: ledger: {url!r}" in err
+    assert [entry.state for entry in ledger.entries("visits")] == ["spent"]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.job

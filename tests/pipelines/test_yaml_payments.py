@@ -33,7 +33,7 @@ def ledger(tmp_path) -> Ledger:
 def test_release_is_paid_for_by_the_entry_on_its_card(tmp_path, ledger, job):
     run(read(tmp_path), paid(job, ledger, tmp_path))
     (entry,) = ledger.entries("people")
-    assert entry.state == "spent" and entry.guarantee.epsilon == 1
+    assert entry.state == "submitted" and entry.guarantee.epsilon == 1
     card = (tmp_path / "out" / "card.json").read_text("utf-8")
     assert json.dumps({"ledger_release": entry.release_id})[1:-1] in card
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import shlex
 import threading
@@ -41,6 +42,23 @@ def test_marking_a_release_again_changes_nothing(ledger_url):
         ledger.mark_released(tokens[1], draw_id)
     first, second = ledger.entries("visits")
     assert (first.state, second.state, second.draw_id) == ("spent", "released", "a" * 32)
+
+
+def test_submission_is_marked_once_and_is_no_saved_state(ledger_url):
+    ledger = declared(ledger_url)
+    token, _ = (spend(ledger) for _ in range(2))
+    ledger.mark_submitted(token)
+    (first, second) = ledger.entries("visits")
+    assert (first.state, second.state, second.submitted_at) == ("submitted", "spent", None)
+    ledger.mark_submitted(token)
+    assert ledger.entries("visits") == [first, second]
+    ledger.use_state(token, 1)
+    ledger.use_state(token, 2)
+    assert ledger.entries("visits") == [first, second]
+    ledger.mark_released(token)
+    assert [entry.state for entry in ledger.entries("visits")] == ["released", "spent"]
+    with pytest.raises(LedgerError, match=r"^token: 'visits/9' is not valid: must come from this"):
+        ledger.mark_submitted(dataclasses.replace(token, number=9))
 
 
 @pytest.mark.parametrize("first", [None, "a" * 32])

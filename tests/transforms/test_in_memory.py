@@ -210,7 +210,7 @@ def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypa
         return dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), ledger=ledger, **named)
 
     release = paid(dataset_id="people", output=tmp_path / "out", purpose="the report")
-    assert states == ["spent"]
+    assert states == ["submitted"]
     (entry,) = ledger.entries("people")
     assert (entry.state, entry.draw_id) == ("released", release.draw_id)
     assert release.plan["ledger_release"] == entry.release_id
@@ -225,7 +225,7 @@ def test_pays_before_drawing_noise_and_marks_release_complete(tmp_path, monkeypa
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), output=tmp_path / "out")
     with pytest.raises(InputError, match="purpose: 'mine' is not valid"):
         dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), purpose="mine")
-    assert states == ["spent"] and len(ledger.entries("people")) == 1
+    assert states == ["submitted"] and len(ledger.entries("people")) == 1
 
 
 @pytest.mark.job

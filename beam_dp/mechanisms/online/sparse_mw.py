@@ -330,6 +330,7 @@ def release_conjunctions(
     token = None
     if ledger is not None:
         token = ledger.spend(dataset_id, guarantee, plan.loss, plan.mechanism, plan.public)
+        ledger.mark_submitted(token)
     run = SparseMW(plan, counts, noise or NoiseSource(), ledger_token=token)
     answers = tuple(run.answer(conjunction_of_text(text)) for text in family)
     return ReleasedConjunctions(family, plan, run.settings, answers)

@@ -285,11 +285,14 @@ class Entry(Token):
     released_at: str | None  # the time of completion, ISO 8601, UTC; None if not complete
     draw_id: str | None  # of the release on disk, if it is known
     origin: Origin | None = None  # None in entries from earlier versions
+    submitted_at: str | None = None  # like ``spent_at``; None if noise was not drawn, or not marked
 
     @property
-    def state(self) -> Literal["spent", "released"]:
-        """``released`` if the release is complete, else ``spent``."""
-        return "spent" if self.released_at is None else "released"
+    def state(self) -> Literal["spent", "submitted", "released"]:
+        """``released`` if the release is complete; ``submitted`` if noise may have been drawn."""
+        if self.released_at is None:
+            return "spent" if self.submitted_at is None else "submitted"
+        return "released"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entry as JSON values."""

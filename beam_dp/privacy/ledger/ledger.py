@@ -1,8 +1,9 @@
 """`Ledger`: declares budgets, records releases, and refuses releases that do not fit.
 
 Users declare a total budget for a dataset id. Every release is then recorded before it is made
-(``spend``), and marked when it is complete (``mark_released``). No entry is ever changed or
-removed: a failed release has still spent its budget, because someone may have seen its noise.
+(``spend``), and marked before it is submitted (``mark_submitted``) and when it is complete
+(``mark_released``). No entry is ever changed or removed: a failed release has still spent its
+budget, because someone may have seen its noise.
 """
 
 from __future__ import annotations
@@ -227,6 +228,16 @@ class Ledger:
             row = self._storage.dataset(connection, dataset_id)
             self._affordable(connection, row, dataset_id, guarantee, loss)
 
+    def mark_submitted(self, token: Token) -> None:
+        """Records that noise may be drawn from now on; call it before the job is submitted.
+
+        A later call changes nothing. Raises LedgerError if the ledger has no such entry.
+        """
+        with self._storage.writing() as connection:
+            self._storage.dataset(connection, token.dataset_id, lock=True)
+            if self._entry_of(connection, token).submitted_at is None:
+                self._use(connection, token, storage.SUBMITTED)
+
     def mark_released(self, token: Token, draw_id: str | None = None) -> None:
         """Records that the release of an entry is complete.
 
@@ -275,14 +286,7 @@ class Ledger:
         with self._storage.writing() as connection:
             self._storage.dataset(connection, token.dataset_id, lock=True)
             self._refuse_state(connection, token, state_number)
-            connection.execute(
-                storage.USED_STATES.insert().values(
-                    dataset_id=token.dataset_id,
-                    number=token.number,
-                    state_number=state_number,
-                    used_at=_now(),
-                )
-            )
+            self._use(connection, token, state_number)
 
     def check_state(self, token: Token, state_number: int) -> None:
         """Raises the error that ``use_state`` would raise, without recording anything."""
@@ -391,12 +395,23 @@ class Ledger:
             raise LedgerError("token", token.release_id, "must come from this ledger")
         return found[0]
 
+    def _use(self, connection: sa.Connection, token: Token, state_number: int) -> None:
+        connection.execute(
+            storage.USED_STATES.insert().values(
+                dataset_id=token.dataset_id,
+                number=token.number,
+                state_number=state_number,
+                used_at=_now(),
+            )
+        )
+
     def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
         self._entry_of(connection, token)
         columns = storage.USED_STATES.c
         mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
         query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
-        numbers = list(connection.execute(query).scalars())
+        used_states = columns.state_number != storage.SUBMITTED
+        numbers = list(connection.execute(query.where(used_states)).scalars())
         used = len(numbers)
         if numbers != list(range(1, used + 1)):
             self._rows.refuse_damage(f"a used state of {token.release_id} is missing")

@@ -114,6 +114,8 @@ USED_STATES = sa.Table(
     sa.Column("used_at", sa.String(40), nullable=False),
     sa.ForeignKeyConstraint(["dataset_id", "number"], [RELEASES.c.dataset_id, RELEASES.c.number]),
 )
+# The state number of the row that says when a job was submitted. Saved states have numbers from 1.
+SUBMITTED = 0
 # An arbitrary fixed number that identifies the advisory lock for creating tables in PostgreSQL.
 _CREATION_LOCK = 0x6265616D6470
 
@@ -305,15 +307,17 @@ class Rows:
 
     def entries(self, connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Entry]:
         """Returns the entries that match a condition, in order."""
-        joined = RELEASES.outerjoin(
-            COMPLETIONS,
+        completed, submitted = (
             sa.and_(
-                RELEASES.c.dataset_id == COMPLETIONS.c.dataset_id,
-                RELEASES.c.number == COMPLETIONS.c.number,
-            ),
+                RELEASES.c.dataset_id == table.c.dataset_id, RELEASES.c.number == table.c.number
+            )
+            for table in (COMPLETIONS, USED_STATES)
         )
+        submitted = sa.and_(submitted, USED_STATES.c.state_number == SUBMITTED)
+        joined = RELEASES.outerjoin(COMPLETIONS, completed).outerjoin(USED_STATES, submitted)
+        columns = COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at, USED_STATES.c.used_at
         query = (
-            sa.select(RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at)
+            sa.select(RELEASES, *columns)
             .select_from(joined)
             .where(condition)
             .order_by(RELEASES.c.number)
@@ -358,6 +362,7 @@ class Rows:
                 released_at=row.released_at,
                 draw_id=row.draw_id,
                 origin=origin,
+                submitted_at=row.used_at,
             )
         except (TypeError, ValueError, RecursionError):
             self.refuse_damage(f"release {row.dataset_id}/{row.number} is unreadable")
