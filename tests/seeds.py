@@ -1,7 +1,8 @@
 """A plugin: every random test inside the process of the tests has a seed, which the run prints.
 
 At a landing it is a constant, so that unchanged code never fails by chance; ``--seed fresh`` takes
-another one, as runs before a release do, and ``--seed N`` repeats such a run.
+another one, as runs before a release do, and ``--seed N`` repeats such a run. These try five times
+as many examples of each property.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck
 
 LANDING = 20261129
+MORE_EXAMPLES = 5
+_SETTINGS = "_hypothesis_internal_use_settings"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("beam_dp")
     if not is_landing:
         config.option.hypothesis_seed = config.option.seed
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tries more examples in runs before a release, for which ``max_examples`` was not lowered."""
+    if int(config.option.seed) == LANDING:
+        return
+    tests = [getattr(item, "obj", None) for item in items]
+    for test in {getattr(test, "__func__", test) for test in tests}:
+        if (own := getattr(test, _SETTINGS, None)) is not None:
+            more = hypothesis.settings(own, max_examples=MORE_EXAMPLES * own.max_examples)
+            setattr(test, _SETTINGS, more)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pathlib
 import subprocess
 
 import pytest
@@ -142,6 +143,25 @@ def test_worker_processes_run_the_same_part_and_seed(checkout):
     run = checkout.runpytest_inprocess("-p", "tiers", "-p", "seeds", *options)
     (told,) = (line.split()[1] for line in run.outlines if line.startswith("seed: "))
     assert {line.split()[1] for line in run.outlines if line.startswith("seed ")} == {told}
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("options, tried", [((), 7), (("--seed", "5"), 35)])
+def test_runs_before_a_release_try_more_examples(pytester, monkeypatch, options, tried):
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(tiers.__file__).parent))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makepyfile(
+        """
+        from hypothesis import given, settings, strategies as st
+
+        class TestNumbers:
+            @settings(max_examples=7)
+            @given(st.integers())
+            def test_number(self, number): print("tried")
+        """
+    )
+    run = pytester.runpytest_subprocess("-p", "seeds", "-s", *options)
+    assert str(run.stdout).count("tried") == tried
 
 
 def own_part(names):
