@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
+import resource
 import sqlite3
 import stat
 
@@ -31,6 +33,26 @@ def refuses_everything(ledger: Ledger, pattern: str) -> None:
         with pytest.raises(LedgerError, match=pattern) as error:
             call()
         one_line(error)
+
+
+def test_declaring_on_a_full_disk_leaves_no_file(tmp_path):
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))
+    try:
+        with pytest.raises(LedgerError, match=r"^ledger: .* must be on a disk with room left$"):
+            declared(str(tmp_path / "ledger"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert [*tmp_path.iterdir()] == []
+    declared(str(tmp_path / "ledger"))
+
+
+def test_pickle_has_the_url_unless_it_has_a_password(ledger_url):
+    ledger = declared(ledger_url)
+    spend(ledger)
+    assert pickle.loads(pickle.dumps(ledger)).entries("visits") == ledger.entries("visits")
+    with pytest.raises(LedgerError, match=r"bob:\*\*\*@.* must not contain a password"):
+        pickle.dumps(Ledger("postgresql://bob:secret@localhost/db"))
 
 
 @pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])

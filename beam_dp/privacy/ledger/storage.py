@@ -11,9 +11,11 @@ dataset id in PostgreSQL (``SELECT ... FOR UPDATE``). A commit is durable before
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -29,6 +31,7 @@ from beam_dp.privacy.ledger.entries import (
     LedgerError,
     Origin,
     Token,
+    holds_secrets,
     parse_url,
     shown_url,
     without_secrets,
@@ -36,6 +39,7 @@ from beam_dp.privacy.ledger.entries import (
 from beam_dp.privacy.loss import Loss
 
 SCHEMA_VERSION = 2
+_NEW_BYTES = 2**18  # more than a new ledger takes
 CONNECT_SECONDS = 10
 # Seconds added to the wait for a lock: the timeout of a PostgreSQL statement or idle transaction.
 STATEMENT_SECONDS = 60
@@ -125,6 +129,7 @@ class Storage:
 
     def __init__(self, url: str, wait_seconds: float) -> None:
         self.wait_seconds = wait_seconds
+        self._arguments = url, wait_seconds
         self._url = parse_url(url)
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self.name = shown_url(self._url)
@@ -133,6 +138,13 @@ class Storage:
         except ImportError:
             condition = "must have its driver: pip install 'beam_dp[postgresql]'"
             raise LedgerError("ledger", self.name, condition) from None
+
+    def __reduce__(self) -> tuple[type[Storage], tuple[str, float]]:
+        """Pickles the URL; refuses a password, which everyone who sees a job's graph could read."""
+        if holds_secrets(self._arguments[0]):
+            condition = "must not contain a password to be pickled; use PGPASSWORD"
+            raise LedgerError("ledger", self.name, condition)
+        return Storage, self._arguments
 
     def _make_engine(self) -> sa.Engine:
         if not self.is_sqlite:
@@ -189,8 +201,8 @@ class Storage:
 
     @contextmanager
     def _transaction(self, *, writes: bool, create: bool = False) -> Iterator[sa.Connection]:
-        if self.is_sqlite and not create:
-            self._check_file()
+        if self.is_sqlite:
+            self._check_file(create)
         try:
             with (
                 self._engine.connect().execution_options(writes=writes) as connection,
@@ -229,11 +241,23 @@ class Storage:
             ("synchronous_commit", "on"),
         ]
 
-    def _check_file(self) -> None:
-        """Refuses a missing file, which sqlite would create unless the URL has a mode."""
-        if not self._url.query and not os.path.exists(self._url.database or ""):
+    def _check_file(self, create: bool) -> None:
+        """Refuses a missing file, which sqlite would create unless the URL has a mode.
+
+        With ``create``, only refuses a full disk, on which sqlite would leave an empty file.
+        """
+        path = self._url.database or ""
+        if self._url.query or os.path.exists(path):
+            return
+        if not create:
             condition = "must exist; `beam-dp ledger URL --declare` makes one"
             raise LedgerError("ledger", self.name, condition)
+        try:
+            with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file:
+                file.write(bytes(_NEW_BYTES))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise LedgerError("ledger", self.name, _CONDITIONS["FULL"]) from None
 
     def _check_schema(self, connection: sa.Connection) -> None:
         if not sa.inspect(connection).has_table(VERSION.name):

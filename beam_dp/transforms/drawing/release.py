@@ -95,7 +95,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         workload: the marginals that the release must answer; for ``SmallDB``, any linear
             queries.
         guarantee: the promised guarantee.
-        mechanism: the mechanism that draws the release.
+        mechanism: the mechanism that draws the release; ``MWEM()`` by default.
         num_records: the number of records if it is public; ``"noisy"`` to spend a part of the
             budget on an estimate.
         ledger_token: the token from ``Ledger.spend`` that paid for this release; the card then
@@ -131,7 +131,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         domain: Domain,
         workload: Workload | LinearWorkload,
         guarantee: Guarantee,
-        mechanism: Mechanism,
+        mechanism: Mechanism | None = None,
         num_records: int | Literal["noisy"] = "noisy",
         ledger_token: Token | None = None,
         count_left_out: bool = False,
@@ -154,6 +154,10 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             start_from=start_from,
             discovered=None if domain_release is None else domain_release.discovered,
         )
+        if mechanism is None:
+            from beam_dp.mechanisms.marginals.measure_all import MWEM
+
+            mechanism = MWEM()
         plan = plan_release(mechanism, domain, workload, guarantee, options)
         super().__init__(mechanism, plan, ledger_token)
         check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)
