@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import pathlib
 import tempfile
 from collections.abc import Callable, Mapping
@@ -110,19 +109,6 @@ def in_yaml(name: str, **changed: Any) -> object:
 
 
 OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5}}]}
-EDGES = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
-
-
-def with_edges(flags: Callable[[pathlib.Path], Flags]) -> Callable[[pathlib.Path], Flags]:
-    """Edges of ages that another budget paid for."""
-
-    def found(folder: pathlib.Path) -> Flags:
-        given = flags(folder)
-        domain = json.loads(json.dumps(DOMAIN))
-        domain["attributes"][0]["edges_from"] = EDGES
-        return {**given, "domain": json.dumps(domain)}
-
-    return found
 
 
 SURFACES: dict[str, Surface] = {

@@ -29,6 +29,7 @@ import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output
+from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import (
     read_release,
     release_from_bytes,
@@ -64,15 +65,21 @@ def horizon_text(folder: pathlib.Path, text: str, **changed: Any) -> object:
     return read_horizon(folder)
 
 
-@functools.cache
-def written_database() -> Draw:
-    return draw_of(database())
+def answered(make: Callable[[], Any]) -> Program:
+    """What reads a release that is in ``FOLDER/release``."""
+    draw = functools.cache(lambda: draw_of(make()))
+
+    def unpacked(folder: pathlib.Path) -> dict[str, str | None]:
+        unpack(draw(), folder / "release")
+        return {}
+
+    return Program(main, unpacked)
 
 
-def answered(folder: pathlib.Path) -> dict[str, str | None]:
-    """A release of a database, in ``FOLDER/release``."""
-    unpack(written_database(), folder / "release")
-    return {}
+def intervals_of_dates() -> IntervalRelease:
+    edges = ("2020-01-01", "2020-02-01", "2020-03-01", "2020-04-01")
+    release = kind_examples.intervals_of(("histogram", "discrete_laplace"), 3)
+    return dataclasses.replace(release, attribute=dp.DateAttribute("visit", edges))
 
 
 def sql(folder: pathlib.Path, text: str, **options: Any) -> object:
@@ -129,7 +136,12 @@ SURFACES: dict[str, Surface] = {
         "read_horizon": read_horizon,
         "read_horizon_release": lambda: dp.read_windows(HERE.parent / "golden" / "horizon"),
     },
-    "beam-dp on a database": Program(main, answered),
+    "beam-dp on a database": answered(database),
+    "beam-dp on intervals": answered(
+        functools.partial(kind_examples.intervals_of, ("histogram", "discrete_laplace"))
+    ),
+    "beam-dp on dates": answered(intervals_of_dates),
+    "beam-dp on keys": answered(functools.partial(kind_examples.sketch_of, 3 * 2**8)),
     "stores": STORES,
     "schemas": {"draft": dp.domain_draft, "sql": sql, "pa": pa},
 }

@@ -1,7 +1,7 @@
 """What every store of releases keeps: a folder, and buckets of which two are services.
 
 Services are fakes on the loopback interface; the client libraries are the real ones. What is true
-of crashes and of all orders of steps is in ``releases/test_crashes`` and ``test_orders_of_steps``.
+of crashes and of all orders of steps is in ``releases/test_orders_of_steps``.
 """
 
 from __future__ import annotations

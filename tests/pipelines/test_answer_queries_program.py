@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import re
+import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 import fastavro
 import pytest
-from jobs import answer_flags, everything_under, job_flags, paid_by, people
+from jobs import (
+    answer_flags,
+    damage_pages,
+    everything_under,
+    job_flags,
+    paid_by,
+    people,
+    refused_line,
+)
 
 from beam_dp.cli import main as cli
+from beam_dp.mechanisms.online import saved_runs
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.answers.files import ANSWER_SCHEMA
 from beam_dp.releases.kinds import read_release, verify_release
-from pipelines import release_synthetic_database
+from pipelines.answer_job import keep_state
 from pipelines.answer_queries import main
 
 QUERIES = [
@@ -60,20 +73,6 @@ def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, ca
     assert "ledger_release" not in card
     assert len(everything_under(tmp_path / "out")) == 2
     assert main(argv) == 2  # an existing release is never overwritten
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("mechanism", ["private_mw", "laplace", "gaussian"])
-def test_answers_disjunctions_and_negations(tmp_path, mechanism):
-    either = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
-    both = {"conjunction": {"sex": "Female", "age": {"not": [[20, 40]]}}}
-    argv = flags(tmp_path, list(map(json.dumps, (either, {"not": both}))), mechanism=mechanism)
-    assert main(argv) == 0
-    columns = (people()[name].to_pylist() for name in ("sex", "age"))
-    held = [(sex == "Female", 20 <= age < 40) for sex, age in zip(*columns, strict=True)]
-    exact = [sum(map(any, held)), sum(not (sex and not young) for sex, young in held)]
-    for row, truth in zip(answers(tmp_path / "out"), exact, strict=True):
-        assert abs(row["value"] - truth) <= row["bound"] < len(held) / 2
 
 
 @pytest.mark.job
@@ -178,40 +177,210 @@ def test_describe_shows_answers_and_answer_refuses_the_release(
     assert "does not have the checksum of its card" in capfd.readouterr().err
 
 
+EITHER = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
+BOTH = {"conjunction": {"sex": "Female", "age": {"not": [[20, 40]]}}}
+
+
 @pytest.mark.job
-@pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
-def test_answers_named_workload_query_by_query(tmp_path, mechanism):
-    assert main(flags(tmp_path, queries="marginals:sex", mechanism=mechanism)) == 0
-    rows = answers(tmp_path / "out")
+@pytest.mark.parametrize("mechanism", ["private_mw", "laplace", "gaussian"])
+def test_answers_queries_of_any_form(tmp_path, capfd, mechanism):
+    """A marginal in a file becomes one query for each cell."""
+    lines = ['{"marginal": ["sexx"]}', *map(json.dumps, (EITHER, {"not": BOTH}))]
+    lines += ['{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
+    assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
+    refused, either, neither, *by_sex, women = rows = answers(tmp_path / "out")
+    assert "line 1: query: 'sexx' is not an attribute" in capfd.readouterr().err
+    assert refused["error"] and not any(row["error"] for row in rows[1:])
+    columns = (people()[name].to_pylist() for name in ("sex", "age"))
+    held = [(sex == "Female", 20 <= age < 40) for sex, age in zip(*columns, strict=True)]
+    exact = [sum(map(any, held)), sum(not (sex and not young) for sex, young in held)]
     sexes = people()["sex"].to_pylist()
-    domain = json.loads((tmp_path / "out" / "card.json").read_text())["domain"]
-    (levels,) = [each["values"] for each in domain["attributes"] if each["name"] == "sex"]
-    assert len(rows) == len(levels)
-    for row, level in zip(rows, levels, strict=True):
+    exact += map(sexes.count, ("Female", "Male"))
+    for row, truth in zip((either, neither, *by_sex), exact, strict=True):
+        assert abs(row["value"] - truth) <= row["bound"] < len(held) / 2
+    assert {row["id"] for row in by_sex} == {"by sex"}
+    cells = [json.loads(row["query"])["codes"] for row in by_sex]
+    assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]
+    assert women["value"] == by_sex[0]["value"]
+
+
+@pytest.mark.job
+def test_named_workload_is_answered_query_by_query(tmp_path):
+    assert main(flags(tmp_path, queries="marginals:sex", mechanism="laplace")) == 0
+    sexes = people()["sex"].to_pylist()
+    for row, level in zip(answers(tmp_path / "out"), ("Female", "Male"), strict=True):
         assert row["error"] is None and json.loads(row["query"])
         assert abs(row["value"] - sexes.count(level)) <= row["bound"]
 
 
-@pytest.mark.job
-@pytest.mark.parametrize("mechanism", ["private_mw", "laplace"])
-def test_marginal_in_a_file_becomes_one_query_for_each_cell(tmp_path, capfd, mechanism):
-    lines = ['{"marginal": ["sexx"]}', '{"id": "by sex", "marginal": ["sex"]}', QUERIES[0]]
-    assert main(flags(tmp_path, lines, mechanism=mechanism)) == 0
-    rows = answers(tmp_path / "out")
-    assert "line 1: query: 'sexx' is not an attribute" in capfd.readouterr().err
-    assert rows[0]["error"] and {row["id"] for row in rows[1:-1]} == {"by sex"}
-    cells = [json.loads(row["query"])["codes"] for row in rows[1:-1]]
-    assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]
-    assert len(cells) >= 2 and not any(row["error"] for row in rows[1:])
-    assert rows[-1]["value"] in [row["value"] for row in rows[1:-1]]
+WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
+MIDDLE = '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}'
+
+
+def flags_of(folder: Path, lines: list[str], output: str, **overrides: str | None):
+    path = folder / f"{output}.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    named = {"queries": str(path), "output": str(folder / output), "num_questions": "10"}
+    return job_flags(folder, workload=None, **{**named, **overrides})
+
+
+def paid(folder: Path, dataset_id: str = "people") -> dict[str, str]:
+    return {"ledger": str(folder / "ledger.sqlite"), "dataset_id": dataset_id}
+
+
+def saved(folder: Path, **overrides: str | None) -> Ledger:
+    """A paid run with one answer, saved."""
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
+    named = {"state": str(folder / "state"), **paid(folder), **overrides}
+    assert main(flags_of(folder, [WOMEN], "first", **named)) == 0
+    return ledger
+
+
+def answers_in(folder: Path) -> list[dict]:
+    (path,) = folder.glob("answers-*.avro")
+    with path.open("rb") as file:
+        return [dict(row) for row in fastavro.reader(file)]
 
 
 @pytest.mark.job
-def test_run_starts_from_a_release(tmp_path):
-    release = str(tmp_path / "release")
-    assert release_synthetic_database.main(job_flags(tmp_path, output=release)) == 0
-    assert main(flags(tmp_path, start_from=release)) == 0
-    rows = answers(tmp_path / "out")
-    assert rows[0]["error"] is None
+def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    state = tmp_path / "state"
+    assert "Saved: " in capfd.readouterr().out
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    names = ["hypothesis.npz", "secret.json", "transcript.json"]
+    assert sorted(path.name for path in state.iterdir()) == names
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
+    shutil.copytree(state, tmp_path / "copy")
+    named = {"resume": str(state), "state": str(tmp_path / "second"), **paid(tmp_path)}
+    argv = flags_of(tmp_path, [MIDDLE, WOMEN], "out", **named)
+    assert main([*argv, "--validate_only", "--json"]) == 0
+    card = json.loads(capfd.readouterr().out)
+    assert card["resumes"] == {"ledger_release": "people/1", "ledger_state": 1}
+    assert main(argv) == 0
+    first, (middle, women) = answers_in(tmp_path / "first"), answers_in(tmp_path / "out")
+    assert women["value"] == first[0]["value"]  # what was answered stays so
+    truth = sum(20 <= age < 60 for age in people()["age"].to_pylist())
+    assert abs(middle["value"] - truth) <= middle["bound"] < 100
+    assert (first[0]["questions_left"], middle["questions_left"]) == (9, 8)
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["plan"]["starts_from_release"] is True
+    assert (card["ledger_release"], card["ledger_state"]) == ("people/1", 1)
+    (entry,) = ledger.entries("people")
+    first_card = json.loads((tmp_path / "first" / "card.json").read_text())
+    assert entry.draw_id == first_card["draw_id"] != card["draw_id"]
+    # Neither the folder nor a copy goes on again, but what was saved last does.
+    for name, pattern in (("state", "resumed only once"), ("copy", "the next is 2, and a copy")):
+        argv = flags_of(tmp_path, [WOMEN], "again", resume=str(tmp_path / name), **paid(tmp_path))
+        refused_line(main, argv, capfd, pattern)
+    argv = flags_of(tmp_path, [WOMEN], "third", resume=str(tmp_path / "second"), **paid(tmp_path))
+    assert main(argv) == 0
+    assert len(ledger.entries("people")) == 1
+
+
+@pytest.mark.job
+def test_unpaid_run_resumes_without_a_ledger(tmp_path):
+    state = str(tmp_path / "state")
+    assert main(flags_of(tmp_path, [WOMEN], "first", state=state)) == 0
+    # How many questions there may be is taken from the state.
+    assert main(flags_of(tmp_path, [WOMEN], "out", resume=state, num_questions=None)) == 0
+    assert answers_in(tmp_path / "out")[0]["value"] == answers_in(tmp_path / "first")[0]["value"]
+    assert not (tmp_path / "state" / "secret.json").exists()
+
+
+@pytest.mark.job
+def test_repeated_attempts_save_one_state(tmp_path):
+    """That of the answers that were written; each attempt is a draw of its own."""
+    saved(tmp_path, direct_runner_bundle_repeat="2")
+    assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
+    transcript = json.loads((tmp_path / "state" / "transcript.json").read_text())
+    assert transcript["answers"][0]["value"] == answers_in(tmp_path / "first")[0]["value"]
+
+
+@pytest.mark.job
+def test_repeated_attempt_does_not_use_a_state_twice(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    state = str(tmp_path / "state")
+    again = {"direct_runner_bundle_repeat": "1", **paid(tmp_path)}
+    assert main(flags_of(tmp_path, [MIDDLE], "out", resume=state, **again)) == 1
+    assert not (tmp_path / "out").exists()
+    assert len(ledger.entries("people")) == 1
+
+
+@pytest.mark.job
+def test_job_that_dies_after_its_ledger_update_loses_its_state(tmp_path, capfd, monkeypatch):
+    saved(tmp_path)
+    named = {"resume": str(tmp_path / "state"), **paid(tmp_path)}
+    with monkeypatch.context() as patched:
+        patched.setattr(saved_runs.os, "unlink", failing_for("secret.json"))
+        assert main(flags_of(tmp_path, [MIDDLE], "out", **named)) == 1
+    assert not (tmp_path / "out").exists()
+    refused_line(main, flags_of(tmp_path, [MIDDLE], "out", **named), capfd, "the next is 2")
+
+
+def failing_for(name: str):
+    unlink = os.unlink
+
+    def fail(path, **named):
+        if os.fspath(path).endswith(name):
+            raise OSError("killed")
+        unlink(path, **named)
+
+    return fail
+
+
+@pytest.mark.job
+def test_failed_job_leaves_no_state(tmp_path):
+    argv = flags_of(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
+    damage_pages(tmp_path / "people.parquet")
+    assert main(argv) == 1
+    assert [name for name in os.listdir(tmp_path) if "state" in name] == []
+
+
+def test_unmovable_state_is_reported_and_existing_folder_is_kept(tmp_path, capfd):
+    (tmp_path / "private" / "1").mkdir(parents=True)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "theirs").touch()
+    assert not keep_state(tmp_path / "private", "1", tmp_path / "state")
+    assert re.fullmatch("error: --state: the run was not saved: .*\n", capfd.readouterr().err)
+    assert everything_under(tmp_path / "state") != []
+
+
+@pytest.mark.job
+def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
+    ledger = saved(tmp_path)
+    ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
+    state, known = str(tmp_path / "state"), paid(tmp_path)
+    elsewhere = {"runner": "portable", "job_endpoint": "embed"}
+    shutil.copytree(state, tmp_path / "damaged")
+    (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
+    before = everything_under(tmp_path / "state")
+    for named, pattern in (
+        ({"resume": state}, r"--ledger is required: its entry 'people/1' paid"),
+        ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is not valid: must"),
+        ({"resume": state, "num_questions": "9", **known}, r"num_questions was 10, and is 9$"),
+        ({"resume": state, "epsilon": "7", **known}, r"--resume: .*guarantee.epsilon was "),
+        ({"resume": state, "max_updates": "3", **known}, r"--resume: .*max_updates was None"),
+        ({"resume": str(tmp_path / "damaged"), **known}, r"--resume: .*must contain a saved run"),
+        ({"resume": str(tmp_path / "none"), **known}, r"--resume: .*must contain a saved run"),
+        ({"resume": "", **known}, r"--resume: '' is not valid"),
+        ({"resume": "gs://a/b", "num_questions": None, **known}, r"--resume: .* is not valid"),
+        ({"state": state}, r"--state: .*/state' is not valid: must not exist"),
+        ({"state": str(tmp_path / "no" / "state")}, r"--state: .*must be in a directory that"),
+        ({"state": str(tmp_path / "out")}, r"--state: .*must be apart from --output"),
+        ({"state": "gs://bucket/state"}, r"--state: .*must be a local directory"),
+        ({"state": "new", "mechanism": "laplace", "num_questions": None}, r"--state applies only"),
+        (
+            {"state": str(tmp_path / "new"), **elsewhere, **paid(tmp_path, "other")},
+            r"--state: '.*/new' cannot be combined with --runner PortableRunner, which",
+        ),
+        (
+            {"resume": state, **elsewhere, **known},
+            r"--resume: '.*/state' cannot be combined with --runner PortableRunner, ",
+        ),
+    ):
+        refused_line(main, flags_of(tmp_path, [WOMEN], "out", **named), capfd, pattern)
+        assert not (tmp_path / "out").exists()
+    assert len(ledger.entries("people")) == 1 and ledger.entries("other") == []
+    assert everything_under(tmp_path / "state") == before
+    assert main(flags_of(tmp_path, [WOMEN], "out", resume=state, **known)) == 0

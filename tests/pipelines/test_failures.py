@@ -22,8 +22,9 @@ from patience import wait_for
 from stopped_program import assert_stops
 
 import beam_dp.transforms
-from beam_dp.errors import public_fault
-from beam_dp.transforms import SetupError
+from beam_dp.domain.texts import checked_json
+from beam_dp.errors import InputError, public_fault
+from beam_dp.transforms import ReadError, SetupError
 from pipelines import running
 from pipelines.progress import early_failure, failure
 from pipelines.release_synthetic_database import main
@@ -87,77 +88,60 @@ def test_fault_is_described_without_quoting_the_message():
         assert public_fault(error) is None
 
 
-@pytest.mark.job
-def test_error_of_a_failing_worker_setup_names_the_missing_part(fails, monkeypatch):
-    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_module()))
-    line = fails()
-    assert line == "error: a worker can't be set up: the module 'opendp.missing' is not installed\n"
-    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(no_file()))
-    assert fails() == "error: a worker can't be set up: No such file or directory\n"
+class Submitted(PipelineResult):
+    def __init__(self) -> None:
+        pass
+
+    wait_until_finish = raising(no_module())
 
 
-@pytest.mark.job
-@pytest.mark.parametrize("error", [WITHHELD[0], WITHHELD[3]], ids=repr)
-def test_unlisted_error_in_worker_setup_is_reported_without_its_message(fails, monkeypatch, error):
-    monkeypatch.setattr("beam_dp.transforms.drawing.one_worker.NoiseSource", raising(error))
-    assert "withheld" in fails()
-
-
-@pytest.mark.job
-@pytest.mark.parametrize(
-    ("step", "error"),
-    [
-        ("drawing.one_worker.release_shards", no_module()),
-        ("counting.summarise.encode_records", no_file()),
-        ("counting.summarise.encode_records", SetupError(SECRET)),
-        ("counting.summarise._AddShards.add_input", no_module()),
-        ("counting.summarise._CountBundle.start_bundle", no_module()),
-        ("counting.summarise._CountBundle.start_bundle", no_file()),
-    ],
-    ids=repr,
+NOT_INSTALLED = "the module 'opendp.missing' is not installed\n"
+SETUP, SUBMITTED = (
+    f"error: {what}: " for what in ("a worker can't be set up", "the job was not submitted")
 )
-def test_withholds_missing_modules_in_steps_that_see_records(fails, monkeypatch, step, error):
-    monkeypatch.setattr(f"beam_dp.transforms.{step}", raising(error))
-    assert "withheld" in fails()
+NOISE = "beam_dp.transforms.drawing.one_worker.NoiseSource"
+STEPS = "beam_dp.transforms.counting.summarise"
+SUBMIT = f"{PortableRunner.__module__}.PortableRunner.run_pipeline"
+# What fails in a job and how, and the line, if the error is not withheld.
+FAULTS: list[tuple[str, Callable[..., Any] | BaseException, str | None]] = [
+    (NOISE, no_module(), SETUP + NOT_INSTALLED),
+    (NOISE, no_file(), SETUP + "No such file or directory\n"),
+    *((NOISE, error, None) for error in (WITHHELD[0], WITHHELD[3])),
+    # Steps that see records.
+    ("beam_dp.transforms.drawing.one_worker.release_shards", no_module(), None),
+    (f"{STEPS}.encode_records", no_file(), None),
+    (f"{STEPS}.encode_records", SetupError(SECRET), None),
+    (f"{STEPS}._AddShards.add_input", no_module(), None),
+    (f"{STEPS}._CountBundle.start_bundle", no_module(), None),
+    (f"{STEPS}._CountBundle.start_bundle", no_file(), None),
+    (SUBMIT, no_module(), SUBMITTED + NOT_INSTALLED),
+    (
+        SUBMIT,
+        no_file(f"ARTIFACTS/{SECRET}"),
+        f"{SUBMITTED}--artifacts_dir: 'ARTIFACTS': No such file or directory\n",
+    ),
+    *((SUBMIT, error, None) for error in (WITHHELD[0], WITHHELD[3], no_file())),
+    (SUBMIT, lambda *_: Submitted(), None),  # after the submission
+    # Workers in this process print no traceback, also of a step that needs no guard.
+    ("beam_dp.transforms.writing.commit_release", OSError(SECRET), None),
+]
 
 
 @pytest.mark.job
-def test_error_of_a_failing_submission_names_the_missing_part(fails, monkeypatch, tmp_path):
-    monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_module()))
-    line = fails(**EMBEDDED)
-    expected = "error: the job was not submitted: the module 'opendp.missing' is not installed\n"
-    assert line == expected
-    typed = str(tmp_path / "artifacts")
-    monkeypatch.setattr(PortableRunner, "run_pipeline", raising(no_file(f"{typed}/{SECRET}")))
-    line = fails(artifacts_dir=typed, **EMBEDDED)
-    expected = f"error: the job was not submitted: --artifacts_dir: '{typed}': No such file"
-    assert line == f"{expected} or directory\n"
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("error", [*WITHHELD[:1], *WITHHELD[3:4], no_file()], ids=repr)
-def test_unlisted_error_while_submitting_is_reported_without_its_message(fails, monkeypatch, error):
-    monkeypatch.setattr(PortableRunner, "run_pipeline", raising(error))
-    assert "withheld" in fails(**EMBEDDED)
-
-
-@pytest.mark.job
-def test_error_after_submission_is_reported_without_its_message(fails, monkeypatch):
-    class Submitted(PipelineResult):
-        def __init__(self) -> None:
-            pass
-
-        wait_until_finish = raising(no_module())
-
-    monkeypatch.setattr(PortableRunner, "run_pipeline", lambda *_: Submitted())
-    assert "withheld" in fails(**EMBEDDED)
-
-
-@pytest.mark.job
-def test_workers_in_this_process_print_no_traceback(fails, monkeypatch):
-    """Beam prints it past all loggers, also that of a step that needs no guard."""
-    monkeypatch.setattr("beam_dp.transforms.writing.commit_release", raising(OSError(SECRET)))
-    assert "withheld" in fails(environment_type="LOOPBACK", **EMBEDDED)
+@pytest.mark.parametrize(("place", "fault", "line"), FAULTS, ids=repr)
+def test_only_failing_setup_and_submission_name_what_is_missing(
+    fails, monkeypatch, tmp_path, place, fault, line
+):
+    typed, flags = str(tmp_path / "artifacts"), {}
+    if isinstance(fault, OSError) and fault.filename:
+        fault = no_file(fault.filename.replace("ARTIFACTS", typed))
+    if place == SUBMIT:
+        flags = {**EMBEDDED, "artifacts_dir": typed}
+    elif "commit" in place:
+        flags = {**EMBEDDED, "environment_type": "LOOPBACK"}
+    monkeypatch.setattr(place, raising(fault) if isinstance(fault, Exception) else fault)
+    found = fails(**flags)
+    assert "withheld" in found if line is None else found == line.replace("ARTIFACTS", typed)
 
 
 class OwnRunner(PortableRunner):
@@ -175,18 +159,40 @@ def test_withholds_errors_raised_by_a_runner_that_may_run_the_job_itself(
     assert "withheld" in fails(**flags)
 
 
-@pytest.mark.parametrize(
-    "error", ["ModuleNotFoundError: No module named 'alice'", "OSError: alice"]
-)
-def test_failure_line_omits_error_text_quoted_by_an_engine(error):
-    quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{error}\n"
-    assert "alice" not in failure(RuntimeError(quoted))
+READ = "beam_dp.transforms.errors.ReadError: a.csv: cannot be read [while running 'Read/R']"
+IN_SETUP = "a worker can't be set up: the module 'x' is not"
+OURS: list[tuple[Exception | str, str]] = [
+    (
+        InputError("input [while running 'Read/Do']", "people.parquet", "must be readable"),
+        "input: 'people.parquet' is not valid: must be readable",
+    ),
+    (ReadError("a.csv: cannot be read [while running 'R']"), "a.csv: cannot be read"),
+    # Texts that an engine quotes.
+    (READ, "a.csv: cannot be read"),
+    (f"beam_dp.transforms.errors.SetupError: {IN_SETUP}", IN_SETUP),
+]
+OTHERS = ("ModuleNotFoundError: No module named 'alice'", "OSError: alice", "ValueError: alice")
 
 
-def test_shows_setup_errors_from_other_machines():
-    line = "beam_dp.transforms.errors.SetupError: a worker can't be set up: the module 'x' is not"
-    quoted = f"Pipeline failed: Traceback:\n  File 'x.py', line 1, in setup\n{line}\n\tat java"
-    assert failure(RuntimeError(quoted)) == "a worker can't be set up: the module 'x' is not"
+def quoting(line: str) -> Exception:
+    return RuntimeError(
+        "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
+        " harness for instruction 11: Traceback (most recent call last):\n"
+        f'  File "bundle_processor.py", line 1, in process\n    rows = read(alice)\n{line}\n\n'
+        "\tat org.apache.beam.runners.fnexecution (record 7 of alice)"
+    )
+
+
+def test_failure_line_shows_only_our_errors():
+    for error, line in OURS:
+        assert failure(quoting(error) if isinstance(error, str) else error) == line
+    for other in (*map(quoting, OTHERS), RuntimeError("record 7 of alice")):
+        assert "alice" not in failure(other) and "RuntimeError" in failure(other)
+    with pytest.raises(TypeError) as caught:
+        checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
+    line = failure(caught.value)
+    assert line.startswith("the job failed with ") and " at beam_dp/domain/texts.py:" in line
+    assert "withheld" in line and "was not stored; `beam-dp check-domain` tests" in line
 
 
 def test_missing_module_gives_a_one_line_error(fails, monkeypatch, tmp_path):

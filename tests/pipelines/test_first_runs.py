@@ -20,7 +20,7 @@ from beam_dp.domain.attributes import PaidRelease
 from beam_dp.mechanisms.registry import plan_discovery
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_any
-from pipelines import discovery, records_per_unit, release_synthetic_database
+from pipelines import release_synthetic_database
 from pipelines.release_synthetic_database import main
 
 DOMAIN = "domain, then records"
@@ -252,13 +252,6 @@ def test_nothing_found_still_gives_a_release(tmp_path):
     assert dp.verify_release(release).holds
 
 
-def test_programs_agree_on_folders():
-    assert discovery.domain_folder("gs://bucket/out/") == "gs://bucket/out/domain"
-    assert release_synthetic_database.FOLDER == "domain"
-    folder = records_per_unit.records_folder("gs://bucket/out/")
-    assert folder == "gs://bucket/out/records_per_unit"
-
-
 @pytest.mark.job
 def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     tmp_path, capfd
@@ -279,28 +272,6 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
             mechanism[option["mechanism"]](), domain, dp.marginals(domain, ways=2), guarantee
         )
         assert option["expected_error"] == pytest.approx(later.predicted_cell_error)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("--target_error=5", "--num_records=1500", "--workload=marginals:2", *TARGET[1:]),
-        (
-            *("--windows", "--workload=marginals:1", "--start=2026-01-01T00:00Z", "--window=1h"),
-            *("--num_windows=2", "--grace=0s", "--max_windows_per_unit=1", *TARGET[:2]),
-        ),
-    ],
-)
-def test_other_plans_refuse_an_open_domain(tmp_path, capfd, asked) -> None:
-    (tmp_path / "domain.json").write_text(json.dumps(OPEN_DOMAIN))
-    if "--windows" in asked:
-        asked = (*asked, "--privacy_unit=person", "--max_records_per_unit=1")
-    refused_line(
-        beam_dp_main,
-        ["plan", f"--domain={tmp_path / 'domain.json'}", *asked],
-        capfd,
-        "only beam-dp release-synthetic-database takes a domain",
-    )
 
 
 def test_a_template_cannot_start_two_jobs(tmp_path, monkeypatch, capfd) -> None:

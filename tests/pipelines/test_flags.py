@@ -1,22 +1,42 @@
-"""How flags are parsed and refused, and what `--validate_only` prints for people."""
+"""Flags as they are parsed and refused, previews, and warnings of programs."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from engines.programs import PROGRAMS
-from jobs import job_flags, paid_by, refused_line
+from jobs import job_flags, paid_by, people, refused_line, write_table
+from noise_sources import NoNoise
 from preview_pages import check_page
+from tiny import ADD, PURE, domain_of, promise, summary, workload_of
+from yaml_jobs import RELEASE, build, read, step
 
+import beam_dp as dp
+from beam_dp.cli.main import main as beam_dp_main, main as cli
+from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.privacy.guarantee import Guarantee
-from pipelines import flags
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.marginals.measure_all import MWEM, Laplace
+from beam_dp.mechanisms.marginals.plan import Mechanism
+from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.guarantee import Guarantee, PrivacyWarning, _names_people
+from beam_dp.summaries.histogram import Histogram
+from pipelines import flags, program
+from pipelines.program import warning_of_number
 from pipelines.release_synthetic_database import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -139,3 +159,248 @@ def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
     assert result.returncode == 2
     assert result.stdout == ""
     assert re.fullmatch(r"error: --epsilon: 0(\.0)? is not valid: [^\n]+\n", result.stderr)
+
+
+# No other code writes this number.
+EXPECTED = 90_210_457
+TRACES = (b"90210457", b"90,210,457", EXPECTED.to_bytes(4, "little"), EXPECTED.to_bytes(4, "big"))
+MECHANISMS: list[Mechanism] = [
+    MWEM(),
+    MWEM(num_rounds=2),
+    MWEM(num_rounds="annealed"),
+    Laplace(),
+    SmallDB(size=3),
+]
+
+
+def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp.SyntheticDatabase:
+    """Without noise; the card states it all the same."""
+    domain = domain_of(2, 3)
+    guarantee = promise(ADD, PURE, 1.0)
+    plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, num_records)
+    counts = np.zeros(6, np.int64)
+    counts[1] = total
+    return mechanism.release(plan, summary(plan, counts), NoNoise())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
+def test_warns_if_number_is_near_0_or_far_from_the_expected(mechanism):
+    none, many = released(mechanism, 0), released(mechanism, 10_000)
+    found = many.noisy_number()
+    assert found is not None
+    number, error = found
+    assert number == pytest.approx(10_000)
+    assert 1 < error < 500
+    near, far = math.ceil(10_000 - 2.9 * error), math.ceil(10_000 + 3.1 * error)
+    assert warning_of_number(many, None) is None
+    assert warning_of_number(many, near) is None
+    assert "within 3 standard errors" in str(warning_of_number(none, None))
+    warning = str(warning_of_number(many, far))
+    assert f"is 10,000 (standard error {error:,.3g}): more than 3 standard errors" in warning
+    assert f"below --expect_records {far:,}; many records may have been left out" in warning
+    assert "\n" not in warning
+    assert "check-domain" in warning and "--count_left_out" in warning
+
+
+def test_warning_about_a_large_number_suggests_repeated_records():
+    warning = str(warning_of_number(released(MWEM(), 10_000), 500))
+    assert "more than 3 standard errors above --expect_records 500;" in warning
+    assert "twice" in warning and "left out" not in warning
+    warning = str(warning_of_number(released(MWEM(), 2), 1))
+    assert "within 3 standard errors of 0" in warning and "twice" not in warning
+
+
+def test_warning_names_records_that_interval_release_does_not_count():
+    attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
+    (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
+    release = release_intervals(plan, np.zeros(8, np.int64), NoNoise())
+    assert "counted in no interval" not in str(warning_of_number(release, 9000))
+    release = dataclasses.replace(release, attribute=nullable)
+    assert "counted in no interval: other or null" in str(warning_of_number(release, 9000))
+
+
+@pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
+def test_no_warning_if_the_number_is_public(mechanism):
+    release = released(mechanism, 0, 5000)
+    assert release.noisy_number() is None
+    assert warning_of_number(release, 4) is None
+
+
+@pytest.mark.parametrize("strategy", ["windows", "textbook_tree", "histogram"])
+def test_interval_release_has_a_noisy_number_and_warns_about_it(strategy):
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
+    for total, warns in ((0, True), (4000, False)):
+        counts = np.zeros(8, np.int64)
+        counts[3] = total
+        release = release_intervals(plan, counts, NoNoise())
+        found = release.noisy_number()
+        assert found is not None and found[0] == pytest.approx(total)
+        assert (warning_of_number(release, None) is not None) == warns
+        assert "below --expect_records 9,000" in str(warning_of_number(release, 9000))
+
+
+class Unpicklable(int):
+    """Fails any job that takes it along."""
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("the expected number left the program")
+
+
+def everything_outside(num_records: int = 300) -> pa.Table:
+    """All records fail at ``smokes``, and some already at ``sex``."""
+    table = people(num_records)
+    smokes = pa.array(["yes" if i % 2 else "no" for i in range(num_records)])
+    sex = pa.array(["Female" if i % 3 else "?" for i in range(num_records)])
+    return table.set_column(2, "sex", sex).set_column(3, "smokes", smokes)
+
+
+@pytest.mark.job
+def test_expected_number_is_shown_only_in_the_terminal(tmp_path, monkeypatch, capfd):
+    url = str(tmp_path / "ledger.sqlite")
+    dp.Ledger(url).declare("visits", 10, 1e-9, "record", "add_or_remove_one")
+    read = program.read_expected
+    monkeypatch.setattr(program, "read_expected", lambda *given: Unpicklable(read(*given) or 0))
+    seen: list[bytes] = []
+    run = beam.Pipeline.run
+
+    def watched(self: beam.Pipeline, *arguments: Any, **named: Any) -> Any:
+        seen.append(self.to_runner_api().SerializeToString())
+        seen.append(repr(self.options.get_all_options()).encode())
+        seen.append(repr(self.options).encode())
+        return run(self, *arguments, **named)
+
+    monkeypatch.setattr(beam.Pipeline, "run", watched)
+    flags = job_flags(
+        tmp_path,
+        everything_outside(),
+        epsilon="10",
+        workload="marginals:1",
+        ledger=url,
+        dataset_id="visits",
+        expect_records=str(EXPECTED),
+    )
+    assert main([*flags, "--count_left_out"]) == 0
+    out, err = capfd.readouterr()
+    (line,) = [line for line in err.splitlines() if "warning" in line]
+    assert re.match(r"warning: the noisy number of records is \d+ \(standard .* of 0", line)
+    assert f"more than 3 standard errors below --expect_records {EXPECTED:,}" in line
+    assert "beam-dp describe" in line
+    others = err.replace(line, "").encode()
+    assert len(seen) == 3
+    for data in (*seen, out.encode(), others):
+        assert not [trace for trace in TRACES if trace in data]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"card.json", "ledger.sqlite"} <= {path.name for path in files}
+    for path in files:
+        assert not [trace for trace in TRACES if trace in path.read_bytes()], path
+
+    release = dp.read_release(str(tmp_path / "out"))
+    assert isinstance(release, dp.SyntheticDatabase) and release.left_out is not None
+    left_out = release.left_out
+    assert abs(left_out.counts["sex"] - 100) <= 100  # 50 times the scale: never by chance
+    assert abs(left_out.counts["smokes"] - 200) <= 100
+    assert abs(left_out.counts["age"]) <= 100
+
+    assert cli(["describe", str(tmp_path / "out")]) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert (
+        f"{left_out.total:,} records outside the domain (a noisy count with standard error" in shown
+    )
+    assert f"attribute smokes {left_out.counts['smokes']:,}" in shown
+    assert "epsilon 9.5, delta 1e-09 for the release; epsilon 0." in shown
+
+
+DOMAIN = dp.read_domain({"age": 3})
+WORKLOAD = dp.marginals(DOMAIN, ways=1)
+TOLD = "epsilon 11 protects little"
+
+
+def with_epsilon(flags: list[str], epsilon: str) -> list[str]:
+    return [f"--epsilon={epsilon}" if flag.startswith("--epsilon=") else flag for flag in flags]
+
+
+def warnings_of(err: str, words: str = "") -> list[str]:
+    return [line for line in err.splitlines() if line.startswith("warning: ") and words in line]
+
+
+@pytest.mark.parametrize("more", [["--num_records=500"], ["--num_records=500", "--json"]])
+def test_plan_warns_about_a_large_epsilon(capfd, more):
+    flags = ['--domain={"age": 3}', "--workload=marginals:1", "--delta=0", "--epsilon=11"]
+    unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record"]
+    assert beam_dp_main(["plan", *flags, *unit, *more]) == 0
+    (line,) = warnings_of(capfd.readouterr().err)
+    assert TOLD in line
+
+
+def test_yaml_warns_about_a_large_epsilon(tmp_path):
+    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
+    release["config"]["epsilon"] = 11
+    spec = {"type": "chain", "transforms": [read(tmp_path), release]}
+    with pytest.warns(PrivacyWarning, match=TOLD):
+        build(beam.Pipeline(runner=FnApiRunner()), spec)
+
+
+def promise_of(epsilon: float, unit: str = "record") -> dp.Guarantee:
+    return dp.Guarantee(epsilon, 0.0, "add_or_remove_one", unit, 1)
+
+
+def online(epsilon: float) -> Any:
+    plan = dp.plan_private_mw(DOMAIN, promise_of(epsilon), 10, num_questions=1, max_updates=1)
+    return dp.PrivateMW(plan, Histogram(DOMAIN, np.array([10, 0, 0])), NoiseSource())
+
+
+def windows(epsilon: float) -> Any:
+    horizon, unit = dp.Horizon(100, 10, 6, 5), dp.WindowUnit("record", 1, 1, 1)
+    plan = dp.plan_window_tables(WORKLOAD, horizon, unit, epsilon, 0.0)
+    return dp.ReleaseWindows(plan, "out", "0" * 32, "t", "t")
+
+
+IN_PYTHON = {
+    "in memory": lambda epsilon: dp.release(
+        pa.table({"age": [1]}), DOMAIN, WORKLOAD, promise_of(epsilon)
+    ),
+    "transform": lambda epsilon: dp.ReleaseSyntheticDatabase(
+        DOMAIN, WORKLOAD, promise_of(epsilon), dp.Laplace()
+    ),
+    "online": online,
+    "windows": windows,
+}
+
+
+@pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_python_warns_about_a_large_epsilon(name):
+    IN_PYTHON[name](10.0)
+    with pytest.warns(PrivacyWarning, match=TOLD):
+        IN_PYTHON[name](11.0)
+
+
+def test_frame_with_a_person_column_warns_if_the_unit_is_the_record():
+    table = pa.table({"age": [1], "patient_id": ["ann"]})
+    with pytest.warns(PrivacyWarning, match="the column 'patient_id' seems to name people"):
+        dp.release(table, DOMAIN, WORKLOAD, promise_of(1.0))
+
+
+@pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
+def test_no_warning_if_the_person_is_the_unit_or_the_column_is_released():
+    table = pa.table({"age": [1], "patient_id": ["ann"], "visit_id": [7]})
+    dp.release(table, DOMAIN, WORKLOAD, promise_of(1.0, "patient_id"))
+    member = dp.read_domain({"member": 2})
+    dp.release(pa.table({"member": [1]}), member, dp.marginals(member, ways=1), promise_of(1.0))
+
+
+def test_program_hints_at_a_person_column_if_the_unit_is_the_record(tmp_path, capfd):
+    table = people().rename_columns(["user_id", "age", "sex", "smokes"])
+    program = PROGRAMS["release_synthetic_database"]
+    flags = with_epsilon(program.flags(tmp_path), "1")
+    write_table(tmp_path, table)  # in the place of that job's table
+    assert program.main([*flags, "--validate_only"]) == 0
+    (line,) = warnings_of(capfd.readouterr().err)
+    assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
+
+
+def test_recognizes_column_names_that_identify_people():
+    people = "person_id", "PassengerId", "userid", "patient", "ssn", "home email", "customer UUID"
+    assert (*filter(_names_people, people),) == people
+    assert [*filter(_names_people, ("visit_id", "id", "patient_age", "covid", ""))] == []

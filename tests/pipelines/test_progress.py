@@ -15,12 +15,9 @@ from apache_beam.runners.worker import sdk_worker
 from jobs import job_flags
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.domain.texts import checked_json
-from beam_dp.errors import InputError
-from beam_dp.transforms import ReadError
 from beam_dp.transforms.shares_done import READ, WRITTEN, ShareDone
 from pipelines import progress, release_synthetic_database
-from pipelines.progress import PROGRESS_LOGGER, Progress, Step, failure
+from pipelines.progress import PROGRESS_LOGGER, Progress, Step
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +28,6 @@ def loud_beam(monkeypatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "filters", [])
 
 
-def test_shows_progress_of_workers(capfd):
-    with Progress().listening(silence_beam=True):
-        logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", 3, 30)
-    assert capfd.readouterr().err.endswith(" s] fit: 3 of 30\n")
-
-
 def test_step_of_many_rounds_prints_about_ten_lines(capfd):
     with Progress().listening(silence_beam=True):
         for done in range(1, 1001):
@@ -45,12 +36,6 @@ def test_step_of_many_rounds_prints_about_ten_lines(capfd):
     assert len(lines) == 11
     assert lines[0].endswith("fit: 1 of 1000")
     assert lines[-1].endswith("fit: 1000 of 1000")
-
-
-def test_quiet_job_prints_that_it_is_working(capfd, monkeypatch):
-    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
-    with Progress().listening(silence_beam=True):
-        wait_for("a tick", lambda: " s] working\n" in capfd.readouterr().err)
 
 
 def test_quiet_job_prints_the_share_of_what_is_read_and_written(capfd, monkeypatch):
@@ -74,11 +59,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_line_of_a_tick_stays_at_the_bottom_of_a_terminal(monkeypatch):
+def terminal_in(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setattr("sys.stderr", shown := Terminal())
     monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
+    return shown
+
+
+def test_line_of_a_tick_stays_at_the_bottom_of_a_terminal(monkeypatch):
+    terminal = terminal_in(monkeypatch)
     with Progress().listening(silence_beam=True):
         READ.found(3)
         READ.done()
@@ -89,11 +79,9 @@ def test_line_of_a_tick_stays_at_the_bottom_of_a_terminal(monkeypatch):
 
 
 def test_only_the_clock_of_a_terminal_moves_between_ticks(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    monkeypatch.setattr("pipelines.progress.SECONDS_BEFORE_TICK", HANG_SECONDS)
-    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", HANG_SECONDS)
+    terminal = terminal_in(monkeypatch)
+    for name in ("BEFORE_TICK", "BETWEEN_TICKS"):
+        monkeypatch.setattr(f"pipelines.progress.SECONDS_{name}", HANG_SECONDS)
     with Progress().listening(silence_beam=True):
         READ.found(3)
         READ.done()
@@ -103,10 +91,8 @@ def test_only_the_clock_of_a_terminal_moves_between_ticks(monkeypatch):
 
 @pytest.mark.parametrize("name", ["TERM", "JPY_PARENT_PID"])
 def test_terminal_that_cannot_write_over_a_line_gets_lines(name, monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
+    terminal = terminal_in(monkeypatch)
     monkeypatch.setenv(name, "dumb")
-    monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
     with Progress().listening(silence_beam=True):
         wait_for("a tick", lambda: " s] working\n" in terminal.getvalue())
     assert "\x1b" not in terminal.getvalue()
@@ -136,30 +122,22 @@ def test_job_counts_ranges_that_are_read_and_files_that_are_written(
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds", "told"),
+    ("text", "seconds", "busy", "told"),
     [
-        ("fit: about 60 to 240 s", 0, "fit for 0 s, about 60 to 240 s left"),
-        ("fit: about 60 to 240 s", 30, "fit for 30 s, about 30 to 210 s left"),
-        ("fit: about 60 to 240 s", 60, "fit for 60 s, at most about 180 s left"),
-        ("fit: about 60 to 240 s", 240, "fit for 240 s, longer than usual"),
-        ("fit", 90, "fit for 90 s"),
-        ("round: 3 of 30", 7, "round for 7 s"),
+        ("fit: about 60 to 240 s", 0, 0, "fit for 0 s, about 60 to 240 s left"),
+        ("fit: about 60 to 240 s", 30, 30, "fit for 30 s, about 30 to 210 s left"),
+        ("fit: about 60 to 240 s", 60, 60, "fit for 60 s, at most about 180 s left"),
+        ("fit: about 60 to 240 s", 240, 240, "fit for 240 s, longer than usual"),
+        # Of a processor a quarter, of more than one, and of none.
+        ("fit: about 60 to 240 s", 80, 20, "fit for 80 s, about 160 to 880 s left"),
+        ("fit: about 60 to 240 s", 80, 120, "fit for 80 s, at most about 120 s left"),
+        ("fit: about 60 to 240 s", 80, 0, "fit for 80 s, about 60 to 240 s left"),
+        ("fit", 90, 90, "fit for 90 s"),
+        ("round: 3 of 30", 7, 7, "round for 7 s"),
     ],
 )
-def test_step_shows_elapsed_and_remaining_time(text, seconds, told):
-    assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + seconds) == told
-
-
-@pytest.mark.parametrize(
-    ("busy", "told"),
-    [
-        (20, "fit for 80 s, about 160 to 880 s left"),  # of a processor a quarter
-        (120, "fit for 80 s, at most about 120 s left"),  # other threads worked, too
-        (0, "fit for 80 s, about 60 to 240 s left"),
-    ],
-)
-def test_remaining_time_follows_the_current_pace(busy, told):
-    assert Step.told_by("fit: about 60 to 240 s", 0.0, 0.0).at(80.0, float(busy)) == told
+def test_step_shows_elapsed_and_remaining_time_at_the_current_pace(text, seconds, busy, told):
+    assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + busy) == told
 
 
 def test_repeated_step_replaces_its_estimate(monkeypatch):
@@ -213,31 +191,24 @@ def test_progress_message_after_the_job_is_not_printed(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_silences_beams_tracebacks_only_for_local_jobs(caplog):
-    logger = logging.getLogger("apache_beam.runners.common")
-    with Progress().listening(silence_beam=True):
-        logger.error("record 7 of alice")
-    assert caplog.records == []
-    with Progress().listening(silence_beam=False):
-        logger.error("a remote runner's own message")
-    assert len(caplog.records) == 1
-
-
-def test_silences_failing_threads_only_for_local_jobs(capfd, monkeypatch):
-    """As one that waits for a worker process which Ctrl-C ends, too."""
+def test_silences_loggers_and_failing_threads_only_for_local_jobs(caplog, capfd, monkeypatch):
+    """As a job server's loggers, and a thread that waits for a worker which Ctrl-C ends, too."""
     monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
 
-    def run_failing_thread() -> None:
+    def speak() -> None:
+        logging.getLogger("apache_beam.runners.common").error("record 7 of alice")
+        logging.error("record 7 of alice")
         thread = threading.Thread(target=lambda: [][7])
         thread.start()
         thread.join()
 
-    with Progress().listening(silence_beam=True):
-        run_failing_thread()
-    assert capfd.readouterr().err == ""
-    with Progress().listening(silence_beam=False):
-        run_failing_thread()
-    assert "IndexError" in capfd.readouterr().err
+    for is_local in (True, False):
+        with Progress().listening(silence_beam=is_local):
+            speak()
+        assert len(caplog.records) == (0 if is_local else 2)
+        assert ("IndexError" in capfd.readouterr().err) is not is_local
+    logging.error("after the job")
+    assert len(caplog.records) == 3
 
 
 def test_restores_beam_worker_print_after_overlapping_jobs(monkeypatch):
@@ -272,48 +243,3 @@ def test_restores_beam_worker_print_after_a_program(tmp_path, monkeypatch, fails
     release_synthetic_database.main(job_flags(tmp_path))
     assert silent[0] is not own
     assert vars(sdk_worker)["print"] is own
-
-
-def test_silences_the_root_logger_only_for_local_jobs(caplog):
-    """As Beam does with what a job server tells, which may be a worker's traceback."""
-    with Progress().listening(silence_beam=True):
-        logging.error("record 7 of alice")
-    assert caplog.records == []
-    logging.error("after the job")
-    assert len(caplog.records) == 1
-
-
-def test_shows_messages_from_public_errors():
-    error = InputError("input [while running 'Read/Do']", "people.parquet", "must be readable")
-    assert failure(error) == "input: 'people.parquet' is not valid: must be readable"
-    assert (
-        failure(ReadError("a.csv: cannot be read [while running 'R']")) == "a.csv: cannot be read"
-    )
-
-
-def test_shows_only_our_error_from_text_quoted_by_an_engine():
-    quoted = (
-        "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
-        " harness for instruction 11: Traceback (most recent call last):\n"
-        '  File "bundle_processor.py", line 1, in process\n'
-        "    rows = read(alice)\n"
-        "beam_dp.transforms.errors.ReadError: a.csv: cannot be read [while running 'Read/R']\n\n"
-        "\tat org.apache.beam.runners.fnexecution (record 7 of alice)"
-    )
-    assert failure(RuntimeError(quoted)) == "a.csv: cannot be read"
-    withheld = failure(RuntimeError(quoted.replace("beam_dp.transforms.errors.Read", "Value")))
-    assert "alice" not in withheld and "RuntimeError" in withheld
-
-
-def test_withholds_messages_from_other_errors():
-    try:
-        checked_json("domain", "visits.json", 7)  # type: ignore[arg-type]
-    except Exception as error:
-        line = failure(error)
-    assert line.startswith("the job failed with ")
-    assert " at beam_dp/domain/texts.py:" in line
-    assert "withheld" in line and "was not stored; `beam-dp check-domain` tests" in line
-
-
-def test_error_outside_the_package_shows_no_location():
-    assert "alice" not in failure(RuntimeError("record 7 of alice"))

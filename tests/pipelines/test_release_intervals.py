@@ -69,25 +69,6 @@ def test_no_interval_includes_other_or_null(tmp_path, flags):
 
 
 @pytest.mark.job
-def test_unit_counts_at_most_k_records(tmp_path):
-    table = pa.table({"age": [20] * 50 + [30], "household": [1] * 50 + [2]})
-    release = released(tmp_path, table=table, max_records_per_unit="3", strategy="histogram")
-    assert np.rint(release.histogram()[[10, 20]]).tolist() == [3, 1]
-
-
-@pytest.mark.job
-def test_noise_grows_with_the_records_of_a_unit(tmp_path):
-    scales = []
-    for most in ("1", "4"):
-        argv = interval_flags(tmp_path, max_records_per_unit=most, delta="0", strategy="histogram")
-        assert main(argv) == 0
-        scales.append(json.loads((tmp_path / "out" / "card.json").read_text())["noise"]["scale"])
-        for path in (tmp_path / "out").iterdir():
-            path.unlink()
-    assert scales[1] == pytest.approx(4 * scales[0])
-
-
-@pytest.mark.job
 def test_empty_input_gives_a_release(tmp_path):
     release = released(tmp_path, table=people(0))
     assert abs(release.prefixes()[-1]) < 3
@@ -131,30 +112,6 @@ def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
 
 
 @pytest.mark.job
-def test_refuses_bad_queries_in_one_line(tmp_path, capsys):
-    released(tmp_path)
-    for argv, message in (
-        (("--interval", "40", "20"), "--interval: [40, 20] is not valid: must have low <= high"),
-        (("--interval", "20", "80"), "--interval: [20, 80] is not one of"),
-        (("--interval", "20", "x"), "--interval: 'x' is not valid: must be a number"),
-        (("--quantile", "1.5"), "--quantile: [1.5] is not valid: must be from 0 to 1"),
-        (("--quantile", "nan"), "must be from 0 to 1"),
-        (("--marginal", "age"), "--marginal: ['age'] is not valid: must be --interval LOW HIGH"),
-        (("--queries", "none"), "--queries: 'none' is not valid: must be a file"),
-    ):
-        capsys.readouterr()
-        code, _, error = answered(capsys, "answer", str(tmp_path / "out"), *argv)
-        assert code == 2 and error.count("\n") == 1 and message in error
-
-
-@pytest.mark.job
-def test_bin_edges_select_the_cells_of_an_interval(tmp_path):
-    numeric = {"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20.5, 40, 60, 101]}]}
-    release = released(tmp_path, domain=numeric)
-    assert release.cells(20.5, 60) == (1, 2) and release.cells(0, 101) == (0, 3)
-
-
-@pytest.mark.job
 def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
@@ -171,7 +128,5 @@ def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     assert abs(release.answer(*cells).values - 50) < 3
     assert cli.main(["answer", str(tmp_path / "o"), "--interval", "2020-02-01", "2020-04-01"]) == 0
     assert "2020-02-01 to 2020-04-01" in capsys.readouterr().out
-    assert cli.main(["answer", str(tmp_path / "o"), "--interval", "2020-02-02", "2020-04-01"]) == 2
-    assert "known are pairs of its edges" in capsys.readouterr().err
     assert cli.main(["answer", str(tmp_path / "o"), "--quantile", "0.6"]) == 0
     assert "[2020-02-01, 2020-03-01)" in capsys.readouterr().out

@@ -7,25 +7,28 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
-from jobs import START, everything_under, refused_line, window_flags
+from jobs import START, everything_under, refused_line, window_flags, write_table
 from preview_pages import check_page
 from versions import since
+from yaml_jobs import run, step
 
+import beam_dp as dp
+import beam_dp.yaml
 from beam_dp.cli import main as cli
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from beam_dp.reports.cells import single_levels
-from pipelines import release_windows
+from pipelines import release_windows, yaml_transforms
 from pipelines.flags import read_truth
 from pipelines.release_windows import main
-
-ARRIVED = START + 30
-
 
 PERSONS = {
     "privacy_unit": "person",
@@ -35,13 +38,6 @@ PERSONS = {
 }
 # Of window 0 the record of the second file is late; that of the second 13 is of the future.
 COUNTS = [[2, 0, 0, 0], [0, 1, 0, 2], [0, 0, 0, 0]]
-
-
-def paid_job(folder: Path, epsilon: float = 2000.0, **flags: str) -> tuple[Ledger, list[str]]:
-    """A ledger with a budget, and the flags of a job that it pays for."""
-    ledger = Ledger(str(folder / "ledger.sqlite"))
-    ledger.declare("visits", epsilon, 1e-9, "record", "add_or_remove_one")
-    return ledger, window_flags(folder, ledger=ledger.name, dataset_id="visits", **flags)
 
 
 def bytes_under(folder: Path) -> dict[str, bytes]:
@@ -89,39 +85,6 @@ def test_each_unit_counts_at_most_its_allowed_records_and_windows(tmp_path):
     assert true_counts_of(tmp_path) == counts_of(tmp_path)
 
 
-@pytest.mark.job
-def test_rerun_of_the_command_resumes_and_pays_once(tmp_path, capsys, monkeypatch):
-    ledger, argv = paid_job(tmp_path)
-    with monkeypatch.context() as killed:
-        killed.setattr(release_windows, "mark_released", lambda *_: None)
-        assert main(argv) == 0
-    before = bytes_under(tmp_path / "out")
-    shutil.rmtree(window_directory(tmp_path / "out", 1))
-    assert main(argv) == 0
-    assert main(argv) == 0
-    (entry,) = ledger.entries("visits")
-    horizon_id = json.loads((tmp_path / "out" / "horizon.json").read_text())["horizon_id"]
-    assert (entry.state, entry.draw_id) == ("released", horizon_id)
-    assert entry.parameters["horizon_id"] == horizon_id
-    after = bytes_under(tmp_path / "out")
-    assert {path for path in before if after.get(path) != before[path]} == {
-        path for path in before if "/000001/" in path
-    }
-    assert counts_of(tmp_path) == COUNTS
-    assert "continues: visits/1 in the ledger" in capsys.readouterr().err
-
-
-@pytest.mark.job
-def test_job_refuses_to_redraw_a_deleted_window(tmp_path, capsys):
-    _, argv = paid_job(tmp_path)
-    assert main(argv) == 0
-    shutil.rmtree(window_directory(tmp_path / "out", 1))
-    capsys.readouterr()
-    assert main(argv) == 2
-    assert "is missing released windows, and visits/1 paid" in capsys.readouterr().err
-    assert not os.path.exists(window_directory(tmp_path / "out", 1))
-
-
 def add_file(folder: Path, name: str, modified: float) -> Path:
     """A file with records of the last window."""
     path = folder / "landing" / f"{name}.parquet"
@@ -131,59 +94,21 @@ def add_file(folder: Path, name: str, modified: float) -> Path:
     return path
 
 
-def lose_last_window(folder: Path) -> None:
-    shutil.rmtree(window_directory(folder / "out", 2))
-
-
 @pytest.mark.job
-@pytest.mark.parametrize(
-    "fault", [pytest.param("touched", marks=pytest.mark.job), "grown", "removed"]
-)
-def test_resumed_job_rejects_changed_files(tmp_path, capsys, fault):
+def test_resumed_job_rejects_changed_or_removed_files(tmp_path, capsys):
     argv = window_flags(tmp_path, **PERSONS)
     path = add_file(tmp_path, "2", START + 22)
     assert main(argv) == 0
-    lose_last_window(tmp_path)
+    shutil.rmtree(window_directory(tmp_path / "out", 2))
     before = bytes_under(tmp_path / "out")
-    capsys.readouterr()
-    if fault == "removed":
-        path.unlink()
-    elif fault == "grown":
-        path.write_bytes(path.read_bytes() * 2)
-        os.utime(path, (START + 22, START + 22))
-    else:
-        os.utime(path, (START + 23, START + 23))
-    assert main(argv) == 2
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    what = "must not be removed" if fault == "removed" else "must not change"
-    assert line.startswith(f"error: --input: {str(path)!r} is not valid: {what} before its horizon")
-    assert str(START + 22) not in line and str(START + 23) not in line
-    assert bytes_under(tmp_path / "out") == before
-
-
-@pytest.mark.job
-def test_read_files_may_be_removed_if_each_window_is_protected_separately(tmp_path):
-    argv = window_flags(tmp_path)
-    path = add_file(tmp_path, "2", START + 22)
-    assert main(argv) == 0
-    assert counts_of(tmp_path)[2] == [0, 0, 0, 4]
-    lose_last_window(tmp_path)
-    path.unlink()
-    assert main(argv) == 0
-    assert counts_of(tmp_path) == COUNTS
-
-
-@pytest.mark.part
-def test_late_file_does_not_count_after_a_restart(tmp_path):
-    argv = window_flags(tmp_path, **PERSONS)
-    assert main(argv) == 0
-    expected = counts_of(tmp_path)
-    lose_last_window(tmp_path)
-    add_file(tmp_path, "late", START + 22)
-    for _ in range(2):
-        assert main(argv) == 0
-        assert counts_of(tmp_path) == expected
-        lose_last_window(tmp_path)
+    for fault, what in ((lambda: os.utime(path), "change"), (path.unlink, "be removed")):
+        capsys.readouterr()
+        fault()
+        assert main(argv) == 2
+        (line,) = capsys.readouterr().err.splitlines()[-1:]
+        start = f"error: --input: {str(path)!r} is not valid: must not {what} before its horizon"
+        assert line.startswith(start) and str(START + 22) not in line
+        assert bytes_under(tmp_path / "out") == before
 
 
 @pytest.mark.job
@@ -203,34 +128,6 @@ def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monke
 
 
 @pytest.mark.job
-def test_rejects_another_private_folder_after_windows_are_released(tmp_path, capsys):
-    """As is a horizon that an earlier version began, which kept no list of files."""
-    argv = window_flags(tmp_path, **PERSONS)
-    assert main(argv) == 0
-    lose_last_window(tmp_path)
-    shutil.rmtree(tmp_path / "out.private")
-    assert main(argv) == 2
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert "--private_folder: " in line and "must be the folder that lists the files" in line
-
-
-@pytest.mark.job
-def test_completes_release_of_a_killed_writer_unless_its_files_are_lost(tmp_path):
-    """Between the card and the payload of the last window."""
-    argv = window_flags(tmp_path)
-    assert main(argv) == 0
-    folder = Path(window_directory(tmp_path / "out", 2))
-    (payload,) = folder.glob("tables-*.avro")
-    draft = folder / ".draft-left"
-    draft.mkdir()
-    payload.rename(draft / payload.name)
-    assert main(argv) == 0
-    assert counts_of(tmp_path) == COUNTS
-    payload.unlink()
-    assert main(argv) == 1
-
-
-@pytest.mark.job
 def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     assert main(window_flags(tmp_path)) == 0
     monkeypatch.chdir(tmp_path)
@@ -241,15 +138,6 @@ def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     argv = window_flags(tmp_path)
     argv[0] = "--input=landing/*.parquet"
     assert main(argv) == 2
-
-
-@pytest.mark.job
-def test_resumed_job_rejects_other_parameters(tmp_path, capsys):
-    assert main(window_flags(tmp_path)) == 0
-    before = bytes_under(tmp_path / "out")
-    assert main(window_flags(tmp_path, epsilon="1999")) == 2
-    assert "epsilon" in capsys.readouterr().err.splitlines()[-1]
-    assert before == bytes_under(tmp_path / "out")
 
 
 @pytest.mark.parametrize("mechanism", ["tables", "mwem"])
@@ -337,3 +225,115 @@ def test_one_unit_changes_tables_by_at_most_the_stated_records(tmp_path, name):
     assert moved.max() <= 3 and all(np.count_nonzero(moved[n : n + 2]) <= 1 for n in range(2))
     assert moved.any() == (name == "in every window")
     assert files_before == files_after
+
+
+BEGIN = 1_790_000_000 - 1_790_000_000 % 3600
+HORIZON = {"start": "2026-09-21T14:00Z", "window": "1h", "num_windows": 3, "grace": "0s"}
+UNIT = "person in any 3 consecutive windows of 1h"
+PROMISED = ("guarantee", "plan", "workload")
+FIELDS: dict[str, Any] = {
+    **HORIZON,
+    "domain": {"age": 4},
+    "workload": "marginals:1",
+    "event_time": "t",
+    "arrival": "t",
+    "epsilon": 1,
+    "delta": 0,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "person",
+    "max_records_per_unit": 1,
+    "max_windows_per_unit": 1,
+    "protected_windows": 3,
+}
+
+
+def read_visits(folder: Path) -> dict[str, Any]:
+    numbers = range(300)
+    times = [BEGIN + 36 * number for number in numbers]
+    table = {"person": list(numbers), "age": [number % 4 for number in numbers], "t": times}
+    return step("ReadRecords", input=write_table(folder, pa.table(table)))
+
+
+@pytest.mark.job
+def test_horizon_continues_without_another_draw_or_payment(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 1.5, 0, UNIT, "add_or_remove_one")
+    out = tmp_path / "out"
+    budget = {"ledger": ledger.name, "dataset_id": "people", "output": str(out)}
+    release = step("ReleaseWindows", **FIELDS, **budget)
+    draws, reading = [], read_visits(tmp_path)
+    for name in ("first", "second"):
+        write = step("WriteToParquet", path=str(tmp_path / name))
+        run(reading, release, step("WindowRows", attributes="age"), write)
+        table = pa.concat_tables(map(pq.read_table, tmp_path.glob(f"{name}-*")))
+        draws.append(sorted(zip(*table.to_pydict().values(), strict=True)))
+    assert draws[0] == draws[1] and len(draws[0]) == 3 * 4
+    (entry,) = ledger.entries("people")
+    ledger.mark_released(entry)
+    shutil.rmtree(out / "windows" / "000001")
+    with pytest.raises(ValueError, match="is missing released windows, and people/1 paid for"):
+        run(reading, release)
+    flags = {name: str(each) for name, each in FIELDS.items() if name != "domain"}
+    flags |= {"domain": '{"age": 4}', "input": "unused", "output": "unused", "replay": "true"}
+    argv = [f"--{name}" if each == "true" else f"--{name}={each}" for name, each in flags.items()]
+    promised = json.loads(json.dumps(release_windows.parse_arguments(argv).card()))
+    card = json.loads((out / "horizon.json").read_text())
+    assert [card[name] for name in PROMISED] == [promised[name] for name in PROMISED]
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_source_that_cannot_be_read_again_is_refused(tmp_path, is_joined):
+    fields = {**FIELDS, "output": str(tmp_path / "out")}
+    pipeline = beam.Pipeline()
+    records = pipeline | beam.Create([{"age": 1}])
+    if is_joined:
+        files = pipeline | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
+        records = (files, records) | beam.Flatten()
+    with pytest.raises(ValueError, match="must all come from ReadKafka or ReadRecords"):
+        _ = records | beam_dp.yaml.ReleaseWindows(**fields)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_transforms_do_not_write_the_same_horizon(tmp_path):
+    records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
+    fields = {**FIELDS, "output": str(tmp_path / "out")}
+    _ = records | beam_dp.yaml.ReleaseWindows(**fields)
+    with pytest.raises(ValueError, match="this pipeline writes there already"):
+        _ = records | "again" >> beam_dp.yaml.ReleaseWindows(**fields)
+
+
+def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):
+    source = {"input": write_table(tmp_path, pa.table({"person": [1], "age": [2], "t": [BEGIN]}))}
+    right = {**FIELDS, "output": str(tmp_path / "out")}
+    for wrong in ({"event_time": "seen"}, {"private_folder": "gs://bucket/folder"}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: "):
+            records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**source)
+            _ = records | beam_dp.yaml.ReleaseWindows(**{**right, **wrong})
+    assert [each.name for each in tmp_path.iterdir()] == [Path(source["input"]).name]
+    records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**source)
+    _ = records | beam_dp.yaml.ReleaseWindows(**right)
+    assert (tmp_path / "out" / "horizon.json").exists()
+    assert (tmp_path / "out.private" / "files.sqlite").exists()
+
+
+def test_horizon_that_another_pipeline_has_just_begun_is_refused(tmp_path, monkeypatch):
+    other = "0" * 32
+    monkeypatch.setattr(yaml_transforms, "begin_horizon", lambda *_: other)
+    with pytest.raises(ValueError, match=r"^output: .* two pipelines at a time"):
+        records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
+        _ = records | beam_dp.yaml.ReleaseWindows(**FIELDS, output=str(tmp_path / "out"))
+
+
+def test_topic_is_read_as_its_fields_say(monkeypatch):
+    given: list[Any] = []
+    topic = beam.Create([{"age": 1}])
+
+    def made(*arguments: Any, **named: Any) -> beam.PTransform:
+        given.append((arguments, named))
+        return topic
+
+    monkeypatch.setattr(yaml_transforms.read_kafka, "ReadKafka", made)
+    fields = {"servers": "broker:9092", "topic": "visits", "settle": "10s"}
+    _ = beam.Pipeline() | beam_dp.yaml.ReadKafka(**fields, **HORIZON)
+    horizon = dp.Horizon("2026-09-21T14:00Z", "1h", 3, "0s")
+    assert given == [(("broker:9092", "visits", horizon), {"settle": "10s"})]

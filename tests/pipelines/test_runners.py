@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import logging
 import os
 import re
-import stat
+import runpy
+import subprocess
 import sys
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import (
-    JobServerOptions,
     PipelineOptions,
-    PrismRunnerOptions,
     StandardOptions,
 )
 from apache_beam.portability import common_urns
-from apache_beam.runners.portability.prism_runner import PrismJobServer
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
 from jobs import interval_flags, job_flags, refused_line
-from pytest import MonkeyPatch
 from yaml_jobs import RELEASE, read, run, step
 
 import beam_dp as dp
-from beam_dp.privacy.ledger.ledger import Ledger
-from pipelines import release_intervals, runners
-from pipelines.job_servers import JAR_SERVERS, prepare_jar_server, prepare_prism
+from beam_dp.flags.command_line import import_program
+from pipelines import flags, release_intervals, runners
 from pipelines.progress import Progress
-from pipelines.release_synthetic_database import main, parse_arguments
+from pipelines.release_synthetic_database import main
 from pipelines.runners import ENVIRONMENTS, empty_pipeline, make_pipeline, runner_name
 from pipelines.running import run_pipeline
 
@@ -44,31 +43,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     for name in ("own.py", "package.txt", "setup.py"):
         (tmp_path / name).touch()
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("flags", "pattern"),
-    [
-        (
-            {"runner": "PortableRunner", "job_endpoint": "localhost:1"},
-            r"--job_endpoint: 'localhost:1' is not valid: must be host:port of a job server that",
-        ),
-        (
-            {"runner": "prism", "job_endpoint": "localhost:1"},
-            r"--job_endpoint: 'localhost:1' is not valid: must be host:port of a job server that",
-        ),
-    ],
-)
-def test_job_server_that_does_not_answer_is_refused_before_payment(
-    folder, capfd, monkeypatch, flags, pattern
-):
-    monkeypatch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", 0.5)
-    url = str(folder / "ledger.sqlite")
-    ledger = dp.Ledger(url)
-    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
-    argv = job_flags(folder, ledger=url, dataset_id="people", **flags)
-    refused_line(main, argv, capfd, pattern, folder=folder)
-    assert ledger.entries("people") == []
 
 
 @pytest.mark.job
@@ -103,160 +77,12 @@ def test_environment_types_match_beam():
     assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
 
 
-Refused = Callable[..., None]
-
-
-@pytest.fixture
-def refused(tmp_path, capfd, monkeypatch) -> Refused:
-    """Demands one line that matches, code 2, and that nothing is spent or written."""
-    new_program(tmp_path / "java" / "bin" / "java", "echo 'openjdk version \"17.0.9\"' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    monkeypatch.delenv("BEAM_DP_PRISM", raising=False)
-    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
-
-    def check(pattern: str, **flags: str) -> None:
-        argv = job_flags(tmp_path, ledger=ledger.name, dataset_id="people", **flags)
-        refused_line(main, argv, capfd, pattern, folder=tmp_path)
-        assert ledger.entries("people") == []
-
-    return check
-
-
-def new_program(path: Path, *lines: str) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
-    path.chmod(0o755)
-    return str(path)
-
-
-def new_prism(path: Path) -> str:
-    """A program that says what Prism says of its flags, and does nothing else."""
-    return new_program(path, "echo 'Usage of prism: -job_port int' >&2", "exit 2")
-
-
-@pytest.mark.parametrize("runner", ["PrismRunner", "prism"])
-def test_refuses_missing_prism(refused, runner):
-    refused(r"^error: --prism_location is required.*BEAM_DP_PRISM.*`make prism`", runner=runner)
-
-
-def test_refuses_prism_at_a_wrong_path(refused, monkeypatch, tmp_path):
-    pattern = r"--prism_location: 'nowhere/prism' is not valid: must be a file.*`make prism`"
-    refused(pattern, runner="PrismRunner", prism_location="nowhere/prism")
-    monkeypatch.setenv("BEAM_DP_PRISM", "nowhere/prism")
-    refused(pattern, runner="PrismRunner")
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/prism.zip", "s3n://bucket/prism"])
-def test_refuses_remote_prism_that_cannot_be_fetched(refused, url):
-    refused(rf"--prism_location: '{url}' is not valid: must", runner="prism", prism_location=url)
-
-
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [(["echo 'what?'"], "must be Prism; it is another"), (None, "must be a program that starts")],
-)
-def test_refuses_a_program_other_than_prism(refused, tmp_path, lines, reason):
-    path = tmp_path / "prism"
-    if lines is None:
-        path.write_bytes(b"\x7fELF of another machine")
-        path.chmod(0o755)
-    else:
-        new_program(path, *lines)
-    pattern = rf"--prism_location: '{path}' is not valid: {reason}"
-    refused(pattern, runner="PrismRunner", prism_location=str(path))
-
-
-def test_finds_prism_by_flag_or_environment(tmp_path, monkeypatch):
-    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-
-    def location(*flags: str) -> str | None:
-        options = PipelineOptions(["--runner=PrismRunner", *flags])
-        prepare_prism(options)
-        found: str | None = options.view_as(PrismRunnerOptions).prism_location
-        return found
-
-    flag, variable = new_prism(tmp_path / "a" / "prism"), new_prism(tmp_path / "b" / "prism")
-    monkeypatch.setenv("BEAM_DP_PRISM", variable)
-    assert location() == variable
-    assert location(f"--prism_location={flag}") == flag
-    # One that runs already needs no program.
-    monkeypatch.delenv("BEAM_DP_PRISM")
-    assert location("--job_endpoint=localhost:1") is None
-
-
-def test_unpacks_zipped_prism(tmp_path, monkeypatch):
-    monkeypatch.setattr(PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    path = Path(new_prism(tmp_path / "prism"))
-    with zipfile.ZipFile(tmp_path / "prism.zip", "w") as file:
-        file.write(path, "prism")
-    path.unlink()
-    options = PipelineOptions([f"--prism_location={tmp_path / 'prism.zip'}"])
-    prepare_prism(options)
-    found = Path(options.view_as(PrismRunnerOptions).prism_location)
-    assert found == tmp_path / "cache" / "prism" and found.stat().st_mode & stat.S_IEXEC
-
-
-@pytest.mark.parametrize("runner", sorted({*JAR_SERVERS} & {*StandardOptions.KNOWN_RUNNER_NAMES}))
-def test_refuses_missing_or_damaged_job_server_jar(refused, tmp_path, runner):
-    flag = JAR_SERVERS[runner].flag
-    missing = rf"^error: --{flag} is required with --runner {runner}: the jar of Beam's"
-    refused(missing, runner=runner)
-    refused(missing, runner=runner.lower().removesuffix("runner"))
-    refused(rf"--{flag}: 'no.jar' is not valid: must be a file", runner=runner, **{flag: "no.jar"})
-    (tmp_path / "a.jar").write_bytes(b"PK half of it")
-    damaged = {flag: str(tmp_path / "a.jar")}
-    refused(
-        rf"--{flag}: '.*a.jar' is not valid: must be a jar, and complete", runner=runner, **damaged
-    )
-
-
-def test_spark_names_the_jar_it_needs(refused):
-    name = f"org.apache.beam:beam-runners-spark-3-job-server:{re.escape(beam.__version__)}"
-    refused(name, runner="SparkRunner")
-
-
-@pytest.mark.parametrize("runner", JAR_SERVERS)
-def test_refuses_missing_or_old_java_for_a_job_server(refused, monkeypatch, tmp_path, runner):
-    new_program(tmp_path / "old" / "bin" / "java", "echo 'java version \"1.8.0\"'")
-    for home, reason in ((tmp_path / "old", "is Java 1"), (tmp_path, "is not a program")):
-        monkeypatch.setenv("JAVA_HOME", str(home))
-        pattern = rf"--runner: '{runner}' is not valid: must have Java 11 or newer, and .* {reason}"
-        refused(pattern, runner=runner)
-
-
-def test_spark_with_an_uber_jar_requires_a_rest_url(refused, tmp_path):
-    pattern = r"--spark_rest_url is required with --spark_submit_uber_jar"
-    with MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
-        argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
-        with pytest.raises(runners.FlagError, match=pattern):
-            job = parse_arguments(argv)
-            runners.make_pipeline(job.beam_flags, job.output)
-    options = PipelineOptions(["--job_endpoint=localhost:1"])
-    prepare_jar_server(options, "SparkRunner")
-    assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
-
-
-def test_accepts_jar_with_java_from_the_environment(tmp_path, monkeypatch):
-    java = new_program(tmp_path / "bin" / "java", "echo 'openjdk version \"17.0.9\"'")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with zipfile.ZipFile(tmp_path / "a.jar", "w") as file:
-        file.writestr("META-INF/MANIFEST.MF", "")
-    options = PipelineOptions([f"--spark_job_server_jar={tmp_path / 'a.jar'}"])
-    prepare_jar_server(options, "SparkRunner")
-    assert options.view_as(JobServerOptions).job_server_java_launcher == java
-
-
 def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
     name = "apache_beam.runners.dataflow.internal.apiclient"
     monkeypatch.setitem(sys.modules, name, None)
     argv = job_flags(tmp_path, runner="DataflowRunner", output="gs://releases/out")
-    assert main(argv) == 2
-    err = capfd.readouterr().err
-    assert err.startswith("error: --runner: 'DataflowRunner' is not valid: must be installed: pip")
-    assert err.count("\n") == 1
+    told = "^error: --runner: 'DataflowRunner' is not valid: must be installed: pip"
+    refused_line(main, argv, capfd, told)
 
 
 @pytest.mark.parametrize(
@@ -266,12 +92,13 @@ def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
         (ModuleNotFoundError("No module named 'IPython'"), "must be installed: No module named"),
     ],
 )
-def test_refuses_a_runner_that_cannot_be_loaded(refused, monkeypatch, error, reason):
+def test_refuses_a_runner_that_cannot_be_loaded(tmp_path, capfd, monkeypatch, error, reason):
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("apache_beam.Pipeline", fail)
-    refused(rf"--runner: 'InteractiveRunner' is not valid: .*{reason}", runner="InteractiveRunner")
+    told = rf"--runner: 'InteractiveRunner' is not valid: .*{reason}"
+    refused_line(main, job_flags(tmp_path, runner="InteractiveRunner"), capfd, told)
 
 
 def test_every_beam_runner_is_local_or_checked():
@@ -367,3 +194,170 @@ def test_paid_beam_yaml_release_leaves_no_temporary_files(tmp_path, temporary, b
     output = str(tmp_path / "out")
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))
     assert os.listdir(temporary) == []
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "deploy" / "dataflow"
+_COMMAND = runpy.run_path(str(FOLDER / "metadata.py"))
+PROGRAMS, metadata = _COMMAND["PROGRAMS"], _COMMAND["metadata"]
+
+# The fields of Dataflow's API, v1b3: TemplateMetadata, ParameterMetadata and its enum options;
+# which must be given is said in "Template metadata" of the guide to Flex Templates.
+TEMPLATE_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("name", "description", "defaultStreamingMode"), str),
+    **dict.fromkeys(("streaming", "supportsAtLeastOnce", "supportsExactlyOnce"), bool),
+    "parameters": list,
+}
+PARAMETER_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("name", "label", "helpText", "paramType", "groupName", "parentName"), str),
+    **dict.fromkeys(("regexes", "parentTriggerValues", "enumOptions"), list),
+    **dict.fromkeys(("isOptional", "hiddenUi"), bool),
+    "customMetadata": dict,
+    "defaultValue": str,
+}
+PARAMETER_TYPES = {
+    *("DEFAULT", "TEXT", "BOOLEAN", "ENUM", "NUMBER", "SERVICE_ACCOUNT", "MACHINE_TYPE"),
+    *("GCS_READ_BUCKET", "GCS_READ_FILE", "GCS_READ_FOLDER"),
+    *("GCS_WRITE_BUCKET", "GCS_WRITE_FILE", "GCS_WRITE_FOLDER"),
+    *("PUBSUB_TOPIC", "PUBSUB_SUBSCRIPTION", "BIGQUERY_TABLE", "JAVASCRIPT_UDF_FILE"),
+    *("KMS_KEY_NAME", "WORKER_REGION", "WORKER_ZONE"),
+    *("KAFKA_TOPIC", "KAFKA_READ_TOPIC", "KAFKA_WRITE_TOPIC"),
+}
+# What Google's launcher adds to the parameters of a template.
+LAUNCHER_FLAGS = [
+    "--runner=DataflowRunner",
+    "--project=project",
+    "--region=europe-west1",
+    "--job_name=ages",
+    "--template_location=gs://staging/job_object",
+    "--temp_location=gs://temp",
+    "--staging_location=gs://staging",
+    "--sdk_container_image=europe-docker.pkg.dev/project/images/beam-dp:0.1.0",
+    "--labels={}",
+]
+
+
+def problems(given: dict[str, Any]) -> list[str]:
+    """What Dataflow would refuse in the metadata of a template."""
+    found = [
+        f"{name}: {type(value).__name__}"
+        for name, value in given.items()
+        if not isinstance(value, TEMPLATE_FIELDS.get(name, ()))
+    ]
+    if not given.get("name"):
+        found.append("no name")
+    for parameter in given.get("parameters", []):
+        name = parameter.get("name", "?")
+        found += [
+            f"{name}.{field}: {type(value).__name__}"
+            for field, value in parameter.items()
+            if not isinstance(value, PARAMETER_FIELDS.get(field, ()))
+        ]
+        found += [
+            f"{name}: no {field}"
+            for field in ("name", "label", "helpText")
+            if not parameter.get(field)
+        ]
+        kind = parameter.get("paramType", "DEFAULT")
+        if kind not in PARAMETER_TYPES:
+            found.append(f"{name}: {kind}")
+        if (kind == "ENUM") != ("enumOptions" in parameter):
+            found.append(f"{name}: enumOptions without ENUM, or ENUM without")
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_metadata_is_valid_and_its_parameter_names_are_unique(name):
+    given = metadata(name)
+    assert problems(given) == []
+    assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parameters_are_all_flags_except_switches_and_local_flags(name):
+    parameters = {each["name"]: each for each in metadata(name)["parameters"]}
+    for flag in import_program(name).FLAGS:
+        of_one_machine = ("start_from", "state", "resume", "expect_records")
+        if flag.is_switch or flag.name in of_one_machine:
+            assert flag.name not in parameters
+        else:
+            assert parameters[flag.name]["isOptional"] is not flag.required
+
+
+def test_ledger_url_with_a_password_does_not_match_its_parameter():
+    (ledger,) = (
+        each for each in metadata("release_intervals")["parameters"] if each["name"] == "ledger"
+    )
+    (pattern,) = ledger["regexes"]
+    assert re.fullmatch(pattern, "postgresql://bob@db.example.org:5432/budgets")
+    for refused in (
+        "postgresql://bob:hunter2@db.example.org/budgets",
+        "postgresql://bob@db/budgets?password=hunter2",
+        "/tmp/ledger.sqlite",
+    ):
+        assert not re.fullmatch(pattern, refused)
+
+
+@pytest.mark.job
+def test_command_prints_metadata_of_one_program():
+    command = [sys.executable, str(FOLDER / "metadata.py")]
+    printed = subprocess.run([*command, "release_intervals"], capture_output=True, check=True)
+    assert json.loads(printed.stdout) == metadata("release_intervals")
+    refused = subprocess.run([*command, "release_windows"], capture_output=True)
+    assert refused.returncode == 1 and refused.stderr.count(b"\n") == 1
+
+
+def test_image_contains_the_files_that_the_launcher_runs(monkeypatch, capsys):
+    stage = (
+        (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8").partition(" AS dataflow\n")[2]
+    )
+    (path,) = re.findall(r"FLEX_TEMPLATE_PYTHON_PY_FILE=(\S+)", stage)
+    assert f"COPY deploy/dataflow/main.py {path}\n" in stage
+    # Installed, the programs are in `beam_dp.pipelines`; here they are in `pipelines`.
+    tree = ast.parse((FOLDER / "main.py").read_text(encoding="utf-8"))
+    assert "beam_dp.pipelines." in ast.unparse(tree)
+    monkeypatch.setitem(sys.modules, "beam_dp.pipelines.release_intervals", release_intervals)
+    monkeypatch.setenv("BEAM_DP_PROGRAM", "release_intervals")
+    monkeypatch.setattr(sys, "argv", ["main.py", "--epsilon=1"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / "main.py"), run_name="__main__")
+    assert ended.value.code == flags.EXIT_BAD_INPUT
+    assert "--input is required" in capsys.readouterr().err
+
+
+def test_accepts_launcher_flags(tmp_path):
+    job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
+    assert job.beam_flags == tuple(LAUNCHER_FLAGS)
+
+
+@pytest.mark.job
+def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys):
+    """A launched program stages a job and exits; a job that never ran has no release."""
+
+    class Staged:
+        def wait_until_finish(self) -> None:
+            raise OSError("Failed to get the Dataflow job id.")
+
+    monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda *_: Staged())
+    argv = [*interval_flags(tmp_path), "--template_location=gs://staging/job_object"]
+    assert release_intervals.main(argv) == 0
+    assert "staged" in capsys.readouterr().err
+    assert release_intervals.main(argv[:-1]) == flags.EXIT_JOB_FAILED
+
+
+@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
+def test_refuses_local_output_on_dataflow(tmp_path, capsys, runner):
+    """Before anything is spent: a release on the disk of a worker is lost."""
+    argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
+    assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith("error: --output: ") and line.count("\n") == 1
+
+
+def test_command_in_the_manual_has_all_required_parameters():
+    manual = (ROOT / "docs" / "dataflow.md").read_text(encoding="utf-8")
+    (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)
+    names = {each.partition("=")[0] for each in given.split("~")}
+    parameters = metadata("release_intervals")["parameters"]
+    assert names <= {each["name"] for each in parameters}
+    assert {each["name"] for each in parameters if not each["isOptional"]} <= names

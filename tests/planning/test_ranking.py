@@ -7,11 +7,9 @@ import math
 import shlex
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from noise_sources import Seeded
-from plan_words import KINDS, TABLE, WINDOWS, argv
+from plan_words import KINDS, TABLE, argv
 from tiny import domain_of, promise, workload_of
 
 import beam_dp as dp
@@ -34,7 +32,6 @@ from pipelines import (
     answer_queries,
     release_intervals as release_intervals_program,
     release_synthetic_database,
-    release_windows,
 )
 
 DELTA = 1e-9
@@ -75,13 +72,6 @@ def test_counts_too_noisy_cells_as_reports_do():
         assert best.noisy_cells == expected
         assert best.to_json()["noisy_cells"] == best.noisy_cells
     assert best.noisy_cells == 0
-
-
-@pytest.mark.part
-def test_table_states_number_of_too_noisy_cells(capsys):
-    assert main(flags(domain='{"age": 100, "sex": 2}', num_records="500")) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "too noisy to use with mwem, tight: 200 of 200 cells, if the records" in told
 
 
 @pytest.mark.parametrize(
@@ -174,18 +164,6 @@ def flags(*more: str, **changed: str | None) -> list[str]:
     asked = {"num_records": "1e5", "epsilon": "1", "domain": '{"a": 8, "b": 4, "c": 2}'}
     unit = {"privacy_unit": "record", "max_records_per_unit": None}
     return argv({**TABLE, **asked, **unit}, *more, **changed)
-
-
-@pytest.mark.part
-def test_table_shows_mechanisms_and_command(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(flags(max_error="0.05")) == 0
-    text = capsys.readouterr().out
-    for word in ("mwem, tight", "private_mw, textbook", "with probability 95 %"):
-        assert word in " ".join(text.split())
-    command = text.splitlines()[-1]
-    assert command.startswith("beam-dp release-synthetic-database ")
-    assert "--num_records noisy" in command
 
 
 @pytest.mark.parametrize("delta, public", [("1e-9", True), ("0", False)])
@@ -405,17 +383,3 @@ def test_printed_command_has_least_epsilon(capsys, monkeypatch):
     command = shlex.split(out.splitlines()[-1])
     assert command[command.index("--epsilon") + 1] == f"{best['epsilon']:g}"
     assert "is at most 60 records" in " ".join(out.split())
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("error", ["60", "2.5", "300"])
-def test_printed_windows_command_has_the_best_strategy_and_epsilon(tmp_path, capsys, error):
-    pq.write_table(pa.table({"a": [1], "person_id": [2], "t": [3]}), tmp_path / "a.parquet")
-    places = {"input": f"{tmp_path}/*.parquet", "event_time": "t", "output": f"{tmp_path}/out"}
-    assert main(argv(WINDOWS, target_error=error, **places)) == 0
-    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    job = release_windows.parse_arguments(command[2:])
-    best = planned(capsys, argv(WINDOWS, target_error=error))["options"][0]
-    assert job.plan.public["strategy"] == best["strategy"]
-    assert job.plan.measurements[0].distribution == best["distribution"]
-    assert job.horizon.block == best["block"] and job.plan.guarantee.epsilon == best["epsilon"]

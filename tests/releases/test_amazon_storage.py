@@ -19,7 +19,6 @@ from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage import amazon
 from beam_dp.storage.amazon import AmazonBucket
-from beam_dp.storage.bucket import BucketStore
 
 pytestmark = pytest.mark.job
 OUT = "s3://releases/out"
@@ -43,12 +42,6 @@ def service(monkeypatch) -> Iterator[FakeAmazonStorage]:
 def no_waits(monkeypatch) -> list[float]:
     """Skips waits, and returns the lengths of the skipped waits."""
     return skip_waits(monkeypatch)
-
-
-def lose_first(service: FakeAmazonStorage, wanted: str) -> None:
-    """Makes the service lose its first response to a method."""
-    left = iter([True])
-    service.loses = lambda method, path: method == wanted and next(left, False)
 
 
 def fail_first(
@@ -142,14 +135,6 @@ def test_permissions_are_tested_inside_the_output_folder(service):
     assert ("DELETE", "/releases/out/visits/.draft-") in service.requests
 
 
-@pytest.mark.parametrize("bucket", ["", "No", "a", "a_", "-ab", "bucket name", "a" * 64])
-def test_rejects_url_that_does_not_name_a_bucket(service, bucket):
-    with pytest.raises(InputError, match="must be s3://BUCKET/FOLDER"):
-        check_output(f"s3://{bucket}/out")
-    with pytest.raises(ReleaseError, match=r"release: .* is not valid: card\.json cannot be read"):
-        read_release(f"s3://{bucket}/out")
-
-
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503])
 @pytest.mark.usefixtures("no_waits")
 def test_service_error_gives_a_one_line_error(service, status):
@@ -219,34 +204,6 @@ def test_rejects_bytes_changed_in_transit(service, monkeypatch):
     monkeypatch.setattr("fake_amazon_storage._crc32", lambda data: "AAAAAA==")
     with pytest.raises(OSError, match="FlexibleChecksumError"):
         AmazonBucket("releases").read("file", io.BytesIO())
-
-
-def test_withdrawn_draft_is_not_published_when_its_name_is_reused(service):
-    """Both attempts belong to one draw, so their drafts have the same name."""
-    late, next_one = (BucketStore(AmazonBucket("releases"), OUT, "output") for _ in range(2))
-    draft = late.open_draft("0" * 32)
-    late.remove_draft(late.withdraw(draft))
-    assert next_one.open_draft("0" * 32) == draft
-    with pytest.raises(FileNotFoundError, match="withdrawn"):
-        late.publish(draft, "card.json", b"late")
-    assert service.names() == [f"out/{draft}/commit"]
-    assert next_one.publish(draft, "card.json", b"in time")
-    assert service.buckets["releases"].objects["out/card.json"][0] == b"in time"
-
-
-def test_retry_after_lost_response_finds_the_first_result(service, no_waits):
-    bucket = AmazonBucket("releases")
-    lose_first(service, "PUT")
-    opened = bucket.create("commit")
-    assert opened is not None and bucket.create("commit") is None
-    lose_first(service, "PUT")
-    version = bucket.replace("commit", opened, b"ours")
-    assert version == service.buckets["releases"].objects["commit"][1]
-    assert bucket.replace("commit", opened, b"another's") is None
-    lose_first(service, "DELETE")
-    bucket.delete("commit")
-    assert bucket.replace("commit", opened, b"ours") is None
-    assert service.names() == [] and len(no_waits) == 3
 
 
 def test_retries_request_that_conflicts_with_another(service, no_waits):

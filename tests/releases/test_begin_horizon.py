@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from horizons import FIRST, SECOND, WORKLOAD, card_of, leveled
-from interruptions import KilledError, orders, stepping
+from interruptions import orders, stepping
 from places import draft_in
 from tiny import domain_of
 from window_plans import RECORD, person, plan_of
@@ -19,7 +19,6 @@ from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, read_horizon
-from beam_dp.storage.store import LocalStore
 
 CARD = card_of(leveled())
 
@@ -49,11 +48,6 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     assert card["horizon"]["num_windows"] == 168 and card["plan"]["strategy"] == "independent"
     # The promise is stated only once.
     assert not set(card["plan"]) & set(card)
-
-
-def test_each_directory_gets_its_own_horizon(tmp_path):
-    assert begin_horizon(tmp_path / "a", CARD, FIRST) == FIRST
-    assert begin_horizon(str(tmp_path / "b" / "c"), CARD, SECOND) == SECOND
 
 
 @pytest.mark.parametrize(
@@ -183,31 +177,6 @@ def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, nu
         assert place.names() == ["horizon.json"]
         tried += 1
     assert tried > 10
-
-
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("method", ["open_draft", "write_draft", "create_exclusively"])
-def test_kill_at_any_step_leaves_no_partial_file(tmp_path, monkeypatch, method, after):
-    original, calls = getattr(LocalStore, method), []
-
-    def killed(self: LocalStore, *arguments: Any) -> Any:
-        is_probe = self._path != tmp_path / "out"
-        if is_probe or after:
-            done = original(self, *arguments)
-            if is_probe:
-                return done
-        calls.append(method)
-        patch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, method, killed)
-        with pytest.raises(KilledError):
-            begin_horizon(tmp_path / "out", CARD, FIRST)
-    assert calls
-    was_begun = (tmp_path / "out" / "horizon.json").exists()
-    assert was_begun == (method == "create_exclusively" and after)
-    assert begin_horizon(tmp_path / "out", CARD, SECOND) == (FIRST if was_begun else SECOND)
 
 
 def test_read_release_rejects_a_horizon(tmp_path):

@@ -1,18 +1,49 @@
+"""What is shown of releases, in terminals and in notebooks; left-out counts and domains."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import html
 import io
+import re
+from pathlib import Path
 
 import numpy as np
+import pytest
 import rich.console
-from noise_sources import Seeded
-from release_examples import release_of
+from damaged_files import edited_card
+from kind_examples import IMPOSSIBLE, left_out_of
+from noise_sources import NoNoise, Seeded
+from open_domains import domain_release as found_domain, guarantee
+from refusals import refusal
+from release_examples import DOMAIN, GUARANTEE, release_of
+from rich.console import Console
+from written_draws import draw_of
 
+import beam_dp as dp
+from beam_dp.cli.main import main as beam_dp_main
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.files import domain_from_json
+from beam_dp.errors import InputError
+from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.files.commit import probe_output
+from beam_dp.releases.kinds import (
+    of_kind,
+    read_release,
+    release_from_bytes,
+    release_to_bytes,
+    write_release,
+)
 from beam_dp.releases.sketches.describe import describe_sparse_release
 from beam_dp.releases.synthetic_database.describe import describe_synthetic_database as describe
+from beam_dp.releases.synthetic_database.questions import AnswerTable
 from beam_dp.summaries.projection import Projection
 
 
@@ -22,27 +53,10 @@ def text_of(release, width=200, told=describe):
     return console.file.getvalue()
 
 
-def test_shows_the_promise():
-    text = text_of(release_of())
-    for part in (
-        "epsilon 1, delta 1e-09, add or remove one", "one person_id, of which at most 2 records",
-        "50 (a noisy count)", "getting in/out of bed", "[17, 25)",
-        "A count in a marginal has a standard error of 2.5 records.",
-        "11", "discrete Gaussian", "calibration", "num_rounds", "residual", "numpy",
-    ):  # fmt: skip
-        assert part in text, part
-
-
 def test_shows_the_error_of_a_noisy_number_of_records():
     error = {"standard_error": 4.25, "bound": 19.0, "failure_probability": 0.05}
     told = "50 (a noisy count, standard error 4.2)"
     assert told in text_of(release_of(errors={(): error}))
-
-
-def test_cuts_long_workloads_and_domains():
-    text = text_of(release_of(domain_from_json({f"a{i}": 60 for i in range(10)} | {"b": 2})))
-    assert "and 35 more" in text and "59" in text
-    assert len(text.splitlines()) < 80
 
 
 def test_description_counts_marginals_without_a_stated_error():
@@ -121,11 +135,6 @@ def test_shows_noise_in_words_and_records():
     assert "and 2 more: see card.json" in many
 
 
-def test_description_uses_the_singular_for_one_marginal():
-    text = text_of(release_of(domain_from_json({"a": 4, "b": 2})))
-    assert "1 marginal, 8 cells" in text and "1 marginals" not in text
-
-
 def test_description_of_answers_shows_the_promise_once():
     promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
     card = {"mechanism": "laplace", "num_records": None, "settings": None}
@@ -152,3 +161,213 @@ def test_shows_the_proved_bounds_of_a_projection():
     ):
         assert part in text, part
     assert "num_queries" not in text
+
+
+@pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
+def test_left_out_counts_round_trip_through_a_card(tmp_path, domain):
+    left_out = left_out_of(domain)
+    release = release_of(domain, left_out=left_out)
+    write_release(release, tmp_path)
+    assert read_release(tmp_path).left_out == left_out
+    assert release_from_bytes(release_to_bytes(release)).left_out == left_out
+    total = sum(left_out.counts.values()) + (7 if domain.impossible else 0)
+    assert "left_out" not in draw_of(release_of(domain)).card.fields
+    with edited_card(tmp_path) as card:
+        assert card["schema_version"] == 2
+        assert card.pop("left_out")["sum"] == left_out.total == total
+    assert read_release(tmp_path).left_out is None
+
+
+def test_reads_the_counts_of_interval_releases():
+    plan = plan_intervals(4, Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
+
+    release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
+    assert release_from_bytes(release_to_bytes(release)).left_out is None
+    assert "left_out" not in draw_of(release).card.fields
+    left_out = left_out_of(domain_from_json({"cell": 4}))
+    counted = dataclasses.replace(release, left_out=left_out)
+    assert release_from_bytes(release_to_bytes(counted)).left_out == left_out
+
+
+def test_rejects_counts_of_another_domain():
+    for left_out in (
+        left_out_of(IMPOSSIBLE),
+        left_out_of(DOMAIN, impossible=3),
+        left_out_of(DOMAIN, counts=dict(reversed(left_out_of(DOMAIN).counts.items()))),
+    ):
+        with pytest.raises(InputError, match="left_out"):
+            release_of(DOMAIN, left_out=left_out)
+    with pytest.raises(InputError, match="left_out"):
+        release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
+
+
+def test_describes_counts_with_their_errors():
+    text = " ".join(text_of(release_of(left_out=left_out_of(DOMAIN))).split())
+    assert "7,788 records outside the domain (a noisy count with standard error 40.0" in text
+    assert "attribute member 3,897 28.25 74" in text
+    assert text.index("attribute member") < text.index("attribute age") < text.index("attribute h")
+    assert "epsilon 0.95, delta 1e-09 for the release; epsilon 0.05, delta 0 for" in text
+    text = text_of(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)))
+    assert "an impossible combination 7" in " ".join(text.split())
+
+
+def test_describes_the_largest_counts_of_many_attributes():
+    domain = domain_from_json({f"a{i}": 2 for i in range(30)})
+    text = text_of(release_of(domain, left_out=left_out_of(domain)))
+    assert "attribute a29" in text and "attribute a19" not in text
+    assert "and 20 more: see card.json" in text
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def words(markup):
+    """The text of markup, in one line."""
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", markup)).split())
+
+
+def test_release_shows_what_its_card_states():
+    release = release_of()
+    assert "epsilon 1, delta 1e-09" in release.summary()
+    assert "member" in release.summary()
+    assert words(release._repr_html_()) == " ".join(release.summary().split())
+
+
+def test_summary_is_text_in_jupyter_too(monkeypatch):
+    release = release_of()
+    wanted = release.summary()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert release.summary() == wanted != ""
+
+
+def test_plan_shows_its_promise_and_parameters():
+    plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=1), GUARANTEE, 50)
+    shown = words(plan._repr_html_())
+    assert "epsilon 1, delta 1e-09" in shown
+    assert "strategy measure_all" in shown
+
+
+def test_answers_are_a_table_of_the_same_numbers_as_printed():
+    answers = release_of().query().group_by("member").count()
+    shown = words(answers._repr_html_())
+    for text in repr(answers).split():
+        assert text in shown
+
+
+def test_long_table_says_how_much_it_shows():
+    answers = AnswerTable({"hours": list(range(70)), "count": [1.5] * 70}, 1)
+    assert "50 of 70 answers" in words(answers._repr_html_())
+
+
+def test_markup_of_values_is_escaped():
+    answers = AnswerTable({"name": [HOSTILE], "count": [1.5], "reason": [""]}, 1)
+    assert HOSTILE not in answers._repr_html_()
+    assert HOSTILE in words(answers._repr_html_()) or "alert(1)" in words(answers._repr_html_())
+
+
+def test_plot_draws_a_bar_and_a_margin_for_each_group():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    answers = release_of().query().group_by("member").count()
+    axes = answers.plot()
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx(answers.columns["count"])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["False", "True"]
+    assert answers.plot(axes) is axes
+
+
+def test_plot_refuses_too_many_bars():
+    pytest.importorskip("matplotlib")
+    answers = AnswerTable({"hours": list(range(70)), "count": [1.5] * 70}, 1)
+    assert "at most 60 bars" in refusal(answers.plot)
+
+
+def test_plot_names_matplotlib_if_it_is_missing(monkeypatch):
+    usual = builtins.__import__
+
+    def lacking(name, *given):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return usual(name, *given)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    answers = AnswerTable({"count": [1.5]})
+    assert "'matplotlib' is not valid: must be installed" in refusal(answers.plot)
+
+
+HOSTILE_TEXT = "<script>alert(1)</script>\x1b[31m\u202e"
+
+
+def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
+    paid = found_domain(ledger_release="visits/3")
+    assert paid.domain["city"].values_from == PaidRelease("visits/3", paid.draw_id)
+    free = found_domain()
+    assert free.domain["income"].edges_from == PaidRelease(None, free.draw_id)
+    assert dp.read_domain(free.domain.to_json()) == free.domain
+    assert dp.verify_release(paid).holds
+
+
+def with_noise(release: DomainRelease, place: int, **fields: object) -> DomainRelease:
+    noise = [dict(entry) for entry in release.noise]
+    noise[place] |= fields
+    return dataclasses.replace(release, noise=noise)
+
+
+def test_verify_finds_smaller_noise_lower_thresholds_and_other_guarantees() -> None:
+    release = found_domain()
+    assert dp.verify_release(release).holds
+    for place in range(2):
+        scale = release.noise[place]["scale"]
+        assert not dp.verify_release(with_noise(release, place, scale=scale * 0.9)).holds
+    low = with_noise(release, 0, threshold=release.noise[0]["threshold"] * 9 // 10)
+    assert any("slack of city" in fault for fault in dp.verify_release(low).faults)
+    wider = with_noise(release, 1, levels=release.noise[1]["levels"][:-1])
+    assert not dp.verify_release(wider).holds
+    other = dataclasses.replace(release, guarantee=guarantee(50.0, 1e-9, max_records_per_unit=2))
+    assert not dp.verify_release(other).holds
+
+
+def test_found_texts_are_escaped_on_terminals_and_on_pages(tmp_path: Path, capsys) -> None:
+    release = found_domain((HOSTILE_TEXT, "Oslo"))
+    printed = io.StringIO()
+    Console(file=printed, width=200).print(of_kind("describe", release))
+    assert "Oslo" in printed.getvalue()
+    assert "\x1b[31m" not in printed.getvalue()
+    assert "\u202e" not in printed.getvalue()
+    dp.write_release(release, tmp_path / "out")
+    page = tmp_path / "page.html"
+    assert beam_dp_main(["report", str(tmp_path / "out"), f"--output={page}"]) == 0
+    html = page.read_text()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "2 values of city" in html
+
+
+def test_a_domain_answers_no_queries(tmp_path: Path, capsys) -> None:
+    dp.write_release(found_domain(), tmp_path / "out")
+    assert beam_dp_main(["answer", str(tmp_path / "out"), "--marginal", "city"]) == 2
+    assert "is a domain, which answers no queries" in capsys.readouterr().err
+
+
+def test_results_must_fit_the_domain() -> None:
+    release = found_domain()
+    with pytest.raises(InputError, match="one per attribute"):
+        dataclasses.replace(release, found=release.found[:1])
+    with pytest.raises(InputError, match="one finite number per level"):
+        bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
+        dataclasses.replace(release, found=bad)
+
+
+def test_a_release_stands_beside_its_domain(place) -> None:
+    """In a folder and in a bucket; without saying so, another folder is in the way."""
+    domain, release = found_domain(), release_of()
+    dp.write_release(domain, f"{place.url()}/domain")
+    with pytest.raises(InputError, match="an empty one"):
+        dp.write_release(release, place.url())
+    with pytest.raises(InputError, match="an empty one"):
+        probe_output(place.url(), "other")
+    probe_output(place.url(), "domain")
+    dp.write_release(release, place.url(), beside="domain")
+    assert dp.read_release(place.url()).draw_id == release.draw_id
+    found = dp.read_release(f"{place.url()}/domain", kind=DomainRelease)
+    assert found.card == domain.card and found.domain == domain.domain

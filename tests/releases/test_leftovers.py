@@ -1,28 +1,33 @@
-"""Leftovers of killed writers, how `beam-dp finish` handles them, and errors that name it."""
+"""Local stores: what killed writers leave, how `beam-dp finish` handles it, and probes."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import multiprocessing
+import os
 import pathlib
 import re
 import shlex
-from collections.abc import Sequence
+import shutil
+import stat
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from interruptions import KilledError
 from jobs import everything_under, interval_flags, job_flags
-from release_examples import GUARANTEE, release_of
+from release_examples import DRAW, release_of, same_release
 
 from beam_dp.cli.main import main
 from beam_dp.errors import InputError
-from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.files.commit import check_output
-from beam_dp.releases.kinds import commit_release, read_release
+from beam_dp.releases.files.commit import check_output, probe_output
+from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release
+from beam_dp.storage import store as filesystem
 from beam_dp.storage.store import LocalStore
 from pipelines import release_intervals, release_synthetic_database
 
@@ -51,27 +56,12 @@ def commit_and_kill(
     return folder
 
 
-def test_removes_a_draft_of_another_draw(tmp_path):
-    release = release_of()
-    assert commit_release(release, tmp_path)
-    before = everything_under(tmp_path)
-    store = LocalStore(tmp_path)
-    store.write_draft(store.open_draft("0" * 32), "card.json", b"{}")
-    assert finish_writing(tmp_path)
-    assert everything_under(tmp_path) == before
-
-
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
 def test_damaged_card_is_kept_and_its_draft_is_removed(tmp_path, card):
     (tmp_path / "card.json").write_text(card)
     (tmp_path / ".draft-x").mkdir()
     assert finish_writing(tmp_path) is False
     assert everything_under(tmp_path) == ["card.json"]
-
-
-def test_finishing_a_missing_directory_creates_nothing(tmp_path):
-    assert finish_writing(tmp_path / "out") is False
-    assert not (tmp_path / "out").exists()
 
 
 def test_places_a_draft_whose_card_is_published_concurrently(tmp_path, monkeypatch):
@@ -99,13 +89,6 @@ def test_does_not_move_a_file_outside_the_directory(tmp_path):
     (out / "card.json").write_text(json.dumps({"files": {"../notes": entry}}))
     assert finish_writing(out) is False
     assert everything_under(tmp_path) == ["out", "out/card.json", "out/notes"]
-
-
-def test_finishing_reports_a_missing_payload(tmp_path):
-    assert commit_release(release_of(), tmp_path)
-    for path in tmp_path.glob("records-*"):
-        path.unlink()
-    assert finish_writing(tmp_path) is False
 
 
 @pytest.mark.parametrize("repair", [finish_writing, lambda out: commit_release(release_of(), out)])
@@ -204,9 +187,6 @@ def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkey
     assert line.endswith("Permission denied")
 
 
-ANSWERS = AnswersRelease(draw_id="a" * 32, guarantee=GUARANTEE, rows=[], stated={})
-
-
 @pytest.fixture
 def unfinished(tmp_path) -> pathlib.Path:
     return commit_and_kill(tmp_path / "a b", "place")
@@ -230,13 +210,6 @@ def test_error_for_an_unfinished_release_names_finish(unfinished, capfd, command
     assert "No such file" in line
     assert main(named_command(line)) == 0
     assert read_release(unfinished).draw_id == release_of().draw_id
-
-
-def test_error_for_unfinished_answers_names_finish(tmp_path, capfd):
-    commit_and_kill(tmp_path, "place", ANSWERS)
-    assert main(["describe", str(tmp_path)]) == 2
-    assert main(named_command(capfd.readouterr().err)) == 0
-    assert read_release(tmp_path).draw_id == ANSWERS.draw_id
 
 
 @pytest.mark.job
@@ -269,3 +242,146 @@ def test_errors_without_a_draft_do_not_mention_finish(tmp_path):
     with pytest.raises(InputError) as caught:
         read_release(tmp_path / "card.json")
     assert "finish" not in str(caught.value)
+
+
+OTHER_DRAW = "f" * 32
+OURS = release_of()
+OTHERS = release_of(seed=1, draw_id=OTHER_DRAW)
+
+
+def names_in(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def payload(draw_id):
+    return [f"hypothesis-{draw_id}.avro", f"records-{draw_id}-00000-of-00001.avro"]
+
+
+def assert_holds(directory, release):
+    assert names_in(directory) == ["card.json", *payload(release.draw_id)]
+    assert same_release(read_release(directory), release)
+
+
+def test_rejects_unwritable_parent_directory(tmp_path, monkeypatch):
+    if os.geteuid() == 0:  # root may write anywhere, so the system's answer is replaced
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(InputError, match="must be in a directory"):
+        check_output(tmp_path / "closed" / "out")
+    assert names_in(tmp_path / "closed") == []
+
+
+def test_drafts_are_private_but_the_output_is_not(tmp_path, monkeypatch):
+    modes = []
+    original = LocalStore.create_exclusively
+
+    def spy(self, draft, name):
+        modes.append(stat.S_IMODE((tmp_path / draft).stat().st_mode))
+        assert draft.startswith(f".draft-{DRAW}-")
+        return original(self, draft, name)
+
+    monkeypatch.setattr(LocalStore, "create_exclusively", spy)
+    write_release(OURS, tmp_path)
+    assert modes == [0o700]
+
+
+def test_card_created_but_not_synced_keeps_its_payload(tmp_path, monkeypatch):
+    """The call failed but the card exists: its draft is the release and must stay."""
+    original, failed = filesystem.sync_directory, []
+
+    def failing(path):
+        if not failed:
+            failed.append(True)
+            raise OSError(5, "Input/output error")
+        original(path)
+
+    monkeypatch.setattr(filesystem, "sync_directory", failing)
+    assert commit_release(OURS, tmp_path) and failed
+    assert_holds(tmp_path, OURS)
+
+
+def test_committed_release_without_its_payload_is_always_an_error(tmp_path):
+    write_release(OURS, tmp_path)
+    (tmp_path / payload(DRAW)[0]).unlink()
+    for release in (OURS, OTHERS):
+        with pytest.raises(ReleaseError, match=r"hypothesis-.*\.avro is missing or damaged"):
+            commit_release(release, tmp_path)
+    assert names_in(tmp_path) == ["card.json", payload(DRAW)[1]]
+
+
+@pytest.mark.job
+def test_exactly_one_of_several_racing_processes_publishes(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for number in range(3):
+        directory = tmp_path / str(number)
+        barrier = context.Barrier(4)
+
+        def attempt(release, directory=directory, barrier=barrier):
+            barrier.wait()
+            os._exit(10 if commit_release(release, directory) else 20)
+
+        processes = [context.Process(target=attempt, args=(r,)) for r in [OURS, OTHERS] * 2]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        codes = [process.exitcode for process in processes]
+        assert codes in ([10, 20, 10, 20], [20, 10, 20, 10])
+        assert_holds(directory, OURS if codes[0] == 10 else OTHERS)
+
+
+def no_links(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def read_only(*_: object, **__: object) -> Any:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def overwriting(source: Any, target: Any, **_: object) -> None:
+    shutil.copy(source, target)
+
+
+def closed(path: Any, *_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+
+FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "no hard links": ("os.link", no_links, "Operation not permitted"),
+    "no folder can be made": ("tempfile.mkdtemp", read_only, "Read-only file system"),
+    "no file can be made durable": ("os.fsync", read_only, "Read-only file system"),
+    "a link replaces what is there": ("os.link", overwriting, "can replace an existing file"),
+    "nothing can be moved": ("os.replace", closed, "Permission denied"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("output", ["out", "not/yet/out", "there"])
+def test_folder_without_a_needed_feature_gives_a_one_line_error(
+    tmp_path, monkeypatch, fault, output
+):
+    (tmp_path / "there").mkdir()
+    before = everything_under(tmp_path)
+    name, broken, reason = FAULTS[fault]
+    monkeypatch.setattr(f"beam_dp.storage.store.{name}", broken)
+    with pytest.raises(
+        InputError, match=rf"^output: '.*{output}' is not valid: .*{reason}"
+    ) as error:
+        probe_output(tmp_path / output)
+    assert "\n" not in str(error.value)
+    assert everything_under(tmp_path) == before
+
+
+def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
+    """Drafts are private, and could not be removed."""
+    monkeypatch.setattr("beam_dp.storage.store.shutil.rmtree", closed)
+    with pytest.raises(InputError, match=r"^output: .*Permission denied"):
+        probe_output(tmp_path / "out")
+
+
+def test_rejects_file_or_nonempty_folder_as_output(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=r"^output: .* must be"):
+            probe_output(path)
+    assert everything_under(tmp_path) == ["file"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import shutil
 from collections.abc import Callable
 from typing import Any
 
+import fastavro
 import numpy as np
 import pytest
 from horizons import (
@@ -25,20 +27,21 @@ from interruptions import KilledError
 from jobs import everything_under
 from places import Place
 from release_examples import release_of
+from window_examples import GAUSSIAN, window_of
 from window_plans import person, plan_of
 
+from beam_dp.cli.main import main
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import commit_release, read_release
+from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows import horizon_files as horizon_files
 from beam_dp.releases.windows.horizon_files import (
     Released,
     begin_horizon,
-    block_directory,
     read_horizon,
     read_windows,
     released,
@@ -46,12 +49,6 @@ from beam_dp.releases.windows.horizon_files import (
 )
 
 PLAN = leveled()
-
-
-def test_paths_of_windows_and_blocks_contain_their_numbers(tmp_path):
-    assert window_directory(tmp_path, 12) == f"{tmp_path}/windows/000012"
-    assert window_directory("gs://bucket/week/", 1048575) == "gs://bucket/week/windows/1048575"
-    assert block_directory("s3://bucket/a/b", 24, 3) == "s3://bucket/a/b/levels/24/000003"
 
 
 def test_reads_the_windows_released_so_far(place):
@@ -253,3 +250,55 @@ def test_finish_removes_drafts_even_if_the_horizon_is_damaged(tmp_path):
     with pytest.raises(ReleaseError, match=r"horizon\.json"):
         finish_writing(tmp_path)
     assert not any(".draft-" in name for name in everything_under(tmp_path))
+
+
+def test_file_size_does_not_depend_on_counts(tmp_path):
+    """Names and sizes must reveal nothing: only checksums and the draw differ."""
+    sizes = set()
+    for number in (1, 2):
+        release = window_of(number)
+        for names in release.tables:
+            release.tables[names][...] *= 10.0 ** (9 * number)
+        write_release(release, tmp_path / str(number))
+        card, file = sorted((tmp_path / str(number)).iterdir())
+        sizes.add((card.stat().st_size, file.stat().st_size))
+    assert len(sizes) == 1
+
+
+def test_any_avro_reader_reads_the_tables(tmp_path):
+    release = window_of()
+    write_release(release, tmp_path)
+    (path,) = tmp_path.glob("tables-*.avro")
+    with path.open("rb") as file:
+        rows: list[Any] = list(fastavro.reader(file))
+    assert [tuple(row["attributes"]) for row in rows] == list(release.workload)
+    for row in rows:
+        names = tuple(row["attributes"])
+        table = np.array(row["values"]).reshape(row["shape"])
+        np.testing.assert_array_equal(table, release.tables[names])
+        assert row["variance"] == release.variance(names)
+
+
+def test_rejects_too_many_measurements():
+    release = window_of(**GAUSSIAN)
+    with pytest.raises(InputError, match=r"noise: .* inside what is measured: must be at most 2"):
+        dataclasses.replace(release, measured=release.measured * 2**18)
+
+
+def test_command_line_answers_from_a_window(tmp_path, capsys):
+    release = window_of()
+    write_release(release, tmp_path / "window")
+    assert main(["answer", str(tmp_path / "window"), "--marginal", "member", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(answer["records"], release.tables["age", "member"].sum(axis=0))
+    assert answer["standard_error"] > 0 and answer["bound"] > answer["standard_error"]
+    (tmp_path / "queries").write_text('{"conjunction": {"member": true}}\n')
+    queries = str(tmp_path / "queries")
+    assert main(["answer", str(tmp_path / "window"), "--queries", queries, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["value"] == pytest.approx(answer["records"][1])
+    assert found["standard_error"] == pytest.approx(answer["standard_error"])
+    assert main(["answer", str(tmp_path / "window"), "--marginal", "hours"]) == 2
+    line = capsys.readouterr().err
+    assert "marginal: 'hours' is not valid: must lie inside a marginal of the release" in line
+    assert main(["answer", str(tmp_path / "window"), "--quantile", "0.5"]) == 2

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from damaged_files import edited_card
 from release_examples import DRAW, release_of, same_release
-from test_arrow import DOMAIN as TYPES
+from test_records_formats import TYPES
 
 from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json

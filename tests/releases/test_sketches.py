@@ -1,23 +1,37 @@
-"""Releases for sparse queries: their files, and the error bound of a histogram."""
+"""Sketches and interval counts: files, bounds and cells; differences of releases of any kind."""
 
 from __future__ import annotations
 
+import json
 import math
 
 import fastavro
 import numpy as np
 import pytest
-from kind_examples import DRAW, KEY, listed_keys, sketch_of
+from kind_examples import DRAW, KEY, intervals_of, listed_keys, sketch_of
+from noise_sources import Seeded
 from rich.console import Console
 from scipy import stats
+from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
+import beam_dp as dp
+from beam_dp.cli.main import main
+from beam_dp.domain.files import read_domain
+from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
+from beam_dp.interval_strategies.tables import strategy_from_tables
+from beam_dp.mechanisms.intervals.plan import plan_intervals, planned, release_intervals
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.releases.differences import compare_releases
 from beam_dp.releases.kinds import write_release
+from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.describe import describe_sparse_release, report_sparse_release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
 from beam_dp.releases.sketches.release import NoisyCounts, SparseRelease
+from beam_dp.summaries.histogram import Histogram
 
 
 def test_description_and_report_show_hostile_keys_as_text():
@@ -103,3 +117,156 @@ def test_bounds_of_answers_fail_at_most_as_often_as_stated(count):
         failures += abs(answer.value - int(counts.sum())) > answer.bound
     assert answer.failure_probability == _FAILURE
     assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
+
+
+ADD = Neighboring.ADD_OR_REMOVE_ONE
+
+
+def test_cells_are_found_by_attribute_values():
+    release = intervals_of(("histogram", "discrete_laplace"))
+    assert release.cells(-3, 19) == (0, 22) and release.cells(0, 0) == (3, 3)
+    for low, high in ((5, 4), (-4, 3), (0, 20), (0.5, 2), ("other", 3), (None, 3), (True, 3)):
+        with pytest.raises(InputError, match=r"is not valid|is not one of"):
+            release.cells(low, high)
+
+
+def test_rejects_matrix_that_leaves_a_cell_unmeasured():
+    tables = {
+        "sizes": np.array([3]),
+        "weights": np.zeros((0, 3), np.int64),
+        "top": np.array([[1, 1, 0]]),
+    }
+    with pytest.raises(InputError, match="must measure every root"):
+        strategy_from_tables("windows", 3, ADD, tables)
+
+
+def test_bins_are_found_by_their_edges():
+    guarantee = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+    plan = planned(3, guarantee, ("histogram", "discrete_laplace"))
+    pay = NumericAttribute("pay", (0, 10, 20.5, 30), nullable=True)
+    release = release_intervals(plan, np.zeros(3, np.int64), Seeded(1), pay)
+    assert release.cells(10, 30) == (1, 2) and release.cells(0, 30) == (0, 2)
+    for low, high in ((10, 10), (0, 11), (20.5, 10)):
+        with pytest.raises(InputError, match=r"is not valid|is not one of"):
+            release.cells(low, high)
+
+
+DOMAIN = read_domain('{"sex": 2, "class": 3}')
+PAIRS = dp.marginals(DOMAIN, ways=2)
+ONES = dp.marginals(DOMAIN, ways=1)
+PROMISE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 1)
+COUNTS = np.array([500, 400, 300, 200, 100, 50])
+NOISE = Seeded(11)
+
+
+def synthetic(counts: np.ndarray, workload: dp.Workload = PAIRS) -> dp.SyntheticDatabase:
+    plan = plan_release(dp.Laplace(), DOMAIN, workload, PROMISE)
+    return plan.release(Histogram(DOMAIN, counts).marginals(plan.summary_tables), NOISE)
+
+
+def intervals(counts: np.ndarray, name: str = "age") -> dp.IntervalRelease:
+    plan = plan_intervals(len(counts), PROMISE, "histogram")
+    return release_intervals(plan, counts, NOISE, IntegerAttribute(name, 0, 5))
+
+
+def tables(counts: np.ndarray) -> Release:
+    plan = plan_of(3, RECORD, PAIRS)
+    return plan.draw(0, marginals_of(plan, counts), NOISE, HORIZON_ID)
+
+
+def other_counts() -> np.ndarray:
+    counts = COUNTS.copy()
+    counts[4] += 1000
+    return counts
+
+
+@pytest.mark.parametrize("make", [synthetic, intervals, tables])
+def test_orders_cells_by_their_z_scores(make):
+    first, *rest = compare_releases(make(COUNTS), make(other_counts()))
+    label = (("age", "4"),) if make is intervals else (("sex", "1"), ("class", "1"))
+    assert first.cell == label and first.difference == pytest.approx(1000, abs=60)
+    assert first.z_score == pytest.approx(first.difference / first.standard_error)
+    scores = [abs(each.z_score) for each in rest]
+    assert len(rest) == 5 and scores == sorted(scores, reverse=True)
+
+
+def test_variances_of_both_releases_add_up():
+    one, other = intervals(COUNTS), intervals(COUNTS)
+    cells = np.arange(6)
+    error = float(one.answer(cells, cells).standard_errors[0])
+    for each in compare_releases(one, other):
+        assert each.standard_error == pytest.approx(math.sqrt(2) * error)
+
+
+def test_z_scores_of_releases_of_the_same_records_follow_the_noise():
+    """About 600 squared normal variables; the seed is fixed."""
+    scores = [
+        each.z_score
+        for _ in range(100)
+        for each in compare_releases(intervals(COUNTS), intervals(COUNTS))
+    ]
+    assert 0.6 < np.mean(np.square(scores)) < 1.5
+
+
+def test_cell_without_a_stated_error_has_no_error_bar():
+    asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
+    found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
+    unknown = [each for each in found if each.standard_error is None]
+    assert len(found) == 6
+    for each in unknown:
+        assert each.z_score is None and each.to_json()["z_score"] is None
+    sizes = [abs(each.difference) for each in unknown]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_compares_only_marginals_of_both_releases():
+    both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
+    found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
+    assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (lambda: intervals(COUNTS), "must both be synthetic databases or tables"),
+        (lambda: synthetic(COUNTS, ONES), "must be given: the releases were not made for a"),
+    ],
+)
+def test_rejects_releases_with_different_cells(second, expected):
+    with pytest.raises(InputError, match=expected):
+        compare_releases(synthetic(COUNTS), second())
+
+
+def test_rejects_two_copies_of_one_draw():
+    release = intervals(COUNTS)
+    with pytest.raises(InputError, match="must be another draw"):
+        compare_releases(release, release)
+    with pytest.raises(InputError, match="in the first release, whose attribute is 'age'"):
+        compare_releases(release, intervals(COUNTS, "hours"))
+
+
+def test_diff_command_shows_the_largest_differences_and_the_number_of_cells(tmp_path, capsys):
+    directories = [str(tmp_path / name) for name in "ab"]
+    for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
+        write_release(synthetic(counts), directory)
+    assert main(["diff", *directories, "--limit", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "sex 1, class 1" in shown and "2 of 6 cells are shown; --limit shows more" in shown
+    assert "of 6 cells differ by more than 3 standard errors" in shown
+    assert main(["diff", *directories, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 6 and found[0]["cell"] == {"sex": "1", "class": "1"}
+    assert main(["diff", *directories, "--marginal", "sex"]) == 0
+    assert "of 2 cells differ" in capsys.readouterr().out
+
+
+def test_diff_command_says_that_no_cell_has_an_error_bar(tmp_path, capsys):
+    directories = [str(tmp_path / name) for name in "ab"]
+    promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
+    for directory in directories:
+        plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise)
+        marginals = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
+        write_release(plan.release(marginals, NOISE), directory)
+    assert main(["diff", *directories]) == 0
+    assert "No cell has an error bar" in capsys.readouterr().out

@@ -38,34 +38,26 @@ def audited(epsilon: float, claimed: float, law: float | None = None) -> audit.B
     return audit.audit_black_box(first, second, claimed, runs=RUNS, laws=laws)
 
 
-def test_mechanism_that_follows_its_law_passes():
-    found = audited(1.0, 1.0, law=1.0)
-    assert found.predicted is not None and found.limit is not None
-    assert found.lower_bound == pytest.approx(0.888, abs=0.001)
-    assert found.predicted == pytest.approx(found.lower_bound, rel=1e-3)
-    assert found.limit == pytest.approx(1.0)
-    assert found.passes
-
-
-def test_claim_that_is_too_small_is_refuted():
-    found = audited(2.0, 1.0)
-    assert found.lower_bound == pytest.approx(1.851, abs=0.001)
-    assert found.is_refuted and not found.passes
-    assert not (found.is_blind or found.is_off_its_law)  # nothing was predicted
-
-
-def test_audit_that_finds_half_of_the_predicted_loss_is_blind():
-    found = audited(0.5, 1.0, law=1.0)
-    assert found.is_blind and not found.passes
-    assert not (found.is_refuted or found.is_off_its_law)
-    assert not audited(0.5, 1.0).is_blind  # nobody said what it should see
-    assert not audited(0.95, 1.0, law=1.0).is_blind
-
-
-def test_leak_beyond_the_law_is_detected_even_if_within_the_claim():
-    found = audited(2.0, 3.0, law=1.0)
-    assert found.is_off_its_law and not found.passes
-    assert not (found.is_refuted or found.is_blind)
+# Refuted, blind, off its law: of audits at an epsilon, of a claim and with a law, if any is given.
+@pytest.mark.parametrize(
+    ("given", "lower_bound", "verdicts"),
+    [
+        ((1.0, 1.0, 1.0), 0.888, (False, False, False)),
+        ((2.0, 1.0), 1.851, (True, False, False)),  # nothing was predicted
+        ((0.5, 1.0, 1.0), None, (False, True, False)),
+        ((0.5, 1.0), None, (False, False, False)),  # nobody said what it should see
+        ((0.95, 1.0, 1.0), None, (False, False, False)),
+        ((2.0, 3.0, 1.0), None, (False, False, True)),  # within the claim
+    ],
+)
+def test_audit_finds_what_breaks_a_claim_or_a_law(given, lower_bound, verdicts):
+    found = audited(*given)
+    assert (found.is_refuted, found.is_blind, found.is_off_its_law) == verdicts
+    assert found.passes is not any(verdicts)
+    assert lower_bound is None or found.lower_bound == pytest.approx(lower_bound, abs=0.001)
+    if given == (1.0, 1.0, 1.0):
+        assert found.predicted == pytest.approx(found.lower_bound, rel=1e-3)
+        assert found.limit == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("runs", [200, 400, 800])

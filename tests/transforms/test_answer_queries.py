@@ -9,13 +9,15 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream as Events
 from apache_beam.transforms.window import FixedWindows
-from fakes import COLLECTED, DOMAIN, collect, outputs, pipeline, seed_noise
+from barriers import remove_barrier
+from fakes import COLLECTED, DOMAIN, collect, guarantee, outputs, pipeline, seed_noise
 
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows, write_batch
 from beam_dp.summaries.shards import write_shard
@@ -338,37 +340,6 @@ def test_state_of_a_stream_consists_of_plain_values(started):
     assert set(head.value[3]) == {"settings", "total", "sparse"}
 
 
-def test_job_graph_contains_no_noise_and_no_state():
-    p = pipeline()
-    asked = p | beam.Create([FIRST]) | Unbounded()
-    held = p | "Records" >> beam.Create([{"age": 3}])
-    _ = asked | AnswerQueries(plan(), held)
-    text = str(p.to_runner_api())
-    assert "noisy_threshold" not in text
-    step = module._AnswerStream(module._Starter(plan(), None))
-    assert not hasattr(step, "_noise") and not hasattr(step, "_kept")
-
-
-@pytest.mark.job
-def test_saves_run_under_its_id_and_resumes_it_once(tmp_path, draws):
-    for number in range(2):
-        with pipeline(0) as p:
-            asked = p | "Queries" >> beam.Create([[FIRST]] if number == 0 else [[SECOND, REPEAT]])
-            held = p | "Records" >> beam.Create(RECORDS)
-            resume = None if number == 0 else tmp_path / draws[0]
-            _ = (
-                asked
-                | AnswerQueries(plan(), held, save_in=tmp_path, resume=resume)
-                | collect("answers")
-            )
-        (batch,) = COLLECTED["answers"]
-        assert (tmp_path / batch.run_id / "secret.json").exists()
-        assert [row["questions_left"] for row in batch.answers] == [[9], [8, 8]][number]
-    assert not (tmp_path / draws[0] / "secret.json").exists()
-    with pytest.raises(InputError, match="resumed only once"):
-        AnswerQueries(plan(), held, resume=tmp_path / draws[0])
-
-
 def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
     with pipeline(named.pop("repeats", 0)) as p:
         asked = p | "Queries" >> beam.Create([[FIRST, BAD, SECOND]])
@@ -376,22 +347,6 @@ def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
         _ = asked | AnswerQueries(plan(**named), held) | WriteAnswers(folder, plan(**named))
     (path,) = folder.glob("answers-*.avro")
     return list(read_rows(path.read_bytes()))
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("repeats", [0, 2])
-def test_writes_answers_as_one_release(tmp_path, repeats):
-    folder = tmp_path / "out"
-    rows = write(folder, repeats=repeats, num_records="noisy")
-    assert [row["id"] for row in rows] == ["a", "bad", "2"]
-    text = (folder / "card.json").read_text()
-    card = json.loads(text)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(["card.json", *card["files"]])
-    assert card["mechanism"] == "private_mw" and card["num_refused"] == 1
-    assert card["settings"]["total"] == card["num_records"]["noisy"]
-    assert not card["settings"]["is_vacuous"]
-    with pytest.raises(InputError, match="must be a directory that does not exist yet"):
-        write(folder)
 
 
 @pytest.mark.job
@@ -410,3 +365,65 @@ def test_stream_in_several_panes_is_one_run_written_batch_by_batch(tmp_path):
     other = [{**row, "value": 1.0} for row in first.answers]
     assert not write_batch(other, first.run_id, 0, tmp_path)
     assert list(read_rows(files[0].read_bytes())) == first.answers
+
+
+MIN_RAM = "beam:resources:min_ram_bytes:v1"
+RESHUFFLE = "beam:transform:reshuffle:v1"
+PLAN = plan_private_mw(DOMAIN, guarantee(), 1000, num_questions=10)
+
+
+def graph_of_a_stream() -> beam_runner_api_pb2.Components:
+    p = pipeline()
+    asked = p | "Queries" >> beam.Create(['{"prefix": 2}'])
+    asked.is_bounded = False
+    held = p | "Records" >> beam.Create([{"age": 3}])
+    answers = asked | "Answers" >> AnswerQueries(PLAN, held)
+    assert not answers.is_bounded
+    _ = answers | "Read" >> beam.Map(lambda batch: None)
+    return p.to_runner_api().components
+
+
+def steps(components: beam_runner_api_pb2.Components) -> dict[str, Any]:
+    return {step.unique_name: step for step in components.transforms.values()}
+
+
+def sole_reader(by_name: dict[str, Any], name: str) -> str:
+    """The one outermost step that reads what a step says."""
+    (output,) = by_name[name].outputs.values()
+    readers = {
+        reader
+        for reader, step in by_name.items()
+        if output in step.inputs.values() and not reader.startswith(f"{name}/")
+    }
+    outermost = {reader for reader in readers if reader.rpartition("/")[0] not in readers}
+    (reader,) = outermost
+    return reader
+
+
+def test_reshuffle_separates_answers_from_their_readers():
+    by_name = steps(graph_of_a_stream())
+    barrier = sole_reader(by_name, "Answers/Answer")
+    assert barrier == "Answers/Keep the answers"
+    assert by_name[barrier].spec.urn == RESHUFFLE
+    assert sole_reader(by_name, barrier) == "Read"
+
+
+def test_detects_missing_reshuffle(monkeypatch):
+    remove_barrier(monkeypatch)
+    by_name = steps(graph_of_a_stream())
+    barrier = sole_reader(by_name, "Answers/Answer")
+    assert by_name[barrier].spec.urn != RESHUFFLE
+
+
+def test_answering_step_and_its_reshuffle_request_memory():
+    components = graph_of_a_stream()
+    hints = {
+        name: components.environments[step.environment_id].resource_hints.get(MIN_RAM)
+        for name, step in steps(components).items()
+        if step.environment_id
+    }
+    asking = {name: int(memory) for name, memory in hints.items() if memory is not None}
+    # What has another hint is in another stage: all of the barrier has that of the step.
+    expected = {name for name in hints if name.startswith(("Answers/Answer", "Answers/Keep the"))}
+    assert set(asking) == expected and len(expected) > 2
+    assert set(asking.values()) == {worker_bytes(PLAN, DOMAIN.num_cells)}

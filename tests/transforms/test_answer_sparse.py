@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pytest
 from jobs import write_table
 
-from beam_dp.cli import main as cli
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
@@ -109,21 +107,6 @@ def flags(folder: Path, **overrides: str | None) -> list[str]:
     return [
         f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
     ]
-
-
-@pytest.mark.job
-def test_program_writes_one_run_even_if_bundles_repeat(tmp_path, capfd):
-    assert main(flags(tmp_path, direct_runner_bundle_repeat="2")) == 0
-    assert "2 answers, 3 refused" in capfd.readouterr().out
-    (path,) = (tmp_path / "out").glob("answers-*.avro")
-    with path.open("rb") as file:
-        rows: list[Any] = list(fastavro.reader(file))
-    assert rows[0]["value"] == pytest.approx(300, abs=rows[0]["bound"])
-    card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["mechanism"] == "sparse_mw" and card["plan"]["max_sparsity"] == 3
-    assert cli.main(["describe", str(tmp_path / "out")]) == 0
-    shown = capfd.readouterr().out
-    assert "sparse_mw" in shown and re.search(r"refused +3", shown)
 
 
 @pytest.mark.job

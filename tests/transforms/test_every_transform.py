@@ -1,4 +1,7 @@
-"""Every transform has the same result for any source, and refuses windows and triggers."""
+"""Every transform reads what it needs of any source, and refuses windows and triggers.
+
+That all sources give the same counts is tested in ``tests/contracts/test_sources.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -18,9 +20,8 @@ from apache_beam.transforms import trigger, window
 from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
-from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, outputs, pipeline, reading
+from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, pipeline, reading
 from open_domains import guarantee as open_guarantee, open_domain
-from pytest import MonkeyPatch
 
 from beam_dp import transforms
 from beam_dp.domain.attributes import CategoricalAttribute
@@ -38,15 +39,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import release_from_bytes
-from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import (
-    AnswerBatch,
     AnswerQueries,
     AnswerSparseQueries,
     AnswerWorkload,
@@ -64,8 +59,6 @@ from beam_dp.transforms import (
     WriteRelease,
 )
 from beam_dp.transforms.counting.count_keys import CountElements
-from beam_dp.transforms.drawing import answer_queries
-from beam_dp.transforms.drawing.answer_queries import _CountsByFingerprint, _Starter
 from beam_dp.windows.horizon import Horizon, WindowUnit
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
@@ -91,30 +84,8 @@ class Visit(typing.NamedTuple):
     seen: datetime.datetime
 
 
-VISITS = [
-    Visit(
-        age=float(i % 11),
-        sex=("f", "m", None)[i % 3],
-        cost=decimal.Decimal(i % 7) / (1 + i % 2),
-        clinic=b"clinic %d" % (i % 5),
-        born=datetime.date(1990, 1, 1) + datetime.timedelta(days=i // 3),
-        seen=datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=i),
-    )
-    for i in range(N)
-]
-DICTS = [visit._asdict() for visit in VISITS]
-TABLE = pa.Table.from_pylist(DICTS)
-# Some of each kind that a source may hold.
-MIXTURE: list[Any] = [
-    *VISITS[:30],
-    *(beam.Row(**each) for each in DICTS[30:60]),
-    *({name: value for name, value in each.items() if value is not None} for each in DICTS[60:90]),
-    TABLE.slice(90, 30),
-    *TABLE.slice(120, 30).to_batches(max_chunksize=20),
-    pd.DataFrame(DICTS[150:170]),
-    pd.DataFrame(DICTS[170:], dtype=object),
-]
-
+SEEN = datetime.datetime(2024, 1, 1, 5, tzinfo=datetime.UTC)
+VISIT = Visit(1.0, "f", decimal.Decimal(1), b"clinic 1", datetime.date(1990, 1, 1), SEEN)
 KEY = KeyColumns("clinic")
 QUERIES = [
     '{"conjunction": {"sex": "f"}}',
@@ -153,77 +124,11 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-# What online mechanisms are given, whose answers no epsilon makes exact; by the name of each.
-COUNTS: dict[str, list[Any]] = {}
-
-
-def noted(name: str, function: Callable[..., Any], order: Any = list) -> Callable[..., Any]:
-    def noting(*given: Any) -> Any:
-        found = function(*given)
-        counts = given[0] if isinstance(given[0], ElementCounts) else found
-        COUNTS[name].append(order(counts.counts.tolist()))
-        return found
-
-    return noting
-
-
-def outcomes(sources: dict[str, beam.PTransform]) -> dict[str, list[Any]]:
-    """What each transform gives for each source, without what each run draws: of one pipeline."""
-    COUNTS.update(AnswerQueries=[], AnswerSparseQueries=[])
-    branches = {
-        f"{name}, {source}": lambda p, name=name, source=source: TRANSFORMS[name](
-            p | sources[source]
-        )
-        for name in TRANSFORMS
-        for source in sources
-    }
-    with MonkeyPatch.context() as patch:
-        histogram = noted("AnswerQueries", _Starter.histogram)
-        patch.setattr(answer_queries._Starter, "histogram", histogram)
-        by_fingerprint = noted("AnswerSparseQueries", _CountsByFingerprint, sorted)
-        patch.setattr(answer_queries, "_CountsByFingerprint", by_fingerprint)
-        found = outputs(branches)
-    results = {
-        name: [result(*found[f"{name}, {source}"]) for source in sources]
-        for name in TRANSFORMS
-        if name not in COUNTS
-    }
-    return {**results, **COUNTS}
-
-
-def result(found: Any) -> Any:
-    if isinstance(found, AnswerBatch):
-        return [row["value"] for row in found.answers]
-    release = release_from_bytes(found[1][2])
-    if isinstance(release, SyntheticDatabase):
-        return sorted(zip(*(each.tolist() for each in release.codes), release.counts, strict=True))
-    if isinstance(release, SparseRelease):
-        queries = {"clinic 1": 1.0}, {"clinic 0": 1.0, "clinic 4": 0.5}
-        return [release.answer_query(SparseQuery(each)) for each in queries]
-    return [release.answer([low], [high]) for low, high in ((0, 3), (2, 9), (5, 5))]
-
-
-@pytest.fixture(scope="module")
-def visits(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("visits") / "visits.parquet"
-    pyarrow.parquet.write_table(TABLE, path)
-    return str(path)
-
-
-@pytest.mark.job
-def test_records_of_all_kinds_give_the_same_result_as_a_file(visits):
-    found = outcomes({"file": ReadRecords(visits), "mixture": beam.Create(MIXTURE)})
-    nothing = outcomes({"nothing": beam.Create([], reshuffle=False)})
-    for name in TRANSFORMS:
-        assert len(found[name]) == 2 and len(set(map(str, found[name]))) == 1, name
-        # Else all sources would agree that there is nothing.
-        assert str(nothing[name][0]) != str(found[name][0]), name
-
-
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_reads_only_needed_columns_of_a_file(name, visits):
+def test_reads_only_needed_columns_of_a_file(name, tmp_path):
+    pyarrow.parquet.write_table(pa.Table.from_pylist([VISIT._asdict()]), tmp_path / "a.parquet")
     p = pipeline()
-    TRANSFORMS[name](p | ReadRecords(visits))
+    TRANSFORMS[name](p | ReadRecords(str(tmp_path / "a.parquet")))
     needed = {
         "ReleaseIntervals": {"age", "born"},
         "ReleaseProjection": {"clinic", "born"},
@@ -244,9 +149,8 @@ def test_every_transform_rejects_schema_that_lacks_a_column(name):
 
 
 def test_beam_timestamp_is_the_same_unit_as_python_datetime():
-    when = VISITS[5].seen
-    expected = canonical_bytes(when)
-    assert canonical_bytes(Timestamp.from_utc_datetime(when)) == expected
+    expected = canonical_bytes(SEEN)
+    assert canonical_bytes(Timestamp.from_utc_datetime(SEEN)) == expected
     assert expected is not None and expected.startswith(b"timestamp:1704")
 
 

@@ -172,14 +172,6 @@ def test_sends_records_of_several_partitions_as_one_batch(sizes, k):
     assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
-def test_sends_distinct_records_without_counts():
-    partition = partition_of(1)
-    partition.start_bundle()
-    partition.process(key_batch([(unit, (unit, 1)) for unit in range(1000)]))
-    ((_, element),) = [each.value for each in partition.finish_bundle()]
-    assert len(element) == 1000 * (16 + 16) + 1
-
-
 def crafted(colliding: Any) -> list[Record]:
     """12 units of colliding records among 100 of one: what moved a sum by 8 times the bound."""
     held = [(unit, words) for unit in range(12) for words in colliding(unit)]

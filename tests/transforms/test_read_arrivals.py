@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
+import shutil
+import sqlite3
+import stat
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,10 +25,17 @@ from versions import since
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.windows.plan import plan_window_tables
+from beam_dp.queries.workload import marginals
+from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
+from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals
+from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
+from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows.horizon import Horizon, WindowUnit
 
 pytestmark = since("apache-beam", "2.76")
@@ -142,3 +154,265 @@ def test_rejects_stream_if_beam_cannot_watch_the_folder(tmp_path, monkeypatch):
 def test_folder_may_be_empty_at_the_start(tmp_path):
     read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
     assert tables(read) == [(number, [0] * 4) for number in range(3)]
+
+
+FIRST, SECOND = "1" * 32, "2" * 32
+
+
+class Folder:
+    """Where files appear, and a clock that tests move."""
+
+    def __init__(self, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.output = folder / "out"
+        self.private = folder / "out.private"
+        self.landing = folder / "landing"
+        self.landing.mkdir()
+        self.monkeypatch = monkeypatch
+
+    def drop(self, name: str, modified: float, size: int = 3) -> pathlib.Path:
+        path = self.landing / f"{name}.csv"
+        path.write_bytes(b"a\n1"[:size])
+        os.utime(path, (modified, modified))
+        return path
+
+    def reader(self, horizon_id: str = FIRST, **options: Any) -> ReadArrivals:
+        """That of a new job; by default of a horizon with limits, of which windows are released."""
+        read = ReadArrivals(f"{self.landing}/*.csv", HORIZON, poll=1, settle=20)
+        seen = SeenFiles(self.output, None)
+        seen.begin(horizon_id, may_be_new=options.get("may_be_new", not self.private.exists()))
+        read.keep(seen, may_be_removed=options.get("may_be_removed", False))
+        return read
+
+    def look(self, read: ReadArrivals, clock: float) -> list[str]:
+        """What a worker finds at some moment."""
+        self.monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda: clock))
+        polling = pickle.loads(pickle.dumps(read.polling))
+        found = polling(read.pattern).outputs
+        return sorted(pathlib.Path(each.value[0]).stem for each in found)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Folder:
+    return Folder(tmp_path, monkeypatch)
+
+
+def test_file_that_appears_after_settle_never_counts(folder):
+    folder.drop("at-first", 900)
+    read = folder.reader()
+    assert folder.look(read, 1010) == ["at-first"]  # settled: 990
+    folder.drop("late", 989.9)
+    folder.drop("in-time", 990)
+    assert folder.look(read, 1020) == ["at-first", "in-time"]
+    assert folder.look(folder.reader(), 1021) == ["at-first", "in-time"]
+    # A file that appeared while no job ran does not count either.
+    folder.drop("late-again", 999)
+    folder.drop("in-time-again", 1005)
+    assert folder.look(folder.reader(), 1090) == ["at-first", "in-time", "in-time-again"]
+
+
+def test_failed_listing_of_files_does_not_settle_their_times(folder, monkeypatch):
+    read = folder.reader()
+
+    def broken(pattern: str) -> Any:
+        raise OSError("the bucket can't be listed")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="listed"):
+        patch.setattr(read_arrivals.read, "timed_files", broken)
+        folder.look(read, 1090)
+    folder.drop("in-time", 1000)
+    assert folder.look(read, 1020) == ["in-time"]
+
+
+def test_two_jobs_on_a_horizon_count_the_same_files(folder):
+    one, other = folder.reader(), folder.reader()
+    folder.look(one, 1010)
+    folder.drop("late", 985)
+    assert folder.look(other, 1000) == folder.look(one, 1011) == []
+
+
+@pytest.mark.parametrize(("modified", "size"), [(901, 3), (900, 2)])
+def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
+    folder.drop("before", 900)
+    read = folder.reader()
+    folder.look(read, 1010)
+    path = folder.drop("before", modified, size)
+    with pytest.raises(InputError) as refused:
+        folder.reader()
+    expected = "must not change before its horizon is over, but has changed"
+    assert str(refused.value) == f"input: {str(path)!r} is not valid: {expected}"
+    with pytest.raises(ReadError) as stopped:
+        folder.look(read, 1020)
+    assert str(stopped.value) == f"{path}: {expected}"
+
+
+def test_refuses_missing_file_if_the_guarantee_depends_on_it(folder):
+    path = folder.drop("before", 900)
+    folder.drop("after", 980)
+    folder.look(folder.reader(), 1010)
+    path.unlink()
+    with pytest.raises(InputError, match=r"before.csv' is not valid: must not be removed before"):
+        folder.reader()
+    assert folder.look(folder.reader(may_be_removed=True), 1020) == ["after"]
+
+
+def test_accepts_removal_of_file_that_never_counted(folder):
+    read = folder.reader()
+    folder.look(read, 1010)
+    path = folder.drop("late", 900)
+    folder.look(read, 1020)
+    path.unlink()
+    assert folder.look(folder.reader(), 1030) == []
+
+
+def test_recognises_files_after_a_change_of_current_folder(folder, monkeypatch):
+    folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    monkeypatch.chdir(folder.landing)
+    read = ReadArrivals("*.csv", HORIZON, poll=1, settle=20)
+    read.keep(SeenFiles(folder.output, None), may_be_removed=False)
+    assert folder.look(read, 1020) == ["before"]
+
+
+def test_only_the_owner_can_read_the_private_folder(folder):
+    folder.reader()
+    assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
+    assert not folder.output.exists()
+    folder.private.chmod(0o750)
+    with pytest.raises(
+        InputError, match=r"^private_folder: .* must be accessible only to its owner"
+    ):
+        folder.reader()
+
+
+def test_refuses_private_folder_of_another_horizon(folder):
+    folder.reader()
+    with pytest.raises(InputError, match=r"^private_folder: .* must not belong to another"):
+        folder.reader(SECOND)
+
+
+def test_refuses_lost_private_folder_after_windows_are_released(folder):
+    folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    for path in folder.private.iterdir():
+        path.unlink()
+    with pytest.raises(
+        InputError, match=r"^private_folder: .* must be the folder that lists the files"
+    ):
+        folder.reader(may_be_new=False)
+    assert folder.look(folder.reader(may_be_new=True), 1020) == ["before"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000])
+def test_refuses_damaged_list_of_files(folder, content):
+    read = folder.reader()
+    (folder.private / "files.sqlite").write_bytes(content)
+    with pytest.raises(InputError, match=r"^private_folder: "):
+        folder.reader()
+    with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
+        folder.look(read, 1010)
+
+
+def test_worker_without_the_private_folder_creates_no_list(folder):
+    read = folder.reader()
+    (folder.private / "files.sqlite").unlink()
+    with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
+        folder.look(read, 1010)
+    assert list(folder.private.iterdir()) == []
+
+
+def test_list_stores_seen_files_and_settled_time(folder):
+    path = folder.drop("before", 900)
+    folder.look(folder.reader(), 1010)
+    with sqlite3.connect(folder.private / "files.sqlite") as connection:
+        assert connection.execute("SELECT * FROM files").fetchall() == [(str(path), 3, 900.0, 1)]
+        assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
+
+
+@pytest.mark.job
+def test_continued_stream_does_not_count_late_files(tmp_path):
+    """Through Beam, on a horizon that is over; the last window is lost before the second job."""
+    domain = Domain((IntegerAttribute("a", 0, 1),))
+    unit = WindowUnit("person", 9, 3, 3)
+    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 2e4, 0.0)
+    out = tmp_path / "out"
+    times = {"event_time": "t", "arrival": FILE_TIME}
+    for name, arrived in (("1", 1010), ("late", 1026)):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("a,t,person\n1,1001,7\n1,1021,7\n")
+        os.utime(path, (arrived, arrived + 0.5))
+        horizon_id = begin_windows(plan, out, **times, replayable=True)
+        with pipeline() as p:
+            arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+            _ = p | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
+        found = read_windows(out).answer(plan.workload, slice(0, 3))[0].values
+        np.testing.assert_allclose(found, [0, 1], atol=0.1)
+        shutil.rmtree(out / "windows" / "000002")
+    (tmp_path / "1.csv").touch()
+    arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
+        _ = beam.Pipeline() | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
+
+
+@pytest.mark.parametrize("fault", ["changed", "removed", "new"])
+def test_restarted_batch_job_requires_the_same_files(tmp_path, fault):
+    def records() -> Any:
+        return beam.Pipeline() | ReadRecords(f"{tmp_path}/*.csv")
+
+    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", "arrival")
+    for name in ("1", "2"):
+        (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,7\n")
+    of_each = WindowUnit("person", 9, 1, 1)
+    for unit in (WindowUnit("person", 9, 1, 3), of_each):
+        plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
+        out = tmp_path / f"out-{unit.protected_windows}"
+        horizon_id = begin_windows(plan, out, event_time="t", arrival="arrival", replayable=True)
+        release = ReleaseWindows(plan, out, horizon_id, *times, tmp_path / f"{out.name}-mine")
+        for _ in range(2):
+            _ = records() | release
+        if unit is of_each:
+            break
+        if fault == "removed":
+            (tmp_path / "2.csv").unlink()
+        else:
+            name = "2" if fault == "changed" else "3"
+            (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,77\n")
+        name = "3" if fault == "new" else "2"
+        with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is not valid: must not"):
+            _ = records() | release
+    assert not (tmp_path / "out-1-mine").exists()
+
+
+def test_refuses_changed_file_or_two_readers_before_user_steps(tmp_path):
+    (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
+    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
+    unit = WindowUnit("person", 9, 1, 3)
+    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
+    out = tmp_path / "out"
+    horizon_id = begin_windows(plan, out, event_time="t", arrival=FILE_TIME, replayable=True)
+    release = ReleaseWindows(plan, out, horizon_id, *times)
+
+    def read(start: beam.Pipeline, label: str = "Read") -> Any:
+        return start | label >> ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+
+    def changed(records: Any) -> Any:
+        return records | beam.Map(lambda batch: batch) | "Again" >> beam.Filter(bool)
+
+    _ = changed(read(beam.Pipeline())) | release
+    os.utime(tmp_path / "1.csv", (1, 1))
+    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
+        _ = changed(read(beam.Pipeline())) | release
+    start = beam.Pipeline()
+    several = (read(start), read(start, "Read others")) | beam.Flatten()
+    with pytest.raises(
+        InputError, match=r"^records: 'from 2 readers' is not valid: must come from"
+    ):
+        _ = several | release
+
+
+def test_restart_does_not_unsettle_times(folder):
+    """A file that appears between the start of a second job and its first listing."""
+    folder.drop("at-first", 900)
+    assert folder.look(folder.reader(), 1010) == ["at-first"]  # settled: 990
+    again = folder.reader()
+    folder.drop("late", 980)
+    assert folder.look(again, 1020) == ["at-first"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import logging
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,9 @@ from fakes import (
 )
 
 import beam_dp.summaries.histogram as marginals_module
-import beam_dp.transforms.drawing.release as release_module
 from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.records import distinct_records
@@ -257,17 +253,6 @@ def test_without_the_reshuffle_replayed_bundles_see_two_draws(monkeypatch):
     remove_barrier(monkeypatch)
     found = outputs({"seen": lambda p: p | beam.Create(PEOPLE) | released_by()}, bundle_repeat=2)
     assert len({draw_id for draw_id, _ in found["seen"]}) == 3
-
-
-def test_no_noise_source_is_pickled():
-    transform = released_by()
-    drawing = functools.partial(
-        release_module._released_database,
-        transform.mechanism,
-        transform.plan,
-        transform.accumulator,
-    )
-    assert NoiseSource.__name__.encode() not in pickle.dumps(one_worker.Draw(drawing))
 
 
 BINARY = Domain(tuple(BooleanAttribute(f"a{i}") for i in range(20)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from fakes import outputs, pipeline
-from job_pages import counters, expected
+from fakes import outputs
 from sketch_laws import Shifted, seeded_key
 
 import beam_dp.encoding.keys as keys_module
@@ -171,24 +169,6 @@ def test_written_releases_answer_queries(tmp_path):
         for name, each in (("empty", empty), ("full", full))
     ]
     assert names[0] == names[1]
-
-
-@pytest.mark.job
-def test_repeated_bundles_commit_one_draw_that_counts_each_record_once(tmp_path):
-    made = plan(SMALL)
-    assert made.sketch is not None
-    cases = {
-        "exact": (RECORDS, ReleaseProjection(made, COLUMNS)),
-        "listed": (OF_CITIES, ReleaseProjection(plan(StabilityHistogram(), most=1), LISTED)),
-        "noisy": (RECORDS, ReleaseProjection(plan(SMALL, epsilon=1.0), COLUMNS)),
-    }
-    found = released(tmp_path, cases, bundle_repeat=2)
-    np.testing.assert_array_equal(
-        found["exact"].sketch.cells, made.sketch.fold(exact(RECORDS, made))
-    )
-    assert dict(found["listed"].listed_keys()) == EXPECTED
-    names = {path.name for path in (tmp_path / "noisy").iterdir()}
-    assert {name for name in names if found["noisy"].draw_id not in name} == {"card.json"}
 
 
 def of_weights(weights: list[Any]) -> list[dict[str, Any]]:
@@ -404,37 +384,3 @@ def test_released_texts_with_the_same_element_share_one_released_count():
     assert histogram.elements.tolist() == [3, 9]
     assert histogram.counts.tolist() == [least, 2 * least + 2]
     assert histogram.keys.tolist() in (["d", "a"], ["d", "c"])
-
-
-def test_card_says_that_keys_are_listed_only_if_they_are():
-    assert listing(StabilityHistogram()).public["key"]["list_keys"] is True
-    unlisted = listing(StabilityHistogram(), columns=KeyColumns("city"))
-    assert "list_keys" not in unlisted.public["key"]
-
-
-CANARY = "canary-4711@example.org"
-
-
-@pytest.mark.job
-def test_logs_and_metrics_contain_no_records(tmp_path, caplog):
-    caplog.set_level(logging.DEBUG)
-    for number, records in enumerate(([], [{"email": CANARY, "person": CANARY}] * 50)):
-        p = pipeline()
-        release_it = ReleaseProjection(plan(HybridSketch(64), "person", epsilon=1.0), COLUMNS)
-        _ = (
-            p
-            | beam.Create([*records, {"email": object(), "person": []}, None, 3])
-            | release_it
-            | WriteRelease(tmp_path / str(number))
-        )
-        result = p.run()
-        result.wait_until_finish()
-        assert counters(result) == expected(tmp_path / str(number))
-        for path in (tmp_path / str(number)).iterdir():
-            assert CANARY.encode() not in path.read_bytes()
-    assert "canary" not in caplog.text
-
-
-def test_pipeline_graph_contains_no_drawn_noise():
-    release_it = ReleaseProjection(plan(SMALL, epsilon=1.0), COLUMNS)
-    assert b"NoiseSource" not in beam.internal.pickler.dumps(release_it)

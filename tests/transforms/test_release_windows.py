@@ -1,4 +1,4 @@
-"""Releases of windows: each in its folder, drawn once, whatever is run again."""
+"""Windows: exact tables, as in batch and by hand, whatever a stream does; each is drawn once."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import itertools
 import operator
 import pathlib
 import shutil
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
+import limited_panes
 import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from fakes import outputs, pipeline
+from hypothesis import given, settings, strategies as st
+from limited_panes import IN_ORDER
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
+from beam_dp.encoding.contributions import select_records
+from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.windows.plan import plan_window_databases, plan_window_tables
 from beam_dp.queries.workload import marginals
@@ -27,6 +34,7 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.horizon_files import block_directory, read_windows, window_directory
 from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import (
     ReleaseWindows,
     WindowsPlan,
@@ -35,12 +43,257 @@ from beam_dp.transforms.drawing.release_windows import (
 from beam_dp.windows.horizon import Horizon, WindowUnit
 
 DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
-HORIZON = Horizon(100, 10, 6, 5)
+HORIZON = Horizon(100, 10, 12, 5)
 RECORDS = WindowUnit("record", 1, 1, 1)
+LONG = Domain((IntegerAttribute("a", 0, 300_000),))
+NUM_PARTITIONS = 2
+Panes = list[tuple[int, list[int], int, int]]  # number, counts, end of Beam's window, which pane
+# Of this process, in which both runners run.
+PANES: defaultdict[WindowUnit, Panes] = defaultdict(list)
+SHARDS: list[tuple[int, list[tuple[int, bytes]]]] = []
+
+
+class Keep(beam.DoFn):
+    def __init__(self, unit: WindowUnit) -> None:
+        self.unit = unit
+
+    def process(self, pane, window=beam.DoFn.WindowParam, info=beam.DoFn.PaneInfoParam):
+        number, shards = pane
+        counts = HistogramAccumulator(DOMAIN).from_shards(shards).counts.tolist()
+        PANES[self.unit].append((number, counts, int(window.end), info.index))
+
+
+def keep_shards(pane):
+    SHARDS.append((pane[0], list(pane[1])))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> list[list[dict[str, int]]]:
+    """Rows as they arrive, second by second: in order or not, some too late, some from the future,
+    some outside the domain; windows may stay empty, and time may jump over several."""
+    now, arriving = 90, []
+    for jump in draw(st.lists(st.integers(1, 40), min_size=2, max_size=10)):
+        now += jump
+        event = st.integers(now - 30, now + 3)
+        row = st.builds(
+            lambda a, b, event, person, now=now: {
+                "a": a, "b": b, "event": event, "arrival": now, "person": person
+            },
+            st.integers(-1, 3), st.integers(0, 1), event, st.integers(0, 4),
+        )  # fmt: skip
+        arriving.append(draw(st.lists(row, max_size=20)))
+    return arriving
+
+
+@st.composite
+def units(draw: st.DrawFn) -> WindowUnit:
+    protected = draw(st.integers(1, HORIZON.num_windows))
+    most = draw(st.integers(1, protected))
+    return WindowUnit("person", draw(st.integers(1, 3)), most, protected)
+
+
+def window_of(row: dict[str, int]) -> int | None:
+    """The window that a row counts in, if it does."""
+    number = (row["event"] - HORIZON.start) // HORIZON.window
+    if not 0 <= number < HORIZON.num_windows or row["a"] < 0:
+        return None
+    return number if row["event"] <= row["arrival"] < HORIZON.closes(number) else None
+
+
+def panes_of(counts: Counter[tuple[int, int]]) -> Panes:
+    return [
+        (number, [counts[number, cell] for cell in range(8)], HORIZON.closes(number), 0)
+        for number in range(HORIZON.num_windows)
+    ]
+
+
+def by_hand(arriving: list[list[dict[str, int]]], unit: WindowUnit = RECORDS) -> Panes:
+    held: defaultdict[int, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, row in enumerate(row for rows in arriving for row in rows):
+        number = window_of(row)
+        if number is not None:
+            who = place if unit is RECORDS else row["person"]
+            held[who][number].append(2 * row["a"] + row["b"])
+    counts: Counter[tuple[int, int]] = Counter()
+    for who, windows in held.items():
+        kept: list[int] = []
+        for number, cells in sorted(windows.items()):
+            recent = [each for each in kept if each > number - unit.protected_windows]
+            if len(recent) < unit.max_windows_per_unit:
+                kept.append(number)
+                counts.update((number, cell) for cell in lowest(who, cells, unit))
+    return panes_of(counts)
+
+
+def lowest(person: int, cells: list[int], unit: WindowUnit) -> list[int]:
+    """The records of one unit alone that are used."""
+    units, _ = unit_fingerprints(pa.array([person] * len(cells)))
+    words, ones = [np.array(cells, "<u4")], np.ones(len(cells), np.int64)
+    stay = select_records(units, words, ones, unit.max_records_per_unit, None)
+    return [cells[place] for place in stay]
+
+
+def counted(
+    source: Any, units: Sequence[WindowUnit] = (RECORDS,), runner: str | None = None
+) -> list[Panes]:
+    """What one pass counts for each kind of unit."""
+    PANES.clear()
+    options = PipelineOptions([f"--runner={runner}", "--streaming"])
+    with pipeline() if runner is None else beam.Pipeline(options=options) as p:
+        records = p | source
+        for place, unit in enumerate(units):
+            count = CountWindows(
+                DOMAIN, HORIZON, unit, "event", "arrival", NUM_PARTITIONS, unit_costs=None
+            )
+            _ = records | f"Count {place}" >> count | f"Keep {place}" >> beam.ParDo(Keep(unit))
+    return [sorted(PANES[unit]) for unit in units]
+
+
+def in_a_stream(arriving: list[list[dict[str, int]]], units: Sequence[WindowUnit]) -> list[Panes]:
+    """The watermark follows arrivals; it says nothing of the future."""
+    stream = test_stream.TestStream()
+    for rows in arriving:
+        if rows:
+            now = Timestamp(rows[0]["arrival"])
+            stream = stream.advance_watermark_to(now)
+            stream = stream.add_elements([TimestampedValue(row, now) for row in rows])
+    return counted(stream.advance_watermark_to_infinity(), units, "BundleBasedDirectRunner")
+
+
+def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
+    """The tables of a stream and of a batch, of records and of units, counted one by one."""
+    units = RECORDS, unit
+    expected = [by_hand(arriving, each) for each in units]
+    assert in_a_stream(arriving, units) == expected
+    batch = beam.Create([row for rows in arriving for row in rows][::-1])
+    assert counted(batch, units) == expected
+
+
+@pytest.mark.job
+@settings(max_examples=2)
+@given(arriving=schedules().filter(lambda arriving: sum(map(len, arriving)) > 9), unit=units())
+def test_stream_and_batch_give_the_same_tables(arriving, unit):
+    compare(arriving, unit)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(
+    "schedules_tried",
+    [pytest.param(14, marks=pytest.mark.part), pytest.param(100, marks=pytest.mark.release)],
+)
+def test_random_stream_gives_the_same_tables_as_a_batch(schedules_tried):
+    settings(max_examples=schedules_tried)(given(schedules(), units())(compare))()
+
+
+@pytest.mark.job
+def test_unit_beyond_its_limits_counts_in_allowed_windows_only():
+    """One that is in all windows, and has more records than count in each."""
+    rows = [
+        [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
+        for now in range(105, 220, 10)
+    ]
+    compare(rows, WindowUnit("person", 2, 2, 5))
+    kept = [
+        number
+        for number, counts, _, _ in by_hand(rows, WindowUnit("person", 2, 2, 5))
+        if sum(counts)
+    ]
+    assert kept == [0, 1, 5, 6, 10, 11]
+
+
+@pytest.mark.job
+def test_counts_column_batches_like_rows():
+    arriving = [
+        [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
+        for n in range(100)
+    ]
+    rows = [row for part in arriving for row in part]
+    batch = pa.RecordBatch.from_pylist(rows)
+    batches = beam.Create([batch.slice(0, 50), batch.slice(50)])
+    assert counted(batches) == [by_hand(arriving)]
+
+
+@pytest.mark.job
+def test_empty_window_has_a_table():
+    expected = [(number, [0] * 8, HORIZON.closes(number), 0) for number in range(12)]
+    row = {"a": 0, "b": 0, "event": 99, "arrival": 99}
+    assert counted(beam.Create([row])) == [expected]
+
+
+@pytest.mark.job
+def test_counts_tables_of_several_blocks():
+    horizon = Horizon(0, 10, 2, 0)
+    rows = [{"a": a, "t": t} for a, t in ((0, 3), (300_000, 4), (299_999, 15), (300_000, 4))]
+    SHARDS.clear()
+    with pipeline() as p:
+        _ = (
+            p
+            | beam.Create(rows)
+            | CountWindows(LONG, horizon, RECORDS, "t", "t", unit_costs=None)
+            | beam.Map(keep_shards)
+        )
+    found = {}
+    for number, shards in SHARDS:
+        assert {block for block, _ in shards} == {0, 2}
+        counts = HistogramAccumulator(LONG).from_shards(shards).counts
+        found[number] = {int(cell): int(counts[cell]) for cell in np.flatnonzero(counts)}
+    assert found == {0: {0: 1, 300_000: 2}, 1: {299_999: 1}}
+
+
+# Also of the future, too late, beyond the horizon, and outside the domain.
+EVENTS = st.integers(-5, 65)
+ROWS = st.lists(
+    st.builds(
+        lambda person, cell, event, delay: (person, cell, event, event + delay),
+        st.integers(0, 4),
+        st.integers(-1, 3),
+        EVENTS,
+        st.integers(-2, 18),
+    ),
+    max_size=40,
+)
+LIMITS = st.integers(1, 6).flatmap(
+    lambda protected: st.builds(
+        lambda k, c: WindowUnit("person", k, c, protected),
+        st.integers(1, 3),
+        st.integers(1, protected),
+    )
+)
+
+
+@settings(max_examples=40)
+@given(rows=ROWS, unit=LIMITS, order=st.permutations(IN_ORDER), bundles=st.integers(1, 3))
+def test_tables_do_not_depend_on_order_of_panes_and_records(rows, unit, order, bundles):
+    expected = limited_panes.counted(rows, unit, IN_ORDER)
+    np.testing.assert_array_equal(limited_panes.counted(rows[::-1], unit, order, bundles), expected)
+
+
+@settings(max_examples=60)
+@given(rows=ROWS, unit=LIMITS, person=st.integers(0, 4))
+def test_unit_changes_at_most_c_windows_by_at_most_k_records(rows, unit, person):
+    others = [row for row in rows if row[0] != person]
+    moved = limited_panes.counted(rows, unit, IN_ORDER) - limited_panes.counted(
+        others, unit, IN_ORDER
+    )
+    assert (moved >= 0).all()
+    by_window = moved.sum(axis=1)
+    assert by_window.max() <= unit.max_records_per_unit
+    for start in range(limited_panes.HORIZON.num_windows):
+        span = by_window[start : start + unit.protected_windows]
+        assert np.count_nonzero(span) <= unit.max_windows_per_unit
+
+
+def test_unit_counts_up_to_its_record_and_window_limits():
+    unit = WindowUnit("person", 2, 2, 3)
+    rows = [(1, 0, 10 * number, 10 * number) for number in range(6) for _ in range(5)]
+    assert limited_panes.counted(rows, unit, IN_ORDER).sum(axis=1).tolist() == [2, 2, 0, 2, 2, 0]
+
+
+SIX_WINDOWS = Horizon(100, 10, 6, 5)
 WORKLOAD = marginals(DOMAIN, ways=2)
 # Next to no noise.
-SURE = plan_window_tables(WORKLOAD, HORIZON, RECORDS, 2e4, 0.0, strategy="levels", block=3)
-ROWS = [
+SURE = plan_window_tables(WORKLOAD, SIX_WINDOWS, RECORDS, 2e4, 0.0, strategy="levels", block=3)
+RELEASED_ROWS = [
     {"a": number % 4, "b": number % 2, "t": 100 + 7 * number % 60, "arrival": 100 + 7 * number % 60}
     for number in range(50)
 ] + [{"a": 1, "b": 1, "t": 131, "arrival": 145}, {"a": 1, "b": 1, "t": 131, "arrival": 144}]
@@ -51,7 +304,7 @@ ARRIVAL = operator.itemgetter("arrival")
 def tables() -> np.ndarray:
     """The last row but one came too late."""
     counts = np.zeros((6, 4, 2))
-    for row in ROWS[:-2] + ROWS[-1:]:
+    for row in RELEASED_ROWS[:-2] + RELEASED_ROWS[-1:]:
         counts[(row["t"] - 100) // 10, row["a"], row["b"]] += 1
     return counts
 
@@ -61,7 +314,9 @@ def begin(plan: WindowsPlan, directory: pathlib.Path, **changed: Any) -> str:
     return begin_windows(plan, directory, **given)
 
 
-def run(plan: WindowsPlan, directory: pathlib.Path, rows: Sequence[dict[str, Any]] = ROWS) -> None:
+def run(
+    plan: WindowsPlan, directory: pathlib.Path, rows: Sequence[dict[str, Any]] = RELEASED_ROWS
+) -> None:
     release = ReleaseWindows(plan, directory, begin(plan, directory), "t", "arrival")
     with pipeline() as p:
         _ = p | beam.Create(rows) | release
@@ -98,16 +353,6 @@ def test_releases_every_window_and_block(directory):
 
 
 @pytest.mark.job
-def test_replay_draws_no_window_twice(directory, tmp_path):
-    copy = tmp_path / "out"
-    shutil.copytree(directory, copy)
-    before = draws(copy)
-    assert len(before) == 8
-    run(SURE, copy)
-    assert draws(copy) == before
-
-
-@pytest.mark.job
 def test_draws_only_missing_windows(directory, tmp_path):
     copy = tmp_path / "out"
     shutil.copytree(directory, copy)
@@ -138,7 +383,7 @@ def test_completes_committed_release_whose_payload_is_still_in_a_draft(tmp_path)
 @pytest.mark.job
 def test_stream_releases_the_same_as_a_batch(tmp_path):
     stream = test_stream.TestStream()
-    for arrival, rows in itertools.groupby(sorted(ROWS, key=ARRIVAL), key=ARRIVAL):
+    for arrival, rows in itertools.groupby(sorted(RELEASED_ROWS, key=ARRIVAL), key=ARRIVAL):
         now = Timestamp(arrival)
         stream = stream.advance_watermark_to(now)
         stream = stream.add_elements([TimestampedValue(row, now) for row in rows])
@@ -158,7 +403,7 @@ def test_stream_releases_the_same_as_a_batch(tmp_path):
 
 @pytest.mark.job
 def test_releases_synthetic_database_of_each_window(tmp_path):
-    plan = plan_window_databases(Laplace(), WORKLOAD, HORIZON, RECORDS, 1e3, 0.0)
+    plan = plan_window_databases(Laplace(), WORKLOAD, SIX_WINDOWS, RECORDS, 1e3, 0.0)
     run(plan, tmp_path / "out")
     for number, counts in enumerate(tables()):
         found = read_release(window_directory(tmp_path / "out", number))
@@ -178,7 +423,7 @@ def test_identical_records_of_a_unit_count_up_to_the_limit_per_window():
         "planned": MWEM(max_unit_cost="planned"),
     }
     plans = {
-        name: plan_window_databases(each, WORKLOAD, HORIZON, unit, 1.0, 1e-6)
+        name: plan_window_databases(each, WORKLOAD, SIX_WINDOWS, unit, 1.0, 1e-6)
         for name, each in mechanisms.items()
     }
     found = outputs(

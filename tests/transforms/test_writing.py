@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,19 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tiny import ADD, domain_of, promise
 
+import beam_dp as dp
 import beam_dp.transforms.drawing.one_worker as batches_module
 from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.releases.kinds import read_release
@@ -33,6 +39,7 @@ from beam_dp.transforms import (
     WriteRelease,
 )
 from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
+from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")
@@ -180,3 +187,66 @@ def test_refused_writer_does_not_reserve_the_directory(folder):
     with pytest.raises(InputError, match="records"):
         _ = windowed | WriteRelease("out")
     apply(pipeline, "release", "out")
+
+
+AGES = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
+MARGINALS = dp.marginals(AGES, ways=1)
+QUERIES = dp.parse_linear_workload('{"marginal": ["age"]}', AGES)
+REPLACED = dp.Guarantee(1.0, 1e-9, dp.Neighboring.REPLACE_ONE, "record", 1)
+KEY = dp.KeyColumns("age")
+N = 10**6
+SKETCH = dp.SparseProject().plan(REPLACED, max_sparsity=3)
+INTERVALS = plan_attribute(AGES, "age", REPLACED)
+MARGINALS_PLAN = dp.MWEM(num_rounds=1).plan(AGES, MARGINALS, REPLACED, N)
+DENSE = dp.plan_private_mw(AGES, REPLACED, N, num_questions=2)
+SPARSE = dp.plan_sparse_mw(REPLACED, N, max_sparsity=2, num_questions=2)
+ANSWERS = dp.plan_workload_answers(QUERIES, REPLACED, N)
+
+Door = Callable[[Token | None, Path], Any]
+# Each with the plan of what it draws.
+DOORS: dict[str, tuple[Plan, Door]] = {
+    "synthetic": (
+        MARGINALS_PLAN,
+        lambda token, _: dp.ReleaseSyntheticDatabase(
+            AGES, MARGINALS, REPLACED, dp.MWEM(num_rounds=1), N, ledger_token=token
+        ),
+    ),
+    "projection": (SKETCH, lambda token, _: dp.ReleaseProjection(SKETCH, KEY, token)),
+    "intervals": (
+        INTERVALS,
+        lambda token, _: ReleasePlannedIntervals(INTERVALS, token),
+    ),
+    "online": (DENSE, lambda token, _: dp.AnswerQueries(DENSE, None, ledger_token=token)),
+    "sparse online": (SPARSE, lambda token, _: dp.AnswerSparseQueries(SPARSE, KEY, None, token)),
+    "linear": (ANSWERS, lambda token, _: AnswerWorkload(ANSWERS, [], token)),
+    "written answers": (
+        ANSWERS,
+        lambda token, folder: dp.WriteAnswers(folder / "out", ANSWERS, token),
+    ),
+}
+
+
+def paid(plan: Plan) -> Token:
+    return Token("visits", 1, plan.mechanism, plan.promised, plan.loss)
+
+
+def others(token: Token) -> list[Token]:
+    """Tokens that paid for something else: another promise, relation, mechanism or loss."""
+    promise = token.guarantee
+    relation = dp.Neighboring.ADD_OR_REMOVE_ONE
+    return [
+        dataclasses.replace(token, guarantee=dataclasses.replace(promise, epsilon=0.5)),
+        dataclasses.replace(token, guarantee=dataclasses.replace(promise, neighboring=relation)),
+        dataclasses.replace(token, mechanism="another"),
+        dataclasses.replace(token, loss=Loss.pure(0.001)),
+    ]
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_accepts_only_the_token_that_paid_for_this_or_none(name, tmp_path):
+    plan, door = DOORS[name]
+    door(paid(plan), tmp_path)
+    door(None, tmp_path)
+    for other in others(paid(plan)):
+        with pytest.raises(dp.InputError, match="ledger_token: 'visits/1' is not valid"):
+            door(other, tmp_path)
