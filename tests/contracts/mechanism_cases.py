@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from open_domains import CITY, INCOME, open_domain
 from sketch_laws import seeded_key
 from tiny import ADD, REPLACE, domain_of, exact_table, on_trees, summary, workload_of
-from window_plans import HORIZON_ID, person, plan_of as plan_windows
+from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 
 import beam_dp as dp
 from beam_dp.encoding.open_values import GRID
@@ -237,25 +237,31 @@ def online(name: str, run: Run, plan: Callable[..., Any]) -> Case:
     )
 
 
-def window(deltas: tuple[float, ...] = (0.0, 1e-9), **options: Any) -> Case:
+def window(deltas: tuple[float, ...] = (0.0, 1e-9), mechanism: Any = None, **options: Any) -> Case:
     """The first window of four: a unit counts in two of these, so one shows half of the loss."""
 
     def plan(guarantee: Guarantee) -> Any:
         unit = person(2, 4, guarantee.max_records_per_unit)
+        limits = unit, guarantee.epsilon, guarantee.delta
         workload = workload_of(DOMAIN, 1)
-        return plan_windows(4, unit, workload, guarantee.epsilon, guarantee.delta, **options)
+        if mechanism is None:
+            return plan_windows(4, limits[0], workload, *limits[1:], **options)
+        return dp.plan_window_databases(mechanism, workload, horizon_of(4), *limits)
 
     def run(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
         held = Histogram(DOMAIN, counts).marginals(plan.summary_tables)
         return plan.draw(0, held, noise, HORIZON_ID)
 
     def wrong(release: Any, counts: Counts) -> Any:
+        if mechanism is not None:
+            return away(release, counts)
         pairs = release.tables.items()
         return np.concatenate(
             [(found - exact_table(DOMAIN, counts, names)).ravel() for names, found in pairs]
         )
 
-    return Case(plan, run, (), deltas, (ADD,), errors=wrong, least_on_data=None)
+    least = 0.999 if mechanism is None else 0.9
+    return Case(plan, run, (), deltas, (ADD,), errors=wrong, least=least, least_on_data=None)
 
 
 def draw_domain(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
@@ -367,6 +373,9 @@ CASES: dict[str, Case] = {
     "windows laplace": window(distribution="discrete_laplace"),
     "windows gaussian": window((1e-9,), distribution="discrete_gaussian"),
     "windows and blocks": window(strategy="levels", block=2),
+    "windows by mwem": window(mechanism=dp.MWEM()),
+    "windows by laplace": window(mechanism=dp.Laplace()),
+    "windows by rounds": window(mechanism=dp.MWEM(num_rounds=2)),
     "discovery": Case(
         lambda g: plan_domain(open_domain(CITY, INCOME), g),
         draw_domain,

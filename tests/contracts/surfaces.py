@@ -12,6 +12,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import beam_dp
+
+PUBLIC = {name: getattr(beam_dp, name) for name in beam_dp.__all__}
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -39,6 +42,11 @@ class Program:
         for name, path in places.items():
             argv = [each.replace(name, path) for each in argv]
         return argv
+
+
+def but_for(call: Callable[..., Any], *first: Any, **valid: Any) -> Callable[..., Any]:
+    """A call whose arguments are valid, but for what is changed."""
+    return lambda *given, **changed: call(*first, *given, **{**valid, **changed})
 
 
 Surface = Program | dict[str, Any]

@@ -1,7 +1,12 @@
-"""Plans of mechanisms, theorems, and the commands that plan."""
+"""Plans of mechanisms, theorems, and the commands that plan.
+
+Refusals name all that this module imports or defines.
+"""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -17,7 +22,7 @@ import pyarrow as pa
 from noise_sources import NoNoise
 from plan_words import KEYS, QUERIES, SHARED, TABLE, WINDOWS
 from sketch_laws import batch_of, summary_of
-from surfaces import Program, Surface
+from surfaces import PUBLIC, Program, Surface, but_for
 from tiny import ADD, REPLACE, domain_of, plan_of, promise, workload_of
 from window_plans import (
     HORIZON_ID,
@@ -41,7 +46,7 @@ from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.mechanisms.intervals import plan as intervals
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
+from beam_dp.mechanisms.left_out import plan_left_out as left_out, share_guarantee
 from beam_dp.mechanisms.marginals.measurements import best_table_strategy
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.mechanisms.online.private_mw import PrivateMW
@@ -51,7 +56,7 @@ from beam_dp.mechanisms.small_db import size as small_sizes
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.nested import NestedSampler
 from beam_dp.mechanisms.sparse_vector import mechanisms as sparse_vector
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise as noise
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.planning.job import PlanningJob, SparsePlanningJob
 from beam_dp.planning.query_counts import QueryCountJob
@@ -65,25 +70,7 @@ from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.theorems import noise as noise_theorems, synthesis
 
-COMMON: dict[str, Any] = {
-    "nan": math.nan,
-    "inf": math.inf,
-    "np": np,
-    "dataclasses": dataclasses,
-    "ADD": ADD,
-    "REPLACE": REPLACE,
-    "NoNoise": NoNoise,
-    "Loss": Loss,
-    "promise": promise,
-    "domain_of": domain_of,
-    "workload_of": workload_of,
-    "plan_of": plan_of,
-    "Guarantee": dp.Guarantee,
-    "dp": dp,
-}
-NAMES = ("MWEM", "Gaussian", "Laplace", "SmallDB", "SparseProject", "CountSketch", "HybridSketch")
-MECHANISMS = {name: getattr(dp, name) for name in (*NAMES, "StabilityHistogram")}
-
+nan, inf = math.nan, math.inf
 DELTA, REPLACED, UNIT = promise(ADD, 1e-9), promise(REPLACE), promise(ADD, 1e-9, 1.0, 12)
 MWEM, LIMITED, SKETCH = dp.MWEM(), dp.MWEM(max_unit_cost=3.0), dp.CountSketch()
 FOUR_CELLS, PERSON, NOBODY = domain_of(4), person(1, 10), np.zeros(23, np.int64)
@@ -134,10 +121,7 @@ def small_db(spec: str = "prefixes:a0", sizes: Sequence[int] = (4,), number: Any
 FOUR = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0]])
 
 
-def multisets(**changed: Any) -> MultisetChoice:
-    """A valid choice of a multiset, but for what is changed."""
-    valid = {"queries": FOUR, "epsilon": 1.0, "num_records": 5, "size": 4}
-    return MultisetChoice(**{**valid, **changed})
+multisets = but_for(MultisetChoice, queries=FOUR, epsilon=1.0, num_records=5, size=4)
 
 
 def prefixes(num_cells: int) -> Any:
@@ -149,7 +133,7 @@ def sketch(mechanism: Any = SKETCH, guarantee: Any = DELTA, **named: Any):
     return mechanism.plan(guarantee, **{"max_sparsity": 100, **named})
 
 
-def asked_sketch(support: Any, values: Any) -> Any:
+def asked(support: Any, values: Any) -> Any:
     """What an empty sketch answers to a query."""
     plan = sketch(dp.CountSketch(300, 3))
     empty = summary_of(plan, batch_of([]))
@@ -161,12 +145,12 @@ def online(guarantee: Any = REPLACED, number: Any = 100, **named: Any) -> Any:
     return dp.plan_private_mw(domain_of(4), guarantee, number, **{"num_questions": 10, **named})
 
 
-def sparse_online(guarantee: Any = REPLACED, number: Any = 100, **named: Any) -> Any:
+def sparse(guarantee: Any = REPLACED, number: Any = 100, **named: Any) -> Any:
     """The plan of a sparse online run."""
     return dp.plan_sparse_mw(guarantee, number, **{"max_sparsity": 4, "num_questions": 10, **named})
 
 
-def online_run(plan: Any, domain: Any = FOUR_CELLS, **named: Any) -> PrivateMW:
+def run(plan: Any, domain: Any = FOUR_CELLS, **named: Any) -> PrivateMW:
     counts = np.zeros(domain.num_cells, np.int64)
     return PrivateMW(plan, Histogram(domain, counts), NoNoise(), **named)
 
@@ -176,19 +160,19 @@ def windows(unit: Any = PERSON, **options: Any) -> Any:
     return window_plan(options.pop("num_windows", 10), unit, **options)
 
 
-def drawn_window(number: Any, horizon_id: str = HORIZON_ID, blocks: bool = False) -> Any:
+def drawn(number: Any, horizon_id: str = HORIZON_ID, blocks: bool = False) -> Any:
     """What a window of ten, or a block of four windows, draws."""
     plan = windows(RECORD, strategy="levels", block=4)
     draw = plan.draw_block if blocks else plan.draw
     return draw(number, marginals_of(plan, 1), NoNoise(), horizon_id)
 
 
-def window_databases(mechanism: Any, unit: Any, number: int = 168, delta: float = 0.0) -> Any:
+def databases(mechanism: Any, unit: Any, number: int = 168, delta: float = 0.0) -> Any:
     workload = workload_of(domain_of(3, 2, 2), 2)
     return plan_window_databases(mechanism, workload, horizon_of(number), unit, 1.0, delta)
 
 
-def released_intervals(counts: Any = NOBODY) -> Any:
+def released(counts: Any = NOBODY) -> Any:
     """A release of 23 cells, without noise."""
     plan = intervals.plan_intervals(23, promise(ADD, 1e-9))
     return intervals.release_intervals(plan, counts, NoNoise())
@@ -197,16 +181,10 @@ def released_intervals(counts: Any = NOBODY) -> Any:
 PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
 
 
-def answers(**changed: Any) -> Any:
-    """The plan of noise on each of some answers."""
-    given: dict[str, Any] = {"guarantee": promise(ADD), "num_records": "noisy", **changed}
-    return dp.plan_workload_answers(given.pop("workload", PAIRS), **given)
-
-
-def top(**changed: Any) -> Any:
-    """The plan of the two largest of some answers."""
-    given = {"guarantee": promise(ADD), "num_records": 9, "top": 2, **changed}
-    return dp.plan_top_queries(PAIRS, **given)
+answers = but_for(
+    dp.plan_workload_answers, workload=PAIRS, guarantee=promise(ADD), num_records="noisy"
+)
+top = but_for(dp.plan_top_queries, PAIRS, guarantee=promise(ADD), num_records=9, top=2)
 
 
 def open_domain(**changed: Any) -> Any:
@@ -256,35 +234,32 @@ ROWS = [(town, sex, 10.0) for town in "abc" for sex in "FM"]
 TABLES = [(["age", "sex"], np.ones((3, 2)), 5.0), (["town", "sex"], towns(*ROWS), 2.5)]
 
 
-def given_tables(**changed: Any) -> Any:
-    """Records from tables that were made elsewhere."""
-    valid: dict[str, Any] = {"domain": GIVEN_DOMAIN, "tables": TABLES, "source": SOURCE}
-    return dp.synthesise(**{**valid, **changed})
+given = but_for(dp.synthesise, domain=GIVEN_DOMAIN, tables=TABLES, source=SOURCE)
 
 
 def frame(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def job(**changed: Any) -> PlanningJob:
-    """A job to be planned."""
-    valid: dict[str, Any] = {"guarantee": promise(delta=1e-9), "num_records": 10_000}
-    given = {"workload": workload_of(domain_of(8, 4, 2), 2), "num_records_is_public": True}
-    return PlanningJob(**{**given, **valid, **changed})
-
-
-def counted(**changed: Any) -> QueryCountJob:
-    """A job whose number of queries is asked for."""
-    valid = QueryCountJob(promise(REPLACE), 10**6, True, 10**5, num_cells=64, max_sparsity=3)
-    return dataclasses.replace(valid, **changed)
-
-
-def query_counts(**changed: Any) -> int:
-    """How many queries the small database of 1,024 cells allows."""
-    given = {"target_error": 1.0, "failure_probability": 0.05, **changed}
-    return synthesis.queries_allowed(
-        lambda count: synthesis.small_db_theorem(1024, count, 1.0, 0.05), 10, **given
-    )
+job = but_for(
+    PlanningJob,
+    workload=workload_of(domain_of(8, 4, 2), 2),
+    guarantee=promise(delta=1e-9),
+    num_records=10_000,
+    num_records_is_public=True,
+)
+counted = but_for(
+    dataclasses.replace,
+    QueryCountJob(promise(REPLACE), 10**6, True, 10**5, num_cells=64, max_sparsity=3),
+)
+# How many queries the small database of 1,024 cells allows.
+query_counts = but_for(
+    synthesis.queries_allowed,
+    lambda count: synthesis.small_db_theorem(1024, count, 1.0, 0.05),
+    10,
+    target_error=1.0,
+    failure_probability=0.05,
+)
 
 
 def program(valid: Mapping[str, str | None]) -> Program:
@@ -299,107 +274,38 @@ def program(valid: Mapping[str, str | None]) -> Program:
     return Program(run, flags)
 
 
-Call = Callable[..., Any]
-MARGINALS: dict[str, Call] = {"planned": planned, "with_options": with_options, "frame": frame}
-MARGINALS |= {"impossible": impossible, "unit_cost": unit_cost}
-MARGINALS |= {"best_table_strategy": best_table_strategy, "left_out": plan_left_out}
-THEOREMS = {**vars(noise_theorems), **vars(synthesis), "counted": counted, "job": job}
+EVERYTHING: dict[str, Any] = {
+    **globals(),
+    **PUBLIC,
+    "draw": dp.draw_workload_answers,
+    "bits": np.arange(256)[None, :] >> np.arange(8)[:, None] & 1,
+    "best": but_for(
+        plan_sparse_release,
+        promise(ADD, 1e-9),
+        KeyProfile(20_000, 2_000, 10),
+        max_sparsity=4096,
+        max_size=2**16,
+    ),
+    "plain": noise(promise(), 2, answers=False),
+    "numeric": noise(promise(), 2, answers=True),
+}
+# Surfaces, and the modules whose names come first there.
+PLACES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("marginals", "sketches", "online runs", "windows", "discovery"), ()),
+    "given tables": (),
+    "small databases": (small_sizes,),
+    "sparse vector": (sparse_vector,),
+    "intervals": (intervals,),
+    "answers": (choosing,),
+    "theorems": (noise_theorems, synthesis),
+}
 SURFACES: dict[str, Surface] = {
     "plan of tables": program({**TABLE, "epsilon": "1"}),
     "plan of query counts": program(QUERIES),
     "plan of windows": program({**WINDOWS, "epsilon": "1"}),
     "plan of keys": program({**KEYS, "epsilon": "1"}),
-    "marginals": {
-        **COMMON,
-        **MECHANISMS,
-        **MARGINALS,
-        "share_guarantee": share_guarantee,
-        "StartingRecords": StartingRecords,
-    },
-    "small databases": {
-        **COMMON,
-        **vars(small_sizes),
-        "small_db": small_db,
-        "multisets": multisets,
-        "prefixes": prefixes,
-        "bits": np.arange(256)[None, :] >> np.arange(8)[:, None] & 1,
-        "FOUR": FOUR,
-        "NestedSampler": NestedSampler,
-        "LinearWorkload": LinearWorkload,
-        "LinearQueries": LinearQueries,
-    },
-    "sketches": {
-        **COMMON,
-        **MECHANISMS,
-        "sketch": sketch,
-        "asked": asked_sketch,
-        "KeyProfile": KeyProfile,
-        "best": lambda **named: plan_sparse_release(
-            promise(ADD, 1e-9),
-            KeyProfile(20_000, 2_000, 10),
-            **{"max_sparsity": 4096, "max_size": 2**16, **named},
-        ),
-    },
-    "online runs": {
-        **COMMON,
-        **MECHANISMS,
-        "online": online,
-        "sparse": sparse_online,
-        "run": online_run,
-        "KeyCounts": KeyCounts,
-        "SparseMW": dp.SparseMW,
-    },
-    "sparse vector": {
-        **COMMON,
-        **vars(sparse_vector),
-        "noise": sparse_vector_noise,
-        "plain": sparse_vector_noise(promise(), 2, answers=False),
-        "numeric": sparse_vector_noise(promise(), 2, answers=True),
-    },
-    "windows": {
-        **COMMON,
-        **MECHANISMS,
-        "windows": windows,
-        "drawn": drawn_window,
-        "databases": window_databases,
-        "person": person,
-        "RECORD": RECORD,
-        "whole": whole,
-        "marginals_of": marginals_of,
-    },
-    "intervals": {
-        **COMMON,
-        **vars(intervals),
-        "released": released_intervals,
-    },
-    "answers": {
-        **COMMON,
-        **vars(choosing),
-        "answers": answers,
-        "top": top,
-        "draw": dp.draw_workload_answers,
-    },
-    "discovery": {
-        **COMMON,
-        "open_domain": open_domain,
-        "bins": bins,
-        "values": values,
-        "records": records,
-    },
-    "given tables": {
-        **COMMON,
-        "given": given_tables,
-        "towns": towns,
-        "ROWS": ROWS,
-        "TABLES": TABLES,
-        "pa": pa,
-    },
-    "theorems": {
-        **COMMON,
-        **THEOREMS,
-        "query_counts": query_counts,
-        "SparsePlanningJob": SparsePlanningJob,
-        "KeyProfile": KeyProfile,
-        "Target": Target,
+    **{
+        name: dict(collections.ChainMap(*map(vars, modules), EVERYTHING))
+        for name, modules in PLACES.items()
     },
 }

@@ -1,4 +1,8 @@
-"""Releases: their cards and files, what reads them, and schemas."""
+"""Releases: their cards and files, what reads them, and schemas.
+
+Refusals name all that this module imports or defines.
+"""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -17,15 +21,16 @@ from horizons import card_of, leveled
 from kind_examples import IMPOSSIBLE, drawn, read, unpack
 from measured_database import database
 from release_examples import DOMAIN, release_of
-from surfaces import HERE, Program, Surface
+from surfaces import HERE, PUBLIC, Program, Surface
 from tiny import domain_of
 from verification.forgeries import forge
 from verification.kinds_of_releases import written
-from window_examples import window_of
+from window_examples import window_of as window
 from window_plans import person
 from written_draws import draw_of
 
 import beam_dp as dp
+from beam_dp import MWEM, compare_releases, impute, marginals, report
 from beam_dp.cli.main import main
 from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output
@@ -88,60 +93,25 @@ def sql(folder: pathlib.Path, text: str, **options: Any) -> object:
     return dp.domain_draft(str(folder / "tables.sql"), **options)
 
 
-STORES: dict[str, Any] = {
-    "check_output": check_output,
-    "finish_writing": finish_writing,
-    "read_release": read_release,
-    "write_release": write_release,
+EVERYTHING: dict[str, Any] = {
+    **vars(kind_examples),
+    **PUBLIC,
+    **globals(),
+    "nan": np.nan,
+    "inf": np.inf,
     "release": release_of(),
-    "MWEM": dp.MWEM,
+    "never": release_of(IMPOSSIBLE),
+    "golden": lambda name: dp.read_release(HERE.parent / "golden" / name),
+    "read_horizon_release": lambda: dp.read_windows(HERE.parent / "golden" / "horizon"),
+    "draft": dp.domain_draft,
 }
+PLACES = ("read_release", "verify_release", "questions", "horizons", "stores", "schemas")
 SURFACES: dict[str, Surface] = {
-    "read_release": {
-        **vars(kind_examples),
-        **vars(dp),
-        "read": read,
-        "read_after": read_after,
-        "os": os,
-        "dp": dp,
-        "nan": np.nan,
-        "inf": np.inf,
-    },
-    "verify_release": {"verify": verify},
-    "questions": {
-        **vars(dp),
-        "database": database,
-        "impute": dp.impute,
-        "compare_releases": dp.compare_releases,
-        "golden": lambda name: dp.read_release(HERE.parent / "golden" / name),
-        "report": dp.report,
-        "never": release_of(IMPOSSIBLE),
-        "pa": pa,
-    },
-    "horizons": {
-        "window": window_of,
-        "DOMAIN": DOMAIN,
-        "Explicit": Explicit,
-        "Horizon": Horizon,
-        "Product": Product,
-        "card_of": card_of,
-        "dataclasses": dataclasses,
-        "horizon_text": horizon_text,
-        "leveled": leveled,
-        "marginals": dp.marginals,
-        "domain_of": domain_of,
-        "np": np,
-        "pathlib": pathlib,
-        "person": person,
-        "read_horizon": read_horizon,
-        "read_horizon_release": lambda: dp.read_windows(HERE.parent / "golden" / "horizon"),
-    },
+    **dict.fromkeys(PLACES, EVERYTHING),
     "beam-dp on a database": answered(database),
     "beam-dp on intervals": answered(
         functools.partial(kind_examples.intervals_of, ("histogram", "discrete_laplace"))
     ),
     "beam-dp on dates": answered(intervals_of_dates),
     "beam-dp on keys": answered(functools.partial(kind_examples.sketch_of, 3 * 2**8)),
-    "stores": STORES,
-    "schemas": {"draft": dp.domain_draft, "sql": sql, "pa": pa},
 }

@@ -26,7 +26,7 @@ import pyarrow.parquet
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Duration, Timestamp
 from jobs import write_table
-from surfaces import Program, Surface
+from surfaces import Program, Surface, but_for
 
 import beam_dp as dp
 from beam_dp.encoding.open_values import OpenColumns
@@ -76,20 +76,14 @@ def promise(unit: str = "record", k: int = 1, epsilon: float = 1.0) -> dp.Guaran
 # Windows.
 
 
-def horizon(**changed: Any) -> dp.Horizon:
-    return dp.Horizon(**{"start": 0, "window": 3600, "num_windows": 2, "grace": 0, **changed})
-
-
-def window_unit(**changed: Any) -> dp.WindowUnit:
-    valid = {
-        "privacy_unit": "person",
-        "max_records_per_unit": 3,
-        "max_windows_per_unit": 7,
-        "protected_windows": 24,
-    }
-    return dp.WindowUnit(**{**valid, **changed})
-
-
+horizon = but_for(dp.Horizon, start=0, window=3600, num_windows=2, grace=0)
+window_unit = but_for(
+    dp.WindowUnit,
+    privacy_unit="person",
+    max_records_per_unit=3,
+    max_windows_per_unit=7,
+    protected_windows=24,
+)
 SIX = dp.Horizon(100, 10, 6, 5)
 RECORD = dp.WindowUnit("record", 1, 1, 1)
 ROW = {"age": 1, "t": 131, "arrival": 131, "person": 1, "plane": 1}

@@ -1,4 +1,8 @@
-"""Values that jobs are described by: guarantees, mechanisms, domains, workloads and queries."""
+"""Values that jobs are described by: guarantees, mechanisms, domains, workloads and queries.
+
+Refusals name all that this module imports or defines.
+"""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from surfaces import Program, Surface
+from surfaces import PUBLIC, Program, Surface, but_for
 
 import beam_dp as dp
 from beam_dp import checks
@@ -24,6 +28,7 @@ from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import encode_cells
 from beam_dp.flags import flag, windows
+from beam_dp.flags.flag import OrWord, integer, number
 from beam_dp.hashing.keys import HashKey
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries import row_families, sparse, sparse_reader, vc_dimension
@@ -39,17 +44,14 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 nan, inf = math.nan, math.inf
 
 
-def guarantee(**changed: Any) -> dp.Guarantee:
-    """A valid guarantee, but for what is changed."""
-    valid: dict[str, Any] = {
-        "epsilon": 1.0,
-        "delta": 1e-9,
-        "neighboring": "add_or_remove_one",
-        "privacy_unit": "record",
-        "max_records_per_unit": 1,
-    }
-    return dp.Guarantee(**{**valid, **changed})
-
+guarantee = but_for(
+    dp.Guarantee,
+    epsilon=1.0,
+    delta=1e-9,
+    neighboring="add_or_remove_one",
+    privacy_unit="record",
+    max_records_per_unit=1,
+)
 
 # Entries of domain files, each of an attribute without its name.
 ENTRIES: dict[str, dict[str, Any]] = {
@@ -143,24 +145,6 @@ def endless() -> dict[str, Any]:
 
 
 WIDE = parse_domain({f"a{place}": 2 for place in range(63)})
-DOMAINS: dict[str, Any] = {
-    **{name: getattr(dp, name) for name in ("OpenDomain", "Domain")},
-    **{each.__name__: each for each in (IntegerAttribute, NumericAttribute, BooleanAttribute)},
-    **{each.__name__: each for each in (CategoricalAttribute, OpenAttribute, DiscoverValues)},
-    **{each.__name__: each for each in (Impossible, read_domain, parse_domain, entry)},
-    **{each.__name__: each for each in (combinations, open_combinations, determines, endless)},
-    **{each.__name__: each for each in (dates_and_words, domain_file, of_another_domain)},
-    "PEOPLE": PEOPLE,
-    "pa": pa,
-    "FOUR": FOUR_ENTRIES,
-    "STATES": STATES,
-    "ORIGIN": ORIGIN,
-    "WIDE": WIDE,
-    "encode_cells": encode_cells,
-    "nan": nan,
-    "inf": inf,
-}
-
 LEVELS = Domain(
     (
         IntegerAttribute("age", 18, 24, nullable=True),
@@ -209,33 +193,6 @@ def keys(folder: pathlib.Path, content: bytes, name: str = "keys", **more: Any) 
     return sparse_reader.read_sparse_query(folder / name, **more)
 
 
-QUERIES: dict[str, Any] = {
-    "np": np,
-    "dp": dp,
-    "nan": nan,
-    "inf": inf,
-    "parse_domain": parse_domain,
-    "LEVELS": LEVELS,
-    "MIXED": MIXED,
-    "BINARY": BINARY,
-    "FOUR": FOUR,
-    **vars(vc_dimension),
-    **vars(row_families),
-    "query": LinearQueries(LEVELS).from_json,
-    "cells": lambda names: list(LinearQueries(LEVELS).marginal_cells(names)),
-    "linear": lambda spec, domain=MIXED: dp.parse_linear_workload(spec, domain),
-    "workload": lambda spec: dp.parse_workload(spec, FOUR),
-    "expand_line": lambda line: expand_line(LinearQueries(parse_domain({"a": 2**19})), line),
-    "sparse_json": sparse.SparseQuery.from_json,
-    "sparse_reader": lambda held: sparse_reader.SparseQueries("text", 4, HashKey.draw(1)).from_json(
-        held
-    ),
-    **{each.__name__: each for each in (linear_lines, matrix, marginal_lines, keys)},
-    **{each.__name__: each for each in (Explicit, Product, Parity, LinearQueries, Domain)},
-    **{each.__name__: each for each in (sparse.SparseQuery, IntegerAttribute, NumericAttribute)},
-    "workload_from_json": workload_from_json,
-    "read_sparse_query": sparse_reader.read_sparse_query,
-}
 CONDITIONS = Domain(
     (
         IntegerAttribute("hours", -2, 3, nullable=True),
@@ -252,33 +209,19 @@ WORKLOAD = dp.marginals(TABLE, ways=1)
 PROMISE = guarantee()
 
 
-def synthetic(**changed: Any) -> dp.ReleaseSyntheticDatabase:
-    valid = {"domain": TABLE, "workload": WORKLOAD, "guarantee": PROMISE, "mechanism": dp.MWEM()}
-    return dp.ReleaseSyntheticDatabase(**{**valid, **changed})  # type: ignore[arg-type]
-
-
-def sketch(**changed: Any) -> dp.ReleaseProjection:
-    valid = {
-        "plan": dp.CountSketch().plan(PROMISE, max_sparsity=9),
-        "columns": dp.KeyColumns("email"),
-    }
-    return dp.ReleaseProjection(**{**valid, **changed})  # type: ignore[arg-type]
-
-
-ARGUMENTS: dict[str, Any] = {
-    "dp": dp,
-    "TABLE": TABLE,
-    "WORKLOAD": WORKLOAD,
-    "PROMISE": PROMISE,
-    "LINEAR": dp.parse_linear_workload("marginals:1", TABLE),
-    "HORIZON": dp.Horizon("2026-11-23T00:00Z", window="1h", num_windows=24, grace="0s"),
-    "UNIT": dp.WindowUnit(
-        "record", max_records_per_unit=1, max_windows_per_unit=1, protected_windows=1
-    ),
-    "KEYS": dp.KeyProfile(100, 10, 50),
-    "synthetic": synthetic,
-    "sketch": sketch,
-}
+synthetic = but_for(
+    dp.ReleaseSyntheticDatabase,
+    domain=TABLE, workload=WORKLOAD, guarantee=PROMISE, mechanism=dp.MWEM(),
+)  # fmt: skip
+sketch = but_for(
+    dp.ReleaseProjection,
+    plan=dp.CountSketch().plan(PROMISE, max_sparsity=9),
+    columns=dp.KeyColumns("email"),
+)
+LINEAR = dp.parse_linear_workload("marginals:1", TABLE)
+HORIZON = dp.Horizon("2026-11-23T00:00Z", window="1h", num_windows=24, grace="0s")
+UNIT = dp.WindowUnit("record", max_records_per_unit=1, max_windows_per_unit=1, protected_windows=1)
+KEYS = dp.KeyProfile(100, 10, 50)
 
 WEEK = {"start": "2026-11-23T00:00Z", "window": "1h", "num_windows": "168", "grace": "30m"}
 PERSON = {
@@ -303,27 +246,6 @@ def window_unit(**changed: str | None) -> object:
     return windows.read_window_unit({name: text for name, text in given.items() if text})
 
 
-NUMBERS: dict[str, Any] = {
-    "np": np,
-    "Fraction": Fraction,
-    "nan": nan,
-    "inf": inf,
-    "checked_integer": checks.checked_integer,
-    "checked_number": checks.checked_number,
-    "check_is": checks.check_is,
-    "check_choice": checks.check_choice,
-    "Domain": Domain,
-    "number": flag.number,
-    "integer": flag.integer,
-    "OrWord": flag.OrWord,
-    "level": lambda text: _level(NumericAttribute("share", (0, 0.5, 10)), text),
-    "width": lambda **given: flag.values_of(Choice, given),
-    "horizon": lambda **changed: windows.read_horizon({**WEEK, **changed}),
-    "window_unit": window_unit,
-    "measured": lambda **given: windows.read_measured(given),
-}
-
-
 def released(folder: pathlib.Path) -> dict[str, str | None]:
     """Writes a release to the folder "release"; commands have no flags that are always valid."""
     domain = parse_domain({"sex": 3, "bed": 2})
@@ -343,20 +265,36 @@ def released(folder: pathlib.Path) -> dict[str, str | None]:
     return {}
 
 
+EVERYTHING: dict[str, Any] = {
+    **PUBLIC,
+    **vars(vc_dimension),
+    **vars(row_families),
+    **vars(checks),
+    **globals(),
+    "query": LinearQueries(LEVELS).from_json,
+    "cells": lambda names: list(LinearQueries(LEVELS).marginal_cells(names)),
+    "linear": lambda spec, domain=MIXED: dp.parse_linear_workload(spec, domain),
+    "workload": lambda spec: dp.parse_workload(spec, FOUR),
+    "expand_line": lambda line: expand_line(LinearQueries(parse_domain({"a": 2**19})), line),
+    "sparse_json": sparse.SparseQuery.from_json,
+    "sparse_reader": lambda held: sparse_reader.SparseQueries("text", 4, HashKey.draw(1)).from_json(
+        held
+    ),
+    "SparseQuery": sparse.SparseQuery,
+    "read_sparse_query": sparse_reader.read_sparse_query,
+    "where": lambda text: read_condition(CONDITIONS, text),
+    "level": lambda text: _level(NumericAttribute("share", (0, 0.5, 10)), text),
+    "width": lambda **given: flag.values_of(Choice, given),
+    "horizon": lambda **changed: windows.read_horizon({**WEEK, **changed}),
+    "measured": lambda **given: windows.read_measured(given),
+    "zeros": np.zeros(3, np.int64),
+    "noise": NoiseSource(),
+}
+PLACES = (
+    "Guarantee", "mechanisms", "queries", "conditions", "arguments", "numbers", "noise",
+)  # fmt: skip
 SURFACES: dict[str, Surface] = {
-    "Guarantee": {"guarantee": guarantee, "nan": nan, "inf": inf, "Fraction": Fraction},
-    "mechanisms": {**vars(dp), "dp": dp, "nan": nan, "inf": inf},
-    "domains": DOMAINS,
-    "queries": QUERIES,
-    "conditions": {"where": lambda text: read_condition(CONDITIONS, text)},
-    "arguments": ARGUMENTS,
-    "numbers": NUMBERS,
-    "noise": {
-        "np": np,
-        "nan": nan,
-        "inf": inf,
-        "zeros": np.zeros(3, np.int64),
-        "noise": NoiseSource(),
-    },
+    **dict.fromkeys(PLACES, EVERYTHING),
+    "domains": EVERYTHING | {"FOUR": FOUR_ENTRIES},
     "beam-dp": Program(main, released),
 }

@@ -8,7 +8,6 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pytest
 from mechanism_cases import CASES, COUNTS, Case
 from noise_sources import Draw, NoNoise, Scripted, Seeded
-from open_domains import open_domain
 from sketch_laws import cell_by_cell, seeded_key
 from tiny import (
     ADD,
@@ -36,18 +34,17 @@ from beam_dp.encoding.open_values import GRID
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import registry
 from beam_dp.mechanisms.contract import Plan, check_promise
-from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.mechanisms.intervals.plan import planned, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import measure_all, rounds, selection
+from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.models import maximum_entropy
 from beam_dp.noise.bound import noise_variance
-from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.releases.kinds import KINDS, release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
@@ -97,8 +94,13 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
     for guarantee in promises(case) if case.priced else ():
         with case.around():
             plan = case.priced(case.plan(guarantee))
+            plan.paid_by(None)
             check_promise(plan, plan.guarantee)
             spent, epsilon = loss_of(plan)
+            if not isinstance(plan, OnlinePlan):  # whose noise follows from its guarantee
+                more = dataclasses.replace(plan.guarantee, epsilon=0.2 * plan.guarantee.epsilon)
+                with pytest.raises(InputError, match="must keep epsilon"):
+                    check_promise(dataclasses.replace(plan, guarantee=more), more)
         assert case.least * plan.guarantee.epsilon <= epsilon <= plan.guarantee.epsilon
         assert plan.loss.covers(spent)
 
@@ -132,8 +134,13 @@ def test_less_noise_or_a_lower_price_is_refused(name):
                 check_promise(wrong, plan.guarantee)
         claims = {name: value / 2 for name, value in vars(plan.loss).items() if value}
         less = Loss(**{**claims, "slack": plan.loss.slack})
-        with pytest.raises(InputError, match="loss"):
-            check_promise(dataclasses.replace(plan, loss=less), plan.guarantee)
+        cheaper = dataclasses.replace(plan, loss=less)
+        for check in (
+            lambda: check_promise(cheaper, plan.guarantee),
+            lambda: cheaper.paid_by(None),
+        ):
+            with pytest.raises(InputError, match="loss"):
+                check()
 
 
 def tamper(value: Any) -> None:
@@ -220,6 +227,8 @@ def test_releases_are_well_formed_for_any_data(name):
             if not isinstance(release, Release) or type(release) not in KINDS.values():
                 continue
             drawn_ids.add(release.draw_id)
+            if hasattr(release, "hash_key"):
+                assert release.hash_key.to_bytes() == plan.hash_key.to_bytes()
             again = release_from_bytes(release_to_bytes(release))
             assert release_to_bytes(again) == release_to_bytes(release)
             verified = verify_release(again)
@@ -266,37 +275,6 @@ def scripted_draws(case: Case, plan: Any, counts: Any) -> list[Draw]:
     noise = Scripted([1, 0], lambda number, shape: np.full(shape, 3 * number))
     case.run(plan, counts, noise)
     return cell_by_cell(noise.draws)
-
-
-# What goes with a release of tables, each alone and with what else it allows.
-BESIDE = ("left out", "records", "domain", "records and domain", "domain and left out")
-
-
-@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()])
-@pytest.mark.parametrize("beside", BESIDE)
-def test_a_ledger_is_charged_for_all_that_a_release_draws(beside, mechanism):
-    """Pure noise after a domain is charged as epsilon and slack: see ``test_domain_plan``."""
-    if "domain" in beside and mechanism == dp.Laplace():
-        return
-    open_to_texts, promised = open_domain(), promise(ADD, 1e-9, 1.0, 9)
-    domain, given, steps = open_to_texts.bounded(), {"num_records": "noisy"}, []
-    if "records" in beside:
-        given["records_per_unit"] = plan_records(domain, promised, 9.0).chosen(4)
-        steps += domain_steps(given["records_per_unit"].noise, promised)
-    if "domain" in beside:
-        part = given["records_per_unit"].main if "records" in beside else promised
-        given["discovered"] = plan_domain(open_to_texts, part).shared
-        steps += domain_steps(given["discovered"].noise, part)
-    given["count_left_out"] = "left out" in beside
-    workload = workload_of(domain, 2)
-    plan = registry.plan_release(
-        mechanism, domain, workload, promised, registry.ReleaseOptions(**given)
-    )
-    losses = [step.loss for step in (*steps, *plan.steps)]
-    if plan.left_out is not None:
-        losses.append(Loss.pure(plan.left_out.sensitivity / Fraction(plan.left_out.scale)))
-    assert plan.promised == promised
-    assert plan.loss.covers(composed(losses))
 
 
 # Noise of 4,096 values, with the standard deviation that their plan states.

@@ -9,29 +9,41 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import auditing
+import numpy as np
+import pytest
 import selection_bugs
 from auditing import (
     DELTA,
-    DOUBLED,
-    HALVED,
     Audit,
     Bug,
+    Finding,
     around,
     audited,
     derived,
-    draw_once_for_all,
     multiply,
     replaced,
-    scale_selection,
     scaled_fields,
-    share_one_draw,
-    skip_empty_cells,
 )
-from run_views import Case, check
-from tiny import ADD, PURE, REPLACE, WithPublicRecords, promise
+from tiny import (
+    ADD,
+    PURE,
+    REPLACE,
+    WithPublicRecords,
+    domain_of,
+    largest_share,
+    on_trees,
+    promise,
+    scripted,
+    with_unit,
+    workload_of,
+)  # fmt: skip
 
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
     measure_all as measure_all_module,
     measurements,
@@ -41,49 +53,107 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
+from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.marginals.rounds import RoundBudget
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.models import residual_basis
+from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.releases.synthetic_database import measured_tables as unbiased_tables_module
 
-UNITS = {ADD: ((3,), ()), REPLACE: ((3,), (0,))}
-ONE_ATTRIBUTE: dict[str, Any] = {"sizes": (2,), "base": (6, 6), "num_records": 12}
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One mechanism under one relation.
+
+    Args:
+        mechanism: as shipped.
+        guarantee: what it promises.
+        num_records: public, or noisy.
+        sizes: of the domain's attributes; the workload is each of them alone.
+        ways: the same with all sets of so many attributes.
+        weights: of the workload's marginals; by default 1.
+        tree_cells: of a selected tree, for the path that wide domains take.
+        base: everybody else's records.
+        high: limit of scripted noisy values of a selection over a tree.
+        is_dear: whether a landing runs only some of its prices.
+        least_share: of the guarantee, that the worst neighbours must spend.
+    """
+
+    mechanism: Mechanism
+    guarantee: Guarantee
+    num_records: NumRecords = 20
+    sizes: tuple[int, ...] = (2, 2)
+    ways: int = 1
+    weights: tuple[float, ...] = ()
+    tree_cells: int | None = None
+    base: tuple[int, ...] = (12, 5, 0, 0)
+    high: int = 2**16
+    is_dear: bool = False
+    least_share: float = 0.9
+
+
+_basis_of = functools.cache(ResidualBasis)
+
+
+def known_basis(shape: tuple[int, ...], sets: Iterable[tuple[int, ...]]) -> ResidualBasis:
+    return _basis_of(shape, tuple(sets))
+
+
+@contextmanager
+def without_the_final_fit() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (rounds_module, selection_module, measure_all_module):
+            patch.setattr(module, "synthesise", lambda *arguments, **named: None)
+        # The same for every run: what takes the longest of a round on tiny data.
+        for module in (residual_basis, unbiased_tables_module):
+            patch.setattr(module, "ResidualBasis", known_basis)
+        # Of few sets that may be selected. Not longer than for this audit: a mutant plans others.
+        plan_once = functools.cache(selection_module.residual_measurements)
+        patch.setattr(
+            selection_module,
+            "residual_measurements",
+            lambda workload, supports, *others: plan_once(workload, tuple(supports), *others),
+        )
+        patch.setattr(textbook_module, "importance_of", lambda *arguments: None)
+        patch.setattr(textbook_module, "array_release", lambda *arguments: (None, None))
+        patch.setattr(textbook_module, "SyntheticDatabase", lambda **named: None)
+        yield
+
+
+def price(case: Case) -> Finding:
+    """The exact price over all neighbours: from what is handed to the noise, and its scales."""
+    domain, guarantee = domain_of(*case.sizes), auditing.planned_for(case.guarantee)
+    workload = workload_of(domain, case.ways)
+    workload = dataclasses.replace(workload, weights=case.weights[: len(workload)])
+    # In the last one a record may be one too many for one cell and one too few for another.
+    nobody = np.zeros(len(case.base), np.int64)
+    bases = [np.array(case.base), nobody, with_unit(nobody, (0,) * 12 + (1,) * 5)]
+    with nullcontext() if case.tree_cells is None else on_trees(case.tree_cells):
+        plan = case.mechanism.plan(domain, workload, guarantee, case.num_records)
+        scripts = [scripted(seed, len(plan.workload)) for seed in range(2)]
+        if case.tree_cells is not None:
+            # Whatever is inside a marginal may be selected; residuals lie on fine grids.
+            scripts = [scripted(seed, 20, case.high) for seed in range(2)]
+        with without_the_final_fit():
+            share = largest_share(
+                plan, case.guarantee, case.mechanism.release, bases, scripts, enough=1
+            )
+    return Finding(bool(case.least_share < share <= 1))
 
 
 def case(mechanism: Any, neighboring: str, delta: float, **named: Any) -> Case:
-    # So that a few thousand runs see much of it, and would see more if it leaked more.
     epsilon, most = named.pop("epsilon", 12.0 if delta else 3.0), named.pop("most", 1)
-    named.setdefault("pair", UNITS[neighboring])
     return Case(mechanism, promise(neighboring, delta, epsilon, most), **named)
 
 
-def both(mechanism: Any, delta: float, run_under: str | None = None, **named: Any) -> list[Case]:
-    """A mechanism under both relations; ``run_under``: the only one under which it is run.
-
-    No code that draws asks for the relation: it sets scales of a plan, priced exactly under both.
-    """
-    cases = []
-    for relation in (ADD, REPLACE):
-        told = dict(named)
-        if named.get("sizes") == (2,):
-            told["pair"] = ((1,), ()) if relation == ADD else ((1,), (0,))
-        if run_under not in (None, relation):
-            told["checks"] = tuple(each for each in told["checks"] if each != "black box")
-        cases.append(case(mechanism, relation, delta, **told))
-    return cases
+def both(mechanism: Any, delta: float, **named: Any) -> list[Case]:
+    """A mechanism under both relations."""
+    return [case(mechanism, relation, delta, **named) for relation in (ADD, REPLACE)]
 
 
-NO_LAW = ("price", "black box")
 TEXTBOOK = MWEM(num_rounds=2, calibration="textbook")
-ONE_CELL = MWEM(num_rounds=1, calibration="textbook")
-IN_ONE_ROUND: dict[str, Any] = {"single": MWEM(num_rounds=1)}
 # Its hypothesis never learns there, so that it anneals as fast as it can; the price lets it learn.
-ANNEALED: dict[str, Any] = {
-    "single": MWEM(num_rounds="annealed"),
-    "adaptive": True,
-    "checks": NO_LAW,
-    "runs": 1800,
-    "least_share": 0.8,
-    **ONE_ATTRIBUTE,
-}
+ANNEALED: dict[str, Any] = {"least_share": 0.8, "sizes": (2,), "base": (6, 6), "num_records": 12}
 # All cells are equally wrong, so that one record decides which of them a selection prefers.
 EVEN = (3, 4, 4, 3)
 NOISY: dict[str, Any] = {"num_records": "noisy"}
@@ -93,61 +163,46 @@ OVER_A_TREE: dict[str, Any] = {
     "ways": 2,
     "tree_cells": 10,
     "base": (60, 1) + (0,) * 10,
-    "checks": NO_LAW,
     "is_dear": True,
-    "runs": 1600,
 }
-PRICE_OF_A_TREE = {**OVER_A_TREE, "checks": ("price",)}
 # All pairs are left out, and some are closer to the fit with a record that others are farther with.
 CHECKED = {
-    **PRICE_OF_A_TREE,
+    **OVER_A_TREE,
     "base": tuple(selection_bugs.EITHER_WAY.tolist()),
     "high": selection_bugs.LOW_SCORES,
 }
-TWO_EACH: dict[str, Any] = {"most": 2, "epsilon": 1.0, "checks": ("price",)}
-TWO_OVER_A_TREE = {**PRICE_OF_A_TREE, **TWO_EACH, "sizes": (2, 2, 2), "tree_cells": 6}
+TWO_EACH: dict[str, Any] = {"most": 2, "epsilon": 1.0}
+TWO_OVER_A_TREE = {**OVER_A_TREE, **TWO_EACH, "sizes": (2, 2, 2), "tree_cells": 6}
 TWO_OVER_A_TREE["base"] = (60, 1) + (0,) * 6
 TRIPLES = {**CHECKED, "sizes": (2, 2, 2, 2), "ways": 3, "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2}
+ROUNDS, SLOWLY = MWEM(num_rounds=2), MWEM(num_rounds="annealed")
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
-    "laplace, weights": both(
-        Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4, runs=8000
-    ),
-    "laplace textbook": both(Laplace("textbook"), PURE, runs=7500),
+    "laplace, weights": both(Laplace(), PURE, weights=(1.0, 40.0), sizes=(4, 2), base=(12, 5) * 4),
+    "laplace textbook": both(Laplace("textbook"), PURE),
     "laplace, noisy total": [case(Laplace(), ADD, PURE, **NOISY)],
-    "gaussian": both(Gaussian(), DELTA, checks=NO_LAW, runs=6000),
-    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6, runs=8000),
-    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, checks=NO_LAW, runs=6000, **NOISY)],
+    "gaussian": both(Gaussian(), DELTA),
+    "gaussian textbook": both(Gaussian("textbook"), DELTA, least_share=0.6),
+    "gaussian, noisy total": [case(Gaussian(), ADD, DELTA, **NOISY)],
     "mwem": both(MWEM(), PURE),
-    "mwem, delta": both(MWEM(), DELTA, checks=NO_LAW, epsilon=4.0),
-    "mwem rounds": both(MWEM(num_rounds=2), PURE, runs=3000, **IN_ONE_ROUND),
-    "mwem rounds, delta": both(MWEM(num_rounds=2), DELTA, epsilon=16.0, runs=4500, **IN_ONE_ROUND),
-    "mwem rounds, noisy total": [
-        case(
-            MWEM(num_rounds=1),
-            ADD,
-            PURE,
-            checks=NO_LAW,
-            adaptive=True,
-            runs=1000,
-            **IN_ONE_ROUND,
-            **NOISY,
-        )
-    ],
-    "mwem annealed": both(MWEM(num_rounds="annealed"), PURE, ADD, **ANNEALED),
-    "mwem annealed, delta": both(MWEM(num_rounds="annealed"), DELTA, REPLACE, **ANNEALED),
+    "mwem, delta": both(MWEM(), DELTA, epsilon=4.0),
+    "mwem rounds": both(ROUNDS, PURE),
+    "mwem rounds, delta": both(ROUNDS, DELTA, epsilon=16.0),
+    "mwem rounds, noisy total": [case(MWEM(num_rounds=1), ADD, PURE, **NOISY)],
+    "mwem annealed": both(SLOWLY, PURE, **ANNEALED),
+    "mwem annealed, delta": both(SLOWLY, DELTA, **ANNEALED),
     "mwem selection": [
         case(MWEM(), ADD, DELTA, **{**OVER_A_TREE, "is_dear": False}),
-        case(MWEM(), REPLACE, DELTA, **PRICE_OF_A_TREE),
+        case(MWEM(), REPLACE, DELTA, **OVER_A_TREE),
     ],
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
-    "mwem selection, public records": both(WithPublicRecords(), DELTA, REPLACE, **OVER_A_TREE),
+    "mwem selection, public records": both(WithPublicRecords(), DELTA, **OVER_A_TREE),
     "mwem selection, checked": both(MWEM(), DELTA, **CHECKED),
     "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
-    "mwem rounds over a tree": both(MWEM(num_rounds=2), PURE, ADD, **IN_ONE_ROUND, **OVER_A_TREE),
-    "mwem rounds over a tree, delta": both(MWEM(num_rounds=2), DELTA, **PRICE_OF_A_TREE),
-    "mwem annealed over a tree": [case(MWEM("annealed"), ADD, PURE, **PRICE_OF_A_TREE)],
-    "gaussian, pairs": [case(Gaussian(), ADD, DELTA, epsilon=8.0, ways=2, checks=("price",))],
+    "mwem rounds over a tree": both(ROUNDS, PURE, **OVER_A_TREE),
+    "mwem rounds over a tree, delta": both(ROUNDS, DELTA, **OVER_A_TREE),
+    "mwem annealed over a tree": [case(MWEM("annealed"), ADD, PURE, **OVER_A_TREE)],
+    "gaussian, pairs": [case(Gaussian(), ADD, DELTA, epsilon=8.0, ways=2)],
     **{
         f"{name}, two records a unit": both(mechanism, DELTA, **TWO_EACH)
         for name, mechanism in (
@@ -155,20 +210,14 @@ MECHANISMS: dict[str, list[Case]] = {
             ("gaussian", Gaussian()),
             ("gaussian textbook", Gaussian("textbook")),
             ("laplace", Laplace()),
-            ("mwem rounds", MWEM(num_rounds=2)),
+            ("mwem rounds", ROUNDS),
             ("mwem textbook", TEXTBOOK),
         )
     },
     "mwem selection, two records a unit": both(MWEM(), DELTA, **TWO_OVER_A_TREE),
-    "mwem rounds over a tree, two records a unit": both(
-        MWEM(num_rounds=2), DELTA, **TWO_OVER_A_TREE
-    ),
-    "mwem textbook": both(
-        TEXTBOOK, PURE, epsilon=4.0, single=ONE_CELL, least_law=0.4, base=EVEN, runs=3750
-    ),
-    "mwem textbook, delta": both(
-        TEXTBOOK, DELTA, epsilon=16.0, single=ONE_CELL, base=EVEN, runs=4500
-    ),
+    "mwem rounds over a tree, two records a unit": both(ROUNDS, DELTA, **TWO_OVER_A_TREE),
+    "mwem textbook": both(TEXTBOOK, PURE, epsilon=4.0, base=EVEN),
+    "mwem textbook, delta": both(TEXTBOOK, DELTA, epsilon=16.0, base=EVEN),
 }
 
 
@@ -309,22 +358,6 @@ def odd_bugs(name: str, delta: float, replaces: bool) -> dict[str, Bug]:
     return found
 
 
-def bugs_of_runs(name: str, each: Case) -> dict[str, Bug]:
-    """The bugs that whole runs must see."""
-    if "black box" not in each.checks or name.startswith("mwem annealed"):
-        return {}
-    found = dict(HALVED)
-    if name in ("laplace", "laplace textbook"):
-        # A few thousand runs refute an epsilon of 3 outright; the 12 of Gaussian noise they cannot.
-        found["one draw for all runs"] = draw_once_for_all
-        found["empty cells skipped in the sampler"] = skip_empty_cells
-        if each.guarantee.neighboring is Neighboring.REPLACE_ONE:
-            found["one draw for all cells in the sampler"] = share_one_draw
-    if name.startswith("mwem textbook") and not each.guarantee.delta:
-        found["selection noise an eighth in the sampler"] = scale_selection(1 / 8)
-    return found
-
-
 ONE_TABLE = ("laplace", "mwem")  # which covers all others
 
 
@@ -333,17 +366,15 @@ def audits() -> list[Audit]:
     for name, each in ((name, each) for name, cases in MECHANISMS.items() for each in cases):
         guarantee = each.guarantee
         given = name, guarantee.delta, guarantee.neighboring is Neighboring.REPLACE_ONE
-        checks = {what: functools.partial(check, what) for what in each.checks}
         # The textbook's queries move by 1 either way, and are measured one at a time.
         single = "replace-one run with add-remove noise", "one draw for all cells"
-        price = derived(
+        bugs = derived(
             guarantee,
             draws=1 if name.partition(",")[0] in ONE_TABLE and "weights" not in name else 2,
             least=each.least_share,
             without=single if "mwem textbook" in name else (),
         )
-        bugs = {"price": price | odd_bugs(*given), "black box": bugs_of_runs(name, each)}
-        blinding = DOUBLED if name in ("laplace", "gaussian textbook") else {}
-        dear = ["black box"] + ["price"] * each.is_dear + ["law"] * ("weights" in name)
-        found.append(audited(name, guarantee, checks, bugs, each, blinding=blinding, dear=dear))
+        bugs |= odd_bugs(*given)
+        dear = ["price"] * each.is_dear
+        found.append(audited(name, guarantee, {"price": price}, {"price": bugs}, each, dear=dear))
     return found

@@ -1,4 +1,4 @@
-"""Interval releases: the price over all neighbours, the exact law, whole runs, and their mutants.
+"""Interval releases: the price over all neighbours, and their mutants.
 
 Every strategy is audited with each noise, under each relation, with one record a unit and with two,
 on five cells: few enough for all neighbours, and not a power of the tree's branching. The best tree
@@ -12,9 +12,9 @@ import itertools
 from typing import Any
 
 import numpy as np
-from auditing import DELTA, HALVED, Audit, Bug, Finding, Patch, audited, derived, skip_empty_cells
-from subjects import Subject, black_box, counts_beside, exact_law, price
-from tiny import ADD, REPLACE, neighbours, promise, units, with_unit
+from auditing import DELTA, Audit, Bug, Patch, audited, derived
+from subjects import Subject, counts_beside, price
+from tiny import ADD, REPLACE, neighbours, promise, units
 
 from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
 from beam_dp.interval_strategies.strategy import TextbookTree
@@ -38,41 +38,26 @@ def least_share(choice: Choice) -> float:
     return 0.9 if choice[1] == "discrete_laplace" and choice[0] != "windows" else 0.5
 
 
-def planned(choice: Choice, num_leaves: int, guarantee: Guarantee) -> IntervalPlan:
+def planned(choice: Choice, guarantee: Guarantee) -> IntervalPlan:
     if choice[0] in TREES:
         return plan_module.calibrated(TREES[choice[0]], guarantee, choice)
-    return plan_module.planned(num_leaves, guarantee, choice)
+    return plan_module.planned(CELLS, guarantee, choice)
 
 
 def release(plan: IntervalPlan, counts: Any, noise: Any) -> Any:
     return release_intervals(plan, np.array(counts, np.int64), noise)
 
 
-def subject(
-    choice: Choice, guarantee: Guarantee, num_leaves: int = CELLS, bases: Any = None
-) -> Subject:
+def subject(choice: Choice, guarantee: Guarantee) -> Subject:
     most, relation = guarantee.max_records_per_unit, guarantee.neighboring.value
-    held = units(num_leaves, most)
-    # Cells in which no one else has a record.
-    pair = [with_unit(np.array(BASE), cells * most) for cells in ((4,), (1,) * (relation != ADD))]
-    # Of windows neighbours spend a part of the promise, so that half the noise is seen late.
+    held = units(CELLS, most)
     return Subject(
         guarantee,
-        functools.partial(planned, choice, num_leaves),
+        functools.partial(planned, choice),
         release,
-        lambda: counts_beside(bases or ([0] * CELLS, BASE), neighbours(held, relation)),
+        lambda: counts_beside(([0] * CELLS, BASE), neighbours(held, relation)),
         least=least_share(choice),
-        pair=(tuple(pair[0].tolist()), tuple(pair[1].tolist())),
-        runs=9000 if choice[0] == "windows" else 6000,
-        # The noise of many nodes tells too little of a replacement.
-        is_foreseen=choice[0] != "textbook_tree" and not (choice[0] in TREES and relation != ADD),
     )
-
-
-def law(choice: Choice, guarantee: Guarantee) -> Finding:
-    """Of all that is released of two cells."""
-    two = subject(choice, guarantee, 2, ((0, 0), (1, 0), (0, 1)))
-    return exact_law(two, least=0.6, ends=(-2, 5))
 
 
 def lower_sensitivity(kind: Any, by: int) -> Bug:
@@ -114,14 +99,6 @@ def audits() -> list[Audit]:
         bugs = {"price": derived(guarantee, draws=1, least=least_share(choice))}
         if is_pure:
             bugs["price"] |= ODD.get(name, {})
-            checks["black box"] = lambda *case: black_box(subject(*case))
-            bugs["black box"] = {"empty nodes without noise": skip_empty_cells}
-            # Many noisy nodes tell too little in so few runs, of a replacement above all.
-            if name != "textbook_tree" and not (name in TREES and relation == REPLACE):
-                bugs["black box"] |= HALVED
-            # Of two cells these are no trees, and windows have a wide law.
-            if name not in (*TREES, "windows") and most == 1:
-                checks["law"] = law
         title = f"intervals, {name}, {'pure' if is_pure else 'delta'}, k = {most}"
         found.append(audited(title, guarantee, checks, bugs, choice, guarantee))
     return found

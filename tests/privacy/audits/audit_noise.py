@@ -11,10 +11,13 @@ from auditing import (
     around,
     audited,
     double_scales,
+    draw_once_for_all,
     follows,
     halve_scales,
     repeated,
     scale_selection,
+    share_one_draw,
+    skip_empty_cells,
     told_apart,
 )
 from tiny import ADD, REPLACE, promise
@@ -71,8 +74,10 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
 
     def sampler() -> Finding:
         limit = REACH if kind == "laplace" else 6
-        drawn = np.clip(draw(0)(SAMPLER_DRAWS), -limit, limit).tolist()
-        return follows(drawn, of(scale, 0, -limit, limit))
+        first, second = (np.clip(draw(0)(SAMPLER_DRAWS // 2), -limit, limit) for _ in range(2))
+        if np.array_equal(first, second):
+            return Finding(False)
+        return follows([*first.tolist(), *second.tolist()], of(scale, 0, -limit, limit))
 
     def black_box() -> Finding:
         laws = law((1,)), law(())
@@ -85,6 +90,9 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
         "sampler": {
             "noise scale halved: chi-square": halve_scales,
             "noise scale a twentieth too small": shrink_scale,
+            "one draw for all runs": draw_once_for_all,
+            "one draw for all cells": share_one_draw,
+            "empty cells without noise": skip_empty_cells,
         },
         "black box": {"noise scale halved: black box": halve_scales},
     }

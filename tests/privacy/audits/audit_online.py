@@ -25,8 +25,6 @@ from auditing import (
     around,
     audited,
     follows,
-    ratio_of,
-    repeated,
     replaced,
     scale_draws,
     told_apart,
@@ -185,20 +183,6 @@ def sampler(case: SparseCase) -> Finding:
     return follows(outcomes, law)
 
 
-def black_box(case: SparseCase) -> Finding:
-    """Whole runs on two neighbours; only what is told with an answer can be seen in so few."""
-    guarantee = dataclasses.replace(case.guarantee, epsilon=6.0)
-    one = dataclasses.replace(case, guarantee=guarantee, max_above=1)
-    noise, source = calibrated(one), Batched()
-    ask = asked_in_turn((1, 1, 1, -1))
-    sides = [
-        repeated(lambda data=data: told(NumericSparse(1, noise, source), ask, data, -2, 2))
-        for data in (0, 1)
-    ]
-    laws = tuple(transcript_law(noise, 1, data, ask, low=-2, high=2) for data in (0, 1))
-    return told_apart(sides, guarantee, runs=4000, laws=laws, score=ratio_of(laws))
-
-
 def calibrate_with(change: Callable[[SparseCase], SparseVectorNoise]) -> Bug:
     """The noise of every case is changed; the law and the price see it."""
     return lambda patch: patch.setitem(globals(), "calibrated", change)
@@ -277,8 +261,6 @@ def sparse_bugs(case: SparseCase) -> dict[str, dict[str, Bug]]:
             runs["threshold not redrawn"] = replaced(NumericSparse, "_is_above", _keep_threshold)
     if case.answers:
         runs["comparison noise reused in the answer"] = replaced(NumericSparse, "ask", _reuse_noise)
-    if case.answers and case.method == "pure":
-        found["black box"] = {"noise halved in the code, seen from outside": halve_code}
     return {**found, "sampler": runs}
 
 
@@ -403,8 +385,6 @@ def audits() -> list[Audit]:
     found = []
     for name, case in sparse_cases().items():
         checks = {"price": price, "draws": draws, "law": exact_law, "sampler": sampler}
-        if case.answers and case.method == "pure":
-            checks["black box"] = black_box
         found.append(audited(name, case.guarantee, checks, sparse_bugs(case), case))
     tell_the_sum = {"sum told without noise": replaced(PrivateMW, "answer", _tell_the_sum)}
     learn = {"direction from the data": replaced(PrivateMW, "_learn", _learn_from_the_data)}

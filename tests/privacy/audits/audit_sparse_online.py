@@ -7,14 +7,12 @@ production noise. The sparse vector beneath has audits of its own.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 from audit_online import is_post_processing
-from auditing import Audit, Finding, audited, repeated, replaced, told_apart
-from noise_sources import Batched
+from auditing import Audit, Finding, audited, replaced
 from private_mw_laws import law_of, whole_records
-from sparse_mw_laws import interact, member, probed, records, tiny_plan
+from sparse_mw_laws import interact, member, probed, tiny_plan
 from tiny import ADD, REPLACE, promise
 
 from beam_dp.mechanisms.online.plan import GRID
@@ -60,23 +58,6 @@ def post_processing(relation: str, *_: Any) -> Finding:
     return is_post_processing(seen)
 
 
-def black_box(relation: str, _: float, calibration: str, __: Any) -> Finding:
-    """Whole runs, seen from outside."""
-    noise = Batched()
-    with whole_records():
-        plan = tiny_plan(relation, 0.0, calibration)
-
-        def outcome(data: tuple[int, ...]) -> Any:
-            run = SparseMW(plan, records(data), noise)
-            answers = [run.answer(member(keys)) for keys in ("a", "b")]
-            return tuple((each.route, min(max(round(each.value), -1), 3)) for each in answers)
-
-        sides = [repeated(functools.partial(outcome, data)) for data in PAIRS[relation]]
-        found = told_apart(sides, plan.guarantee, runs=RUNS)
-    # Two questions spend little of what the noise is made for: it may see next to nothing.
-    return dataclasses.replace(found, passes=not found.is_refuted)
-
-
 _START, _LEARN, _ANSWER = SparseMW.__init__, SparseMW._learn, SparseMW.answer
 
 
@@ -120,8 +101,6 @@ def audits() -> list[Audit]:
         bugs = {"post-processing": known}
         if not case[1]:
             bugs["law"] = {"a question of many times the sensitivity": scaled}
-            checks["black box"] = black_box
-            bugs["black box"] = {"sum told without noise, seen from outside": told}
-        dear = ("law", "black box") if "textbook" in name else ("black box",)
+        dear = ("law",) if "textbook" in name else ()
         found.append(audited(name, promise(*case[:2]), checks, bugs, *case, dear=dear))
     return found

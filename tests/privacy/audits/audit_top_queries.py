@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from auditing import (
     DELTA,
-    HALVED,
     Audit,
     Bug,
     Finding,
@@ -146,11 +145,11 @@ def bugs_of(method: str, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
     }
     if guarantee.neighboring is Neighboring.REPLACE_ONE:
         of_choices["replacement as an addition"] = one_way
+    name = {"exponential": "select"}.get(method, method)
+    runs = {"noise halved in the sampler": halve_noise_of(name)}
     if method == "geometric":
-        runs = {"the other order of ties": without_ties, **HALVED}
-        return {"law": of_choices, "sampler": runs}
+        return {"law": of_choices, "sampler": runs | {"the other order of ties": without_ties}}
     of_choices |= derived(guarantee, draws=2, without=("one draw for all cells",))
     of_choices["records of a unit forgotten"] = records_forgotten
     of_choices["answers with the noise of one"] = answers_of_one
-    name = "select" if method == "exponential" else method
-    return {"price": of_choices, "sampler": {"noise halved in the sampler": halve_noise_of(name)}}
+    return {"price": of_choices, "sampler": runs}

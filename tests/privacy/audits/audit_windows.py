@@ -1,8 +1,8 @@
-"""Tables of windows: the price of all placements of a unit, whole runs, sums, and their mutants.
+"""Tables of windows: the price of all placements of a unit, sums, and their mutants.
 
 "price": over all that a unit may have in the windows of a tiny horizon, limited as shipped, what
-any protected run of windows, and its blocks, hand to the noise. "black box": whole runs with the
-production sampler. "sum": that of very many empty windows, which must be unbiased.
+any protected run of windows, and its blocks, hand to the noise. "sum": that of very many empty
+windows, which must be unbiased.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 from auditing import (
-    HALVED,
     Audit,
     Bug,
     Finding,
@@ -25,7 +23,6 @@ from auditing import (
     derived,
     replaced,
 )
-from subjects import Subject, black_box
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
@@ -39,7 +36,6 @@ from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))
 EPSILON, DELTA = 3.0, 1e-6
-RUNS = 5000  # of 60 audits of a halved scale the bounds were 3.36 or more
 MANY, WIDE = 168, whole(domain_of(50))
 LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
 
@@ -76,37 +72,6 @@ def price(case: Case) -> Finding:
             if worst > 1 + 1e-12:
                 return Finding(False)
     return Finding(bool(worst > 1 - 1e-6))
-
-
-def runs(case: Case) -> Finding:
-    """All windows of one unit in one cell, and in one block, told apart by likelihood ratios."""
-    held = np.zeros((NUM_WINDOWS, 2), np.int64)
-    held[: case.unit.max_windows_per_unit, 0] = case.unit.max_records_per_unit
-    plan = case.plan()
-    stated = plan._stated()
-    subject = Subject(
-        plan.guarantee,
-        lambda _: plan,
-        hand_out,
-        lambda: (),
-        pair=(held, 0 * held),
-        runs=RUNS,
-        is_foreseen=False,
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        # What is stated in public is the same in all runs, and a third of their time.
-        patch.setattr(WindowTablesPlan, "_stated", lambda self: stated)
-        return black_box(subject)
-
-
-def hand_out(plan: WindowTablesPlan, counts: np.ndarray, source: NoiseSource) -> None:
-    """Draws the tables of all windows, then of all blocks."""
-    for number in range(NUM_WINDOWS):
-        plan.draw(number, marginals_of(plan, counts[number]), source, HORIZON_ID)
-    assert plan.blocks is not None
-    for number in range(len(plan.blocks)):
-        held = counts[list(plan.blocks.windows(number))].sum(axis=0)
-        plan.draw_block(number, marginals_of(plan, held), source, HORIZON_ID)
 
 
 def unbiased_sum(case: Case) -> Finding:
@@ -191,15 +156,11 @@ def audits() -> list[Audit]:
                 bugs["price"]["budget not split"] = WHOLE_SHARES[distribution]
                 if distribution == GAUSSIAN:
                     bugs["price"]["windows of a block apart"] = spread_over_blocks
-                else:
-                    # Of Gaussian noise so few runs see too little.
-                    checks["black box"] = runs
-                    bugs["black box"] = HALVED
             else:
                 checks["sum"] = unbiased_sum
                 bugs["sum"] = {"clipped tables summed": clip}
             kind = distribution.removeprefix("discrete_")
-            dear = ("black box", "sum") if has_blocks else ("price", "sum")
+            dear = ("sum",) if has_blocks else ("price", "sum")
             title = f"windows, {kind}, {name}"
             found.append(audited(title, guarantee, checks, bugs, case, dear=dear))
     return found

@@ -280,8 +280,6 @@ def halve_noise_of(method: str) -> Bug:
 
 
 halve_scales, double_scales = scale_noise(0.5), scale_noise(2.0)
-HALVED = {"noise scale halved in the sampler": halve_scales}
-DOUBLED = {"noise doubled in the sampler": double_scales}
 share_one_draw = around(
     noise_module,
     "_draw",
@@ -365,13 +363,9 @@ def told_apart(
     guarantee: Guarantee,
     *,
     runs: int,
-    foresee: Callable[[], Mapping[str, Any]] = dict,
     **options: Any,
 ) -> Finding:
-    """Returns what runs on two neighbours show, by ``audit_black_box`` with its options.
-
-    ``foresee``: gives options that take runs of their own, so not while few runs are looked at.
-    """
+    """Returns what runs on two neighbours show, by ``audit_black_box`` with its options."""
     audited = functools.partial(
         audit.audit_black_box,
         *sides,
@@ -385,6 +379,6 @@ def told_apart(
         if found.is_refuted or found.is_off_its_law:
             break
     else:
-        found = audited(runs=runs, **foresee())
+        found = audited(runs=runs)
     numbers = (field.name for field in dataclasses.fields(Finding))
     return Finding(**{name: getattr(found, name) for name in numbers})

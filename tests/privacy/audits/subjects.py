@@ -1,4 +1,4 @@
-"""Mechanisms that add noise to vectors: their price, their exact law, and whole runs of them."""
+"""Mechanisms that add noise to vectors: their price, and their exact law."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 
 import auditing
 import numpy as np
-from auditing import Finding, repeated, told_apart
+from auditing import Finding
 from noise_sources import Draw, Given, NoNoise
-from run_views import Recording, convolved, log_ratio
 from tiny import promise, share_spent
 
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
 
@@ -33,9 +31,6 @@ class Subject:
         pairs: all neighbours, hashable.
         least: share of the guarantee that the worst neighbours spend.
         sources: that answer alike for all data, where later draws depend on what is answered.
-        pair: neighbours that runs are to tell apart.
-        runs: on either of them.
-        is_foreseen: whether so many runs must see what the laws predict, and not only leaks.
     """
 
     guarantee: Guarantee
@@ -44,9 +39,6 @@ class Subject:
     pairs: Callable[[], Pairs]
     least: float = 0.9
     sources: Sequence[Callable[[], NoNoise]] = (NoNoise,)
-    pair: tuple[Any, Any] = ((), ())
-    runs: int = 0
-    is_foreseen: bool = True
 
     def planned(self) -> Any:
         return self.plan(auditing.planned_for(self.guarantee))
@@ -78,14 +70,12 @@ def records_per_unit(guarantee: Guarantee) -> list[Guarantee]:
 
 def exact_law(
     subject: Subject,
-    seen: Callable[[Any], Hashable] | None = None,
+    seen: Callable[[Any], Hashable],
     *,
     least: float,
     ends: tuple[int, int],
 ) -> Finding:
     """The law of what is seen of a release, over all neighbours; noisy values are clipped.
-
-    Without ``seen`` that is the noisy values.
 
     ``least``: share of the guarantee that some neighbours spend. ``ends``: of noisy values.
     """
@@ -95,8 +85,6 @@ def exact_law(
     def law(data: Any) -> dict[Hashable, float]:
         (draw,) = subject.draws(plan, data)
         laws = [audit.discrete_laplace(draw.scale, int(each), *ends) for each in draw.exact]
-        if seen is None:
-            return audit.product_law(laws)  # type: ignore[return-value]
         found: dict[Hashable, float] = {}
         for noisy, share in audit.product_law(laws).items():
             outcome = seen(subject.release(plan, data, Given(noisy)))
@@ -106,27 +94,6 @@ def exact_law(
     largest = max(audit.largest_log_ratio(law(one), law(other)) for one, other in subject.pairs())
     epsilon = subject.guarantee.epsilon
     return Finding(least * epsilon < largest <= epsilon * (1 + 1e-9))
-
-
-def black_box(subject: Subject) -> Finding:
-    """Whole runs, told apart by the log-likelihood ratio of what the noise came out as."""
-    plan = subject.planned()
-    exact = [subject.draws(plan, data) for data in subject.pair]
-
-    def outcome(data: Any) -> int:
-        record = Recording(NoiseSource())
-        subject.release(plan, data, record)
-        return log_ratio(*exact, record.selections, record.tables)
-
-    sides = [repeated(functools.partial(outcome, data)) for data in subject.pair]
-    laws = laws_of_ratio(*exact) if subject.is_foreseen else None
-    return told_apart(sides, subject.guarantee, runs=subject.runs, score=float, laws=laws)
-
-
-def laws_of_ratio(first: list[Draw], second: list[Draw]) -> Any:
-    """The exact laws of ``log_ratio`` on both sides."""
-    low, laws = convolved(first, second)
-    return tuple({low + at: share for at, share in enumerate(law) if share} for law in laws)
 
 
 def beside(others: Iterable[tuple[Any, ...]], units: Pairs) -> Pairs:

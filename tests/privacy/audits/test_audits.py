@@ -148,10 +148,9 @@ def test_every_audit_has_mutants_and_a_name_of_its_own():
 
 # Without the check that is named here the mutant would survive: no other one sees it.
 SOLE_WITNESSES = [
-    ("laplace, add/remove", "noise scale halved in the sampler"),
-    ("laplace, add/remove", "empty cells skipped in the sampler"),
-    ("laplace, replace", "one draw for all cells in the sampler"),
-    ("gaussian, add/remove", "sensitivity halved"),
+    ("windows, laplace, c = 2, P = 3, k = 2, add/remove", "clipped tables summed"),
+    ("small_db, enumeration, add/remove", "sequences for multisets"),
+    ("bins, pure, k = 1, add/remove", "exact ends"),
 ]
 
 
