@@ -46,7 +46,6 @@ from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.kinds import KINDS, release_from_bytes, release_to_bytes, verify_release
-from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import Projection
 from beam_dp.verification.steps import total
@@ -224,7 +223,7 @@ def test_releases_are_well_formed_for_any_data(name):
             found = case.run(plan, held, Seeded(seed))
             assert np.array_equal(held, counts)
             release = found[0] if isinstance(found, tuple) else found
-            if not isinstance(release, Release) or type(release) not in KINDS.values():
+            if getattr(release, "KIND", None) not in KINDS:
                 continue
             drawn_ids.add(release.draw_id)
             if hasattr(release, "hash_key"):
