@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import beam_dp as dp
-from beam_dp.domain.discover import DiscoverValues, OpenAttribute, OpenDomain
-from beam_dp.encoding.open_values import GRID
+from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute, OpenDomain
 from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu

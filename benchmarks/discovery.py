@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import beam_dp as dp
-from beam_dp.domain.discover import DiscoverBins, OpenAttribute, OpenDomain
+from beam_dp.domain.discover import GRID, DiscoverBins, OpenAttribute, OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.encoding.open_values import GRID
 from beam_dp.mechanisms.discovery.bins import places_of, plan_bins, segments
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu

@@ -23,6 +23,7 @@ from beam_dp.mechanisms.discovery.plan import BINS_SHARE, TEXTS_SHARE, DomainPla
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card, probe_output
 from beam_dp.releases.kinds import read_release
@@ -50,8 +51,6 @@ _NOT_STATED = frozenset(
         *("validate_only", "json", "expect_records", "allow_large_delta"),
     ]
 )
-# The folder for the choice of the records per unit, in that of the release that follows.
-RECORDS_FOLDER = "records_per_unit"
 # The number of the first mark in the ledger's entry; runs leave marks in turn.
 _FIRST_STATE = 1
 _NOTE = "job.json"

@@ -22,10 +22,11 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     RECORDS_SHARE,
     RecordsPlan,
     later_epsilon,
-    records_of,
 )
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Entry, Token
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER
+from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
@@ -33,7 +34,7 @@ from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_records import ReleaseRecordsPerUnit
 
 from . import program
-from .discovery import RECORDS_FOLDER, FirstJob
+from .discovery import FirstJob
 from .progress import Progress
 from .runners import make_pipeline
 from .running import is_launched

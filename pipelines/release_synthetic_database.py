@@ -20,6 +20,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
@@ -29,7 +30,6 @@ from beam_dp.mechanisms.discovery.plan import paid_alone
 from beam_dp.mechanisms.discovery.records_per_unit import (
     noise_per_record,
     plan_records,
-    records_of,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
@@ -49,8 +49,10 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER, origin_of
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import holds_card, probe_output
+from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
@@ -63,7 +65,6 @@ from beam_dp.transforms.drawing.release import ReleasePlanned
 from . import program
 from .discovery import (
     DOMAIN_SHARE,
-    RECORDS_FOLDER,
     DomainJob,
     FirstJob,
     domain_folder,
@@ -266,7 +267,9 @@ class OpenJob(LaterJob):
         plan, told = self.later(found.domain, split), []
         if entry is not None and self.first.is_marked(entry):
             told = [f"{entry.release_id} paid for a run that was submitted: this run is paid again"]
-            plan, entry = paid_alone(plan), None
+            chosen = self.first.plan.records_per_unit_from
+            plan = dataclasses.replace(paid_alone(plan), records_per_unit_from=chosen)
+            entry = None
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(LaterJob)}
         workload = plan.workload if isinstance(self.workload, Workload) else self.workload
         told = [*self.told, *told]
@@ -282,11 +285,12 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
     return _choosing_job(given, fields)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Chosen:
     """What is known of the choice of the records per unit when a later job is made.
 
-    ``entry, told``: as in ``LaterJob``. ``paid``: the loss that the entry paid for.
+    ``entry, told``: as in ``LaterJob``. ``paid``: the loss that the entry paid for. ``origin``: the
+    draw that chose, and the entry that paid for it.
     """
 
     first: RecordsJob | None = None
@@ -294,6 +298,7 @@ class _Chosen:
     paid: Loss | None = None
     entry: Entry | None = None
     told: Sequence[str] = ()
+    origin: PaidRelease | None = None
 
 
 def _job(
@@ -307,6 +312,8 @@ def _job(
     takes_linear = SYNTHETIC[given["mechanism"]].answers_linear_queries
     read_workload = parse_linear_workload if takes_linear else parse_workload
     rows = given.get("num_synthetic_records")
+
+    apart = chosen.origin if chosen.records is None else None
 
     def workload_of(domain: Domain) -> Workload | LinearWorkload:
         return read_workload(given["workload"], domain)
@@ -327,7 +334,8 @@ def _job(
 
     def plan_of(domain: Domain, discovered: Discovered | None = None) -> MarginalsPlan:
         asked = workload_of(domain), guarantee, options(domain, discovered)
-        return plan_release(mechanism, domain, *asked)
+        plan = plan_release(mechanism, domain, *asked)
+        return dataclasses.replace(plan, records_per_unit_from=apart)
 
     later: dict[str, Any] = {"entry": chosen.entry, "told": chosen.told}
     if not isinstance(domain, OpenDomain):
@@ -342,6 +350,8 @@ def _job(
     is_paid = fields["ledger"] is not None
     share, flags = read_share(given)
     domain_plan, plan = plan_discovery(mechanism, domain, *asked, share, is_paid=is_paid)
+    plan = dataclasses.replace(plan, records_per_unit_from=apart)
+    domain_plan = dataclasses.replace(domain_plan, records_per_unit_from=chosen.origin)
     if chosen.records is not None:
         domain_plan = dataclasses.replace(domain_plan, paid=(plan.promised, plan.loss))
     shared_fields = {name: value for name, value in fields.items() if name != "expect_records"}
@@ -381,12 +391,12 @@ def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
     )
 
     def then(found: IntervalRelease) -> Job:
-        entry, records = first.entry_of(found), records_of(found)
+        entry, records, origin = first.entry_of(found), records_of(found), origin_of(found)
         if entry is None or not first.is_marked(entry) or _paid_by(output, entry):
-            known = _Chosen(first=first, records=records, paid=plan.paid, entry=entry)
+            known = _Chosen(first, records, plan.paid, entry, origin=origin)
             return _job(given, fields, whole, known)
         told = f"{entry.release_id} paid for a run that was submitted: the rest is paid again"
-        return _job(given, fields, records.main, _Chosen(first=first, told=[told]))
+        return _job(given, fields, records.main, _Chosen(first, told=[told], origin=origin))
 
     return ChoosingJob(
         **{name: value for name, value in fields.items() if name != "expect_records"},

@@ -27,6 +27,8 @@ from beam_dp.errors import InputError, shown
 MAX_VALUES, MAX_BINS = 100_000, 1_024
 MAX_LEAVES = 2**14  # of a range of dates or times
 MAX_TEXT_BYTES = 256  # a longer text has no level of its own
+# Sums that find values are integers in steps of 1 / GRID of a privacy unit.
+GRID = 2**20
 _BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
 OPEN_KINDS = ("categorical", *_BINNED)
 _SHARED = ("nullable", "null_values", "case", "trim")

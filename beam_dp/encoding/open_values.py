@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import OTHER_LABEL, Attribute
+from beam_dp.domain.discover import GRID
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import Columns, KeyBatch
 from beam_dp.encoding.contributions import (
@@ -35,8 +36,6 @@ from beam_dp.privacy.guarantee import RECORD
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Sums are integers in steps of 1 / GRID of a privacy unit.
-GRID = 2**20
 _MAX_COLUMNS = 2**16
 _ROWS = 2**16  # rows per step, so that texts stay in the cache and have less than 2 GiB
 

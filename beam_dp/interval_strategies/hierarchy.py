@@ -2,13 +2,14 @@
 
 A plain tree has one root. Without a matrix, the root is not measured, because it is the sum of its
 children. Overlapping windows are a matrix over many roots, with a tree below every root.
-``mechanisms.intervals.plan`` chooses the sizes of the levels, and so the branches of a node.
+``best_tree`` chooses the sizes of the levels, and so the branches of a node.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from beam_dp.interval_strategies.strategy import (
     mean_of_intervals,
     prefixes_of,
 )
+
+# The factors to try for the size of the tree's highest level, relative to the geometric size.
+_TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
 
 
 def starts_of(sizes: tuple[int, ...], level: int) -> Indices:
@@ -316,3 +320,48 @@ def tree(sizes: tuple[int, ...]) -> Hierarchy:
     """Returns a tree with one root, which is not measured; all other nodes have weight 1."""
     weights = tuple(np.ones(size, np.int64) for size in sizes)
     return Hierarchy((1, *sizes), weights, np.zeros((0, 1), np.int64))
+
+
+def _error_of(strategy: Hierarchy, power: int) -> float:
+    """Returns a tree's mean squared error for noise scaled by the L1 norm (power 1) or L2 norm."""
+    if power == 1:
+        return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
+    return strategy.l2_sensitivity_squared * strategy.errors.mean()
+
+
+@functools.lru_cache(maxsize=64)
+def best_tree(num_leaves: int, power: int) -> Hierarchy:
+    """Returns the rootless tree with the least error among trees with equal weights on all levels.
+
+    The sizes of levels are geometric except for the highest level. Deeper trees are tried as long
+    as the error falls. Cells need no padding: if a level has m nodes, node i contains the cells
+    that round to i, so any level size works for any number of cells.
+
+    ``power``: 1 for Laplace noise, 2 for Gaussian noise.
+    """
+    best = tree((num_leaves,))
+    least = _error_of(best, power)
+    for depth in range(2, num_leaves.bit_length()):
+        sizes = _sizes(num_leaves, depth, num_leaves ** (1 / depth))
+        error = _error_of(tree(sizes), power)
+        if error > least:
+            if depth > 4 or len(best.sizes) > 2:
+                break
+            continue
+        best, least = tree(sizes), error
+    depth = len(best.sizes) - 1
+    if depth > 1:
+        candidates = [
+            tree(_sizes(num_leaves, depth, factor * num_leaves ** (1 / depth)))
+            for factor in _TOP_FACTORS
+        ]
+        best = min([best, *candidates], key=lambda each: _error_of(each, power))
+    return best
+
+
+def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:
+    """Returns the numbers of nodes per tree level, which grow from ``top`` by a constant factor."""
+    first = min(max(round(top), 1), num_leaves)
+    factor = (num_leaves / first) ** (1 / (depth - 1)) if depth > 1 else 1.0
+    middle = [math.floor(first * factor**level + 0.5) for level in range(depth - 1)]
+    return (*middle, num_leaves)

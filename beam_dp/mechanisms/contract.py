@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from beam_dp.checks import check_is
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords
@@ -38,6 +39,7 @@ class Plan(ABC):
     discovered: Discovered | None = None  # the release of the domain, if both are paid together
     # The choice of the number of records per unit, if it is paid together with all of the above.
     records_per_unit: Discovered | None = None
+    records_per_unit_from: PaidRelease | None = None  # that choice, if it was paid for apart
     ledger_token: Token | None = None  # of the ledger entry that paid, if any
 
     @property
@@ -87,8 +89,10 @@ class Plan(ABC):
         return plan_html(self.mechanism, self.promised, self.public)
 
     def payer(self) -> dict[str, Any]:
-        """Returns the card's field for the ledger entry that paid; empty without a ledger."""
-        return {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}
+        """Returns the card's fields for the ledger entry that paid, and for a choice paid apart."""
+        paid = {} if self.ledger_token is None else {"ledger_release": self.ledger_token.release_id}
+        chosen = self.records_per_unit_from
+        return paid if chosen is None else {**paid, "records_per_unit_from": chosen.to_json()}
 
     def paid_by(self, token: Token | None) -> Self:
         """Returns this plan with the token, if any, of the ledger entry that paid for the plan.

@@ -9,7 +9,7 @@ from typing import Any, Self
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 
-_DRAWN, _LIMIT = "draw_id", "max_records_per_unit"
+_DRAWN, LIMIT = "draw_id", "max_records_per_unit"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Discovered:
         drawn = {} if self.draw_id is None else {_DRAWN: self.draw_id}
         release: dict[str, Any] = {"epsilon": self.main.epsilon, "delta": self.main.delta}
         if self.main.max_records_per_unit != self.whole.max_records_per_unit:
-            release[_LIMIT] = self.main.max_records_per_unit
+            release[LIMIT] = self.main.max_records_per_unit
         return {**drawn, "release": release, "noise": [dict(each) for each in self.noise]}
 
     @classmethod
@@ -41,7 +41,7 @@ class Discovered:
         if not isinstance(parsed, Mapping) or set(parsed) != keys:
             raise InputError("discovered", type(parsed).__name__, f"must have the fields {keys}")
         release, noise, draw_id = parsed["release"], parsed["noise"], parsed[_DRAWN]
-        if not isinstance(release, Mapping) or set(release) - {_LIMIT} != {"epsilon", "delta"}:
+        if not isinstance(release, Mapping) or set(release) - {LIMIT} != {"epsilon", "delta"}:
             raise InputError("discovered", "release", "must have an epsilon and a delta")
         if not isinstance(noise, list) or not all(isinstance(each, Mapping) for each in noise):
             raise InputError("discovered", "noise", "must be a list of JSON objects")

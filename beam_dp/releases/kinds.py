@@ -183,6 +183,7 @@ def read_release(
     except cards.ReleaseError as error:
         condition = error.condition + commit.advice_on_drafts(store, directory)
         raise cards.ReleaseError(os.fspath(directory), condition) from None
+    object.__setattr__(release, "directory", os.fspath(directory))
     if not isinstance(release, kind):
         condition = f"must contain {with_article(kind)}; this is {with_article(type(release))}"
         raise cards.ReleaseError(os.fspath(directory), condition)

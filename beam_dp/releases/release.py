@@ -100,6 +100,7 @@ class Release(Displayed):
 
     Attributes:
         read_from: the JSON values of the card, if the release was read from a card; else None.
+        directory: the directory, if the release was read from one, where earlier releases may be.
     """
 
     KIND: ClassVar[str]
@@ -108,6 +109,7 @@ class Release(Displayed):
     draw_id: str
     guarantee: Guarantee
     read_from: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
+    directory: str | None = field(default=None, init=False, repr=False)
 
     @property
     def id(self) -> str:

@@ -31,7 +31,6 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     loss_with_records,
     noise_per_record,
     plan_records,
-    records_of,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
@@ -41,6 +40,7 @@ from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.domain.verify import domain_steps
+from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
 from beam_dp.summaries.value_counts import ValueCounts
 from beam_dp.verification.records_per_unit import chosen_records, record_levels

@@ -155,6 +155,12 @@ def test_same_command_goes_on_from_what_is_committed(
         assert entries[1].draw_id == release.draw_id and entries[1].loss.slack == 0
         assert release.discovered is None and release.records_per_unit is None
         assert release.domain["city"].values_from == PaidRelease("people/1", found.draw_id)
+    if moment.startswith("after the mark") and name != DOMAIN:
+        origin = {"ledger_release": "people/1", "draw_id": first[0].draw_id}
+        assert release.plan["records_per_unit_from"] == origin
+        path = tmp_path / "out" / "card.json"
+        path.write_text(path.read_text().replace(first[0].draw_id, "0" * 32))
+        assert not dp.verify_release(read_any(path.parent)).holds
     if moment == "after the mark of the counts":
         assert release.records_per_unit is None
         assert release.guarantee.epsilon == 20 * 0.98

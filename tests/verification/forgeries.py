@@ -34,7 +34,7 @@ GROUPS = (
     ("mean", "median", "clipped_mean"),
     ("public", "noisy"),
 )
-FACTORS = (1e-6, 0.5, 0.99, 1.01, 2.0)
+FACTORS = (1e-6, 1 / 3, 0.5, 0.99, 1.01, 2.0, 3.0, -1.0)
 # Random names, checksums and versions of libraries.
 _LEFT = ("draw_id", "files", "versions", "schema_version", "kind", "horizon_id")
 
@@ -125,9 +125,10 @@ def _changes(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
         yield "swapped", not value
     elif isinstance(value, int):
         yield from ((f"{step:+d}", value + step) for step in (-1, 1, 1000))
-        yield "doubled", 2 * value
+        yield from (("halved", value // 2), ("thirded", value // 3), ("doubled", 2 * value))
+        yield from (("tripled", 3 * value), ("negative", -value))
     elif isinstance(value, float):
-        yield from ((f"x{factor:g}", value * factor) for factor in FACTORS)
+        yield from ((f"x{factor:.6g}", value * factor) for factor in FACTORS)
     elif isinstance(value, str):
         yield "other text", f"{value} and more"
         for group in GROUPS:
@@ -162,11 +163,18 @@ def forge(card: Any, changes: str) -> None:
                 raise AssertionError(change)
 
 
-def verified(card: dict[str, Any], payload: Mapping[str, bytes]) -> Verification | InputError:
-    """Verifies a release with this card and these files; returns the result or the error."""
+def verified(
+    card: dict[str, Any], payload: Mapping[str, bytes], directory: str | None = None
+) -> Verification | InputError:
+    """Verifies a release with this card and these files; returns the result or the error.
+
+    ``directory``: where the releases are that it was planned with.
+    """
     draw = Draw(json.dumps(card).encode(), dict(payload))
     try:
-        return verify_release(release_from_bytes(draw.to_bytes()))
+        release = release_from_bytes(draw.to_bytes())
+        object.__setattr__(release, "directory", directory)
+        return verify_release(release)
     except InputError as error:
         return error
 
@@ -181,44 +189,50 @@ def card_of(release: Release) -> dict[str, Any]:
 
 # Where a combined release states the fields of each draw's own card.
 COMBINED = r"parameters\.releases\.#\."
+LESS, MORE, SCALED = "-1|halved|thirded", r"x1\.01|x2|x3|\+.*|doubled|tripled", r"x\d.*"
 # Changes that may pass verification: fields, the change, and the reason.
 ALLOWED = (
     # The promise is weaker than the noise provides.
-    (r"guarantee\.epsilon", r"x1.01|x2", "more epsilon"),
-    (r"guarantee\.delta", r"x.*", "another delta, which is charged at what it is"),
-    (r"guarantee\.max_records_per_unit|max_weight", "-1", "fewer records, or less weight"),
+    (r"guarantee\.epsilon", MORE, "more epsilon"),
+    (r"guarantee\.delta", SCALED, "another delta, which is charged at what it is"),
+    (r"guarantee\.max_records_per_unit|max_weight", LESS, "fewer records, or less weight"),
     (r"guarantee\.neighboring", "add_or_remove_one", "a unit moves more where it is replaced"),
     (r"guarantee\.neighboring", "replace_one", "the same sensitivity under either relation"),
     (r"guarantee\.epsilon", "x0.*", "textbook noise is larger than it must be"),
     # Limits that the noise assumes and a card cannot prove.
-    (r"guarantee\.max_records_per_unit|max_weight", r"\+.*|doubled", "another limit"),
-    (r"parameters\.sketch\.max_squared_norm", "-1", "a smaller limit of a unit's sketch"),
+    (r"guarantee\.max_records_per_unit|max_weight", MORE, "another limit"),
+    (r"parameters\.sketch\.max_squared_norm", LESS, "a smaller limit of a unit's sketch"),
     (r"parameters\.num_rounds|parameters\.num_updates", ".*", "fewer rounds are charged for less"),
-    (r"parameters\.(selection|measurement)_scale", "x1.01|x2", "more noise, and stated once"),
+    (r"parameters\.(selection|measurement)_scale", MORE, "more noise, and stated once"),
     (r"parameters\.distribution", "discrete_laplace", "other noise that keeps it, too"),
     (r"parameters\.most_choices", ".*", "the choices that were made are charged"),
-    (r"parameters\.added_share", "x.*", "no pair was added"),
+    (r"parameters\.added_share", SCALED, "no pair was added"),
     (r"parameters\.selection|plan\.choice", "exponential.*|permute_and_flip", "the same epsilon"),
     (r"noise\.#\.measured", "table|residual", "the same information"),
     # Less is stated.
     (r"left_out", "deleted", "a release without these counts"),
     (r"errors\.#", "deleted", "an error fewer, of a small database"),
     (r"errors\.#\.marginal\.#", "deleted", "small databases state one bound for all"),
-    (r"errors\.#\.bound", "x1.01|x2", "a larger bound"),
-    (r".*failure_probability", "x.*", "the bound has room for it"),
+    (r"errors\.#\.bound", MORE, "a larger bound"),
+    (r".*failure_probability", SCALED, "the bound has room for it"),
     (r"settings\.exhausted_bound", "null", "a bound fewer"),
     (r"plan\.l2_sensitivity_squared", "deleted", "computed from the queries"),
     (r"parameters\.bound", "deleted", "no bound is stated"),
     (r".*loss\.(epsilon|mu)", "deleted|null", "a claim fewer"),
-    (r".*loss\.(mu|rho)", "x.*", "between what is proved and what its epsilon implies"),
+    (r".*loss\.(mu|rho)", SCALED, "between what is proved and what its epsilon implies"),
     # Names and figures of what was asked, of how it was computed, and of draws.
     (r"mechanism", ".*", "a name; its strategy is what is charged"),
     (r"guarantee\.privacy_unit|attribute\.name|domain\.attributes\.#\.name", "other text", "names"),
-    (r"domain\.attributes\.#(\.min|\.max)?", "-1|\\+.*|doubled|deleted", "of online answers"),
-    (r"workload\.weights\.#", "x.*", "weights of errors"),
+    (r"domain\.attributes\.#(\.min|\.max)?", f"{LESS}|{MORE}|deleted", "of online answers"),
+    # What a domain declares, and how the numbers of units are weighed.
+    (r"domain\.attributes\.#\.discover\.include(\.#)?", ".*", "values that are declared"),
+    (r"domain\.attributes\.#\.discover\.bins", MORE, "more bins than were found"),
+    (r"parameters\.records_per_unit\.noise_per_record", SCALED, "only the choice follows"),
+    (r"parameters\.records_per_unit", "deleted", "counts that nothing follows from"),
+    (r"workload\.weights\.#", SCALED, "weights of errors"),
     (r"parameters\.calibration", "textbook|tight", "a label of noise that is charged"),
     (r"fit\.(steps|estimated_cell_error)", ".*", "how the fit went: chance has a part in it"),
-    (r"fit\.mismatch", "x.*", "nothing but the attributes is fitted"),
+    (r"fit\.mismatch", SCALED, "nothing but the attributes is fitted"),
     (r"measurements\.distances\..*|fit\.start_distance", "x.*", "noisy draws"),
     (r"parameters\.start_from", "other text", "a name"),
     (r"parameters\.max_tree_cells", ".*", "a limit of sizes"),

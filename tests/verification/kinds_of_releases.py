@@ -7,12 +7,14 @@ import dataclasses
 import functools
 import json
 import pathlib
+import tempfile
 import zlib
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 from noise_sources import Seeded
 from tiny import on_trees
 from written_draws import draw_of
@@ -21,6 +23,9 @@ import beam_dp as dp
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey
+from beam_dp.mechanisms.discovery.plan import plan_domain
+from beam_dp.mechanisms.discovery.records_per_unit import plan_records
+from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
@@ -36,11 +41,17 @@ from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER
+from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files.commit import Draw
+from beam_dp.releases.intervals.choice import records_of
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import write_release
 from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.projection import Projection
+from beam_dp.summaries.value_counts import ValueCounts
 
 DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
@@ -192,6 +203,66 @@ def sparse_mw(promise: Guarantee, **options: Any) -> Release:
     return answers_of(plan, 300 if plan.num_records == "noisy" else plan.num_records, [])
 
 
+OPEN: list[dict[str, Any]] = [
+    {"name": "adult", "type": "boolean"},
+    {"name": "age", "type": "numeric", "whole": True, "discover": {"bins": 3, "min": 0, "max": 99}},
+    {
+        "name": "city",
+        "type": "categorical",
+        "discover": {"max_values": 3, "include": ["Atlantis"]},
+    },
+]
+
+
+def found_domain(promise: Guarantee, *, later_is_pure: bool = False) -> DomainRelease:
+    """The values and bins of a domain; with delta 0, only bins."""
+    domain = dp.read_open_domain({"attributes": OPEN[: 2 + (promise.delta > 0)]})
+    assert isinstance(domain, dp.OpenDomain)
+    plan = plan_domain(domain, promise, later_is_pure=later_is_pure)
+    leaves = plan.columns.leaves[0].num_levels
+    counts = np.arange(leaves, dtype=np.int64) % 7 * 100 * 2**20
+    texts = pa.array([b"Bonn", b"Oslo", b"Rome", b"Ulm"], pa.large_binary())
+    sums = np.array([9, 8, 7, 0], np.int64) * 1000 * 2**20
+    return plan.release(ValueCounts({"city": (texts, sums)}, {"age": counts}), NOISE)
+
+
+def counted_units(promise: Guarantee, most: int = 3) -> IntervalRelease:
+    """The noisy counts of units that choose two records of each unit, of at most three."""
+    plan = plan_records(None, dataclasses.replace(promise, max_records_per_unit=most), 4000.0)
+    assert plan.counts.attribute is not None
+    return plan.release(np.array([3000, 9000, 30]), NOISE)
+
+
+# The releases that others were planned with, below their folders.
+EARLIER = tempfile.TemporaryDirectory()
+
+
+def after(promise: Guarantee, *, domain: bool = False, choice: bool = False, **how: Any) -> Release:
+    """A database of a found domain, with chosen records per unit, or both."""
+    directory, asked = tempfile.mkdtemp(dir=EARLIER.name), DOMAIN
+    options = ReleaseOptions(num_records=how.get("number", number_of(promise)))
+    own = promise
+    if choice:
+        counts = counted_units(promise)
+        folder = f"{directory}/domain" if domain else directory
+        dp.write_release(counts, f"{folder}/{RECORDS_FOLDER}")
+        chosen = records_of(counts)
+        options = dataclasses.replace(options, records_per_unit=chosen)
+        promise, own = chosen.whole, chosen.main
+    if domain:
+        found = found_domain(own, later_is_pure=how.get("later_is_pure", False))
+        write_release(found, f"{directory}/domain", beside=RECORDS_FOLDER)
+        asked = found.domain
+        options = dataclasses.replace(options, discovered=found.discovered)
+    mechanism = dp.Laplace() if how.get("later_is_pure") else dp.MWEM()
+    plan = plan_release(mechanism, asked, dp.marginals(asked, ways=2), promise, options)
+    held = np.arange(plan.domain.num_cells, dtype=np.int64) % 5 * 9
+    summary = Histogram(plan.domain, held).marginals(plan.summary_tables)
+    release = draw_database(mechanism, plan, summary, NOISE)
+    object.__setattr__(release, "directory", directory)
+    return release
+
+
 TEXTBOOK = {"num_rounds": 3, "calibration": "textbook"}
 ALL = {"num_records": int(COUNTS.sum())}  # the textbook's rounds need a public number
 ONE_WAY = {"workload": dp.marginals(DOMAIN, ways=1)}
@@ -236,6 +307,13 @@ OF_DELTA: dict[str, Make] = {
     "private_mw": private_mw,
     "private_mw textbook delta": lambda p: private_mw(p, calibration="textbook"),
     "sparse_mw": sparse_mw,
+    "domain": found_domain,
+    "domain, later is pure": lambda p: found_domain(p, later_is_pure=True),
+    "counted units": counted_units,
+    "of a domain": lambda p: after(p, domain=True),
+    "of a domain, later is pure": lambda p: after(p, domain=True, later_is_pure=True),
+    "of chosen records": lambda p: after(p, choice=True, number="noisy"),
+    "of both": lambda p: after(p, domain=True, choice=True, number="noisy"),
 }
 PURE: dict[str, Make] = {
     **{f"{name} pure": OF_DELTA[name] for name in ("mwem", "rounds", "annealed", "textbook")},
@@ -254,12 +332,15 @@ PURE: dict[str, Make] = {
     "private_mw of 5 updates": lambda p: private_mw(p, max_updates=5),
     "private_mw textbook": lambda p: private_mw(p, calibration="textbook"),
     "sparse_mw pure": sparse_mw,
+    "domain pure": found_domain,
+    "of a domain pure": lambda p: after(p, domain=True),
 }
 RELEASES: dict[str, Callable[[], Release]] = {
     f"{name}, {relation}": functools.partial(make, guarantee(delta, relation))
     for relation in ("add_or_remove_one", "replace_one")
     for delta, makes in ((1e-9, OF_DELTA), (0.0, PURE))
     for name, make in makes.items()
+    if relation == "add_or_remove_one" or name not in ("of chosen records", "of both")
 }
 
 

@@ -66,7 +66,7 @@ def forgery(name: str, changes: str) -> Verification | InputError:
     """The verdict on the card of a release after some changes."""
     card = card_named(name)
     forge(card, changes)
-    return verified(card, written(name).payload)
+    return verified(card, written(name).payload, released(name).directory)
 
 
 def lies(name: str, every: int) -> list[str]:
@@ -75,7 +75,8 @@ def lies(name: str, every: int) -> list[str]:
     return [
         f"{fields(path)}: {label}"
         for number, (path, label, changed) in enumerate(forgeries)
-        if number % every == len(name) % every and holds(verified(changed, written(name).payload))
+        if number % every == len(name) % every
+        and holds(verified(changed, written(name).payload, released(name).directory))
     ]
 
 
@@ -160,7 +161,7 @@ def test_epsilon_is_proportional_to_the_records_per_unit_of_pure_releases(relati
     for name in named(relation):
         before = verify_release(released(name))
         found = forgery(name, "guarantee.max_records_per_unit = 3")
-        if "combined" in name or name.startswith("count_sketch gaussian"):
+        if name.startswith(("combined", "count_sketch gaussian", "counted", "domain", "of ")):
             continue
         assert not isinstance(found, InputError), f"{name}: {found}"
         assert found.epsilon > 1.4 * before.epsilon, name

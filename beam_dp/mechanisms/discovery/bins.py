@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
+from beam_dp.domain.discover import GRID
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.encoding.open_values import GRID
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy
-from beam_dp.mechanisms.intervals.plan import best_tree
+from beam_dp.interval_strategies.hierarchy import Hierarchy, best_tree
 from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter

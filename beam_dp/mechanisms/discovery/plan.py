@@ -29,7 +29,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, root_down
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
-from beam_dp.releases.domain.verify import domain_steps, with_domain
+from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
 from beam_dp.summaries.value_counts import ValueCounts
 from beam_dp.verification.steps import Step, laplace_step, total
 
@@ -41,8 +41,6 @@ from beam_dp.verification.steps import Step, laplace_step, total
 TEXTS_SHARE, BINS_SHARE = 0.15, 0.1
 _TEXT_WEIGHT = 8
 MAX_SHARE = 0.5
-# The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
-SLACK_SHARE = 0.5
 _FIXED_BYTES = 2**28
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan, check_promise
@@ -27,10 +26,10 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, w
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.releases.discovered import Discovered
-from beam_dp.releases.domain.verify import RECORDS, domain_steps, with_domain
+from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.verification.records_per_unit import chosen_records, record_levels
+from beam_dp.verification.records_per_unit import RECORDS, records_attribute
 from beam_dp.verification.steps import Step, total
 
 # The share of epsilon for the choice; the later release gets the rest.
@@ -135,13 +134,11 @@ def plan_records(
     most = whole.max_records_per_unit
     checked_integer("most_records_per_unit", most, 2, MAX_RECORDS_PER_UNIT)
     checked_number("noise_per_record", noise_per_record, above=0)
-    levels = record_levels(most)
     # This difference is exact, because the numbers are within a factor of 2 of each other.
     rest = whole.epsilon - later_epsilon(whole)
     own = Guarantee(rest, 0.0, whole.neighboring, whole.privacy_unit, 1)
-    edges = tuple(map(float, (*levels, most + 0.5)))
-    attribute = NumericAttribute(RECORDS, edges, clip=True, whole=True)
-    counts = plan_intervals(len(levels), own, "histogram", "discrete_laplace")
+    attribute = records_attribute(most)
+    counts = plan_intervals(attribute.num_levels, own, "histogram", "discrete_laplace")
     counts = dataclasses.replace(counts, attribute=attribute)
     return RecordsPlan(
         declared=Domain(()) if declared is None else declared,
@@ -149,21 +146,6 @@ def plan_records(
         noise_per_record=noise_per_record,
         counts=counts,
     )
-
-
-def records_of(release: IntervalRelease) -> Discovered:
-    """Returns what a later release states about the choice that follows from noisy counts."""
-    stated = release.plan["records_per_unit"]
-    whole = Guarantee.from_json(stated["whole"])
-    places = np.arange(release.num_leaves)
-    records = chosen_records(
-        release.estimate.answer(places, places).tolist(),
-        scale=release.scale,
-        most=whole.max_records_per_unit,
-        noise_per_record=stated["noise_per_record"],
-    )
-    plan = plan_records(None, whole, stated["noise_per_record"])
-    return plan.chosen(records, release.draw_id)
 
 
 def loss_with_records(plan: Plan, chosen: Discovered) -> Loss:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.encoding.open_values import GRID
+from beam_dp.domain.discover import GRID
 from beam_dp.errors import InputError
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter

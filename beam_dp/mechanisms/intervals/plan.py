@@ -17,7 +17,7 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
+from beam_dp.interval_strategies.hierarchy import Hierarchy, best_tree, tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
@@ -34,55 +34,6 @@ from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
 from beam_dp.verification.steps import Step
-
-# The factors to try for the size of the tree's highest level, relative to the geometric size.
-_TOP_FACTORS = (0.6, 0.75, 0.9, 1.1, 1.3, 1.6, 2.0)
-
-
-def error_of(strategy: Hierarchy, power: int) -> float:
-    """Returns a tree's mean squared error for noise scaled by the L1 norm (power 1) or L2 norm."""
-    if power == 1:
-        return float(strategy.l1_sensitivity**2 * strategy.errors.mean())
-    return strategy.l2_sensitivity_squared * strategy.errors.mean()
-
-
-@functools.lru_cache(maxsize=64)
-def best_tree(num_leaves: int, power: int) -> Hierarchy:
-    """Returns the rootless tree with the least error among trees with equal weights on all levels.
-
-    The sizes of levels are geometric except for the highest level. Deeper trees are tried as long
-    as the error falls. Cells need no padding: if a level has m nodes, node i contains the cells
-    that round to i, so any level size works for any number of cells.
-
-    ``power``: 1 for Laplace noise, 2 for Gaussian noise.
-    """
-    best = tree((num_leaves,))
-    least = error_of(best, power)
-    for depth in range(2, num_leaves.bit_length()):
-        sizes = _sizes(num_leaves, depth, num_leaves ** (1 / depth))
-        error = error_of(tree(sizes), power)
-        if error > least:
-            if depth > 4 or len(best.sizes) > 2:
-                break
-            continue
-        best, least = tree(sizes), error
-    depth = len(best.sizes) - 1
-    if depth > 1:
-        candidates = [
-            tree(_sizes(num_leaves, depth, factor * num_leaves ** (1 / depth)))
-            for factor in _TOP_FACTORS
-        ]
-        best = min([best, *candidates], key=lambda each: error_of(each, power))
-    return best
-
-
-def _sizes(num_leaves: int, depth: int, top: float) -> tuple[int, ...]:
-    """Returns the numbers of nodes per tree level, which grow from ``top`` by a constant factor."""
-    first = min(max(round(top), 1), num_leaves)
-    factor = (num_leaves / first) ** (1 / (depth - 1)) if depth > 1 else 1.0
-    middle = [math.floor(first * factor**level + 0.5) for level in range(depth - 1)]
-    return (*middle, num_leaves)
-
 
 MAX_BLOCKS = 1024
 # Blocks with more cells than this are measured as a whole in addition to their cells.

@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
-from beam_dp.checks import check_choice, checked_integer
+import numpy as np
+
+from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.interval_strategies.hierarchy import best_tree
+from beam_dp.noise.bound import noise_variance
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.discovered import Discovered
-from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
+from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.verification import verdict
 from beam_dp.verification.bins import bins_step
-from beam_dp.verification.records_per_unit import records_step
+from beam_dp.verification.records_per_unit import RECORDS, records_step
 from beam_dp.verification.steps import Step, total
-from beam_dp.verification.thresholds import threshold_step
-from beam_dp.verification.verdict import Figures, check_fields
+from beam_dp.verification.thresholds import least_threshold, threshold_step
+from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 
-RECORDS = "records per unit"  # what the choice of the number of records measures
+# The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
+SLACK_SHARE = 0.5
+_MOST_LEAVES = 2**16  # more than any column has
 _SHARED = ("measured", "distribution", "scale", "grid")
 _TEXTS = (*_SHARED, "threshold", "slack", "max_values")
 _BINS = (*_SHARED, "levels")
 _RECORDS = ("measured", "distribution", "scale")
-_NEEDED, _FREE = ("domain_share", "release", "whole"), ("job", "ledger_release")
+_NEEDED, _FREE = ("domain_share", "release", "whole"), ("job", "ledger_release", RECORDS_FROM)
 
 
 def verify_domain(release: DomainRelease) -> verdict.Verification:
     """Verifies a released domain."""
-    figures = Figures()
+    figures, notes = Figures(), list[str]()
     check_fields("parameters", release.plan, _NEEDED, _FREE)
     steps = domain_steps(release.noise, release.guarantee)
-    whole = release.discovered.whole
+    found, whole = release.discovered, release.discovered.whole
     for name in ("neighboring", "privacy_unit", "max_records_per_unit", "delta"):
         stated = getattr(release.guarantee, name)
         figures.equal(f"guarantee.{name}", stated, getattr(whole, name))
     _, epsilon = total(steps, release.guarantee)
     figures.same("guarantee.epsilon", release.guarantee.epsilon, epsilon)
-    for (attribute, _, noise), step in zip(release.columns(), steps, strict=True):
-        is_threshold = "threshold" in noise
-        figures.equal(f"threshold of {attribute.name}", is_threshold, attribute.has_values)
-        if is_threshold:
-            slack = float(step.loss.slack)
-            figures.at_least(f"slack of {attribute.name}", noise["slack"], slack)
-    return verdict.judged("domain", release.mechanism, release.guarantee, steps, figures)
+    domain_figures(found, steps, release.domain, figures)
+    stated, share = release.plan["domain_share"], 1 - found.main.epsilon / whole.epsilon
+    if whole.delta > 0:
+        delta = whole.delta - _slack(found)
+        share = float(_squares(steps)) / discrete_gaussian_mu(whole.epsilon, delta) ** 2
+    figures.near("domain_share", stated, share, AGREEMENT)
+    for attribute, each, noise in release.columns():
+        _found_figures(attribute, each, noise, figures)
+    earlier_figures(release, figures, notes)
+    return verdict.judged(
+        "domain", release.mechanism, release.guarantee, steps, figures, notes=notes
+    )
 
 
 def share_figures(
@@ -50,6 +68,109 @@ def share_figures(
     """Compares the guarantee of a release without its domain with the release's own steps."""
     _, epsilon = total(steps, discovered.main, beside)
     figures.at_least("discovered.release.epsilon", discovered.main.epsilon, epsilon)
+
+
+def domain_figures(
+    discovered: Discovered, steps: Sequence[Step], domain: Domain, figures: Figures
+) -> None:
+    """Compares what a card states of a domain's release: its columns, its noise and the split.
+
+    ``steps``: of the domain's release. ``domain``: with what was found; the attributes whose origin
+    is the domain's draw are those that were measured.
+    """
+    whole, main = discovered.whole, discovered.main
+    kinds = [(each.get("measured"), "threshold" in each) for each in discovered.noise]
+    origins = [
+        (each.name, what == "values_from")
+        for each in domain
+        for what in ("values_from", "edges_from")
+        if getattr(getattr(each, what, None), "draw_id", None) == discovered.draw_id
+    ]
+    figures.equal("discovered.noise, columns", kinds, origins)
+    for entry, step in zip(discovered.noise, steps, strict=True):
+        _noise_figures(discovered, entry, step, figures)
+    for name in ("neighboring", "privacy_unit", "max_records_per_unit"):
+        figures.equal(f"discovered.{name}", getattr(main, name), getattr(whole, name))
+    if main.delta > 0:
+        left = whole.delta - _slack(discovered)
+        figures.same("discovered.release.delta", main.delta, left)
+        spent, most = (discrete_gaussian_mu(each.epsilon, left) ** 2 for each in (main, whole))
+        found = float(_squares(steps))
+        figures.near("discovered.noise, mu^2", found, most - spent, AGREEMENT * most)
+    else:
+        _, epsilon = total(steps, whole)
+        rest, error = whole.epsilon - epsilon, AGREEMENT * whole.epsilon
+        figures.near("discovered.release.epsilon", main.epsilon, rest, error)
+
+
+def _squares(steps: Sequence[Step]) -> Fraction:
+    return sum((step.loss.mu_squared or Fraction(0) for step in steps), Fraction(0))
+
+
+def _slack(discovered: Discovered) -> float:
+    """Returns the part of delta for the thresholds of all texts."""
+    has_texts = any("threshold" in each for each in discovered.noise)
+    return discovered.whole.delta * SLACK_SHARE if has_texts else 0.0
+
+
+def _noise_figures(
+    discovered: Discovered, entry: Mapping[str, Any], step: Step, figures: Figures
+) -> None:
+    """Compares the noise of a column with the public functions that chose it."""
+    name, whole = entry["measured"], discovered.whole
+    figures.equal(f"grid of {name}", entry["grid"], GRID)
+    is_pure = whole.delta == 0
+    kind = "discrete_laplace" if is_pure else "discrete_gaussian"
+    figures.equal(f"distribution of {name}", entry["distribution"], kind)
+    if "threshold" not in entry:
+        last = checked_integer("levels", entry["levels"][-1], 1, _MOST_LEAVES)
+        found = best_tree(last, 1 if is_pure else 2).sizes[1:]
+        figures.equal(f"levels of {name}", list(entry["levels"]), list(found))
+        return
+    checked_integer("max_values", entry["max_values"], 1)
+    num_texts = sum("threshold" in each for each in discovered.noise)
+    figures.same(f"slack of {name}", entry["slack"], _slack(discovered) / num_texts)
+    figures.at_least(f"slack of {name}", entry["slack"], float(step.loss.slack))
+    slack = checked_number("slack", entry["slack"], above=0, below=0.5)
+    least = least_threshold(entry["scale"], slack, whole.max_records_per_unit, GRID)
+    # The last digits of quantiles differ between machines.
+    figures.near(f"threshold of {name}", entry["threshold"], least, 1)
+
+
+def _found_figures(
+    attribute: OpenAttribute, found: Found, noise: Mapping[str, Any], figures: Figures
+) -> None:
+    """Compares what was found for a column with its noise and with the public leaves."""
+    name = attribute.name
+    deviation = math.sqrt(noise_variance(noise["distribution"], noise["scale"])) / noise["grid"]
+    if isinstance(attribute.discover, DiscoverValues):
+        figures.equal(f"max_values of {name}", noise["max_values"], attribute.discover.max_values)
+        least = noise["threshold"] / noise["grid"]
+        falls = np.diff(found.counts, append=least)
+        figures.equal(f"counts of {name} fall to its threshold", bool((falls <= 0).all()), True)
+        errors = [np.full(len(found.counts), deviation)]
+    else:
+        edges: list[Any] = list(attribute.leaves.edges)
+        closed: Sequence[Any] = getattr(attribute.closed(found.values), "edges", ())
+        leaves = len(edges) - 1
+        figures.equal(f"leaves of {name}", noise["levels"][-1], leaves)
+        are_edges = set(edges).issuperset(closed[:-1]) and closed[-1] <= edges[-1]
+        figures.equal(f"bins of {name} consist of leaves", are_edges, True)
+        *places, last = (bisect.bisect_left(edges, each) for each in closed)
+        # The last bin of whole numbers ends below the edge of its leaf, and the only one may stand
+        # for the whole range.
+        cuts = [[*places, last], [*places, min(last + 1, leaves)], [0, leaves]]
+        law = best_tree(leaves, 1 if noise["distribution"] == "discrete_laplace" else 2).errors
+        errors = [
+            deviation * np.sqrt(law.variances(np.array(each[:-1]), np.array(each[1:]) - 1))
+            for each in cuts
+        ]
+    follows = any(
+        each.shape == found.standard_errors.shape
+        and np.allclose(each, found.standard_errors, rtol=1e-6, atol=0)
+        for each in errors
+    )
+    figures.equal(f"standard errors of {name} follow from its noise", follows, True)
 
 
 def with_domain(

@@ -11,6 +11,7 @@ from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.intervals.choice import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, noise_step
@@ -34,6 +35,8 @@ def verify_intervals(release: IntervalRelease) -> verdict.Verification:
     figures.same("noise.variance", release.noise_variance, variance)
     error = variance / release.grid**2 * release.strategy.errors.mean()
     figures.same("mean_squared_error", release.mean_squared_error, error)
+    if "records_per_unit" in release.plan:
+        choice_figures(release, steps, figures)
     return verdict.judged("intervals", name, release.guarantee, steps, figures, beside)
 
 

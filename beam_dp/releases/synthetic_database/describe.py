@@ -89,10 +89,11 @@ def _combined_facts(release: SyntheticDatabase) -> dict[str, str]:
 
 def _limit_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns the number of records per unit, if a release chose it."""
-    if release.records_per_unit is None:
+    apart, chosen = release.plan.get("records_per_unit_from"), release.records_per_unit
+    if chosen is None and apart is None:
         return {}
     number = release.limited_guarantee.max_records_per_unit
-    draw = release.records_per_unit.draw_id
+    draw = chosen.draw_id if chosen is not None else (apart or {}).get("draw_id")
     return {"records per unit": f"at most {number:,} were used, as draw {draw} chose"}
 
 

@@ -16,7 +16,13 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered, earlier_releases
-from beam_dp.releases.domain.verify import domain_steps, share_figures, with_domain
+from beam_dp.releases.domain.verify import (
+    domain_figures,
+    domain_steps,
+    share_figures,
+    with_domain,
+)
+from beam_dp.releases.intervals.choice import chosen_figures
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps
@@ -107,10 +113,14 @@ class Promise:
             verdict.left_out_figures(self.left_out, promise, domain, steps, figures)
         if self.discovered is not None:
             share_figures(self.discovered, steps, beside, figures)
+            found = domain_steps(self.discovered.noise, self.discovered.whole)
+            domain_figures(self.discovered, found, self.stated.domain, figures)
             steps, beside = with_domain(self.discovered, steps, beside)
         if self.records_per_unit is not None:
             chosen = self.records_per_unit
-            beside = [*beside, *domain_steps(chosen.noise, chosen.main)]
+            choice = domain_steps(chosen.noise, chosen.main)
+            chosen_figures(chosen, choice, figures)
+            beside = [*beside, *choice]
         return steps, beside
 
 

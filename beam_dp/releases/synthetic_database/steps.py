@@ -63,7 +63,7 @@ _STOPS = (
     *("score_grid", "bound_when_stopped", "failure_probability"),
 )
 # Optional fields: a ledger's entry, public records to start from, and the window of a database.
-_ANY = ("ledger_release", "start_from", "windows")
+_ANY = ("ledger_release", "records_per_unit_from", "start_from", "windows")
 STRATEGIES = tuple(_STATED)
 
 

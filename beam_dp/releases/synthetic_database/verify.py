@@ -25,6 +25,7 @@ from beam_dp.models.rounding import round_to_records
 from beam_dp.privacy.guarantee import Neighboring, NoGuarantee
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.earlier import earlier_figures
 from beam_dp.releases.synthetic_database import measured_tables, promises, verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
@@ -95,6 +96,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         figures.equal("measurements.fixed", measured is not None and measured.are_fixed, True)
     if strategy in STRATEGIES:
         _card_figures(release, figures)
+    earlier_figures(release, figures, notes)
     return verdict.judged(
         "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
     )

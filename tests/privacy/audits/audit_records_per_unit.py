@@ -21,9 +21,9 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     RECORDS_SHARE,
     RecordsPlan,
     plan_records,
-    records_of,
 )
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.intervals.choice import records_of
 from beam_dp.summaries import records_per_unit as counting
 
 MOST = 4  # so there are four levels

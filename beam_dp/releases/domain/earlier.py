@@ -1,0 +1,73 @@
+"""The earlier releases in the folders of a release, which it was planned with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.intervals.choice import records_of
+from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
+from beam_dp.releases.release import Release
+from beam_dp.verification.verdict import Figures, differences
+
+# The folder for the choice of the records per unit, in that of the release that follows.
+RECORDS_FOLDER = "records_per_unit"
+# The parameter that names the choice, if it was paid for apart.
+RECORDS_FROM = "records_per_unit_from"
+
+
+def origin_of(release: Release) -> PaidRelease:
+    """Returns the draw of an earlier release, and the ledger's entry that paid for it."""
+    return PaidRelease(release.plan.get("ledger_release"), release.draw_id)
+
+
+def _below(directory: str, folder: str, kind: type[ReleaseT]) -> ReleaseT | None:
+    """Returns the release in a folder, if there is one."""
+    place = f"{directory.rstrip('/')}/{folder}"
+    return read_release(place, kind=kind) if holds_release(place) else None
+
+
+def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
+    """Compares a card with the domain and the choice of records in the folders of its release."""
+    if release.directory is None:
+        return
+    is_domain = isinstance(release, DomainRelease)
+    domain = release if is_domain else _below(release.directory, FOLDER, DomainRelease)
+    place = RECORDS_FOLDER if is_domain or domain is None else f"{FOLDER}/{RECORDS_FOLDER}"
+    counts = _below(release.directory, place, IntervalRelease)
+
+    def same(name: str, stated: Any, found: Any) -> None:
+        figures.number += 1
+        figures.faults += differences(stated, found, name)
+
+    def planned_with(name: str, folder: str, earlier: Release, split: Discovered) -> None:
+        """Compares what a card of a synthetic database says of an earlier release."""
+        figures.faults += [f"{folder}: {each}" for each in verify_release(earlier).faults]
+        stated = getattr(release, name)
+        promise = release.limited_guarantee if earlier is domain else release.guarantee
+        if stated is not None:
+            same(name, stated.to_json(), split.to_json())
+            same("guarantee", promise.to_json(), split.whole.to_json())
+            paid = origin_of(earlier).ledger_release
+            same("ledger_release", release.plan.get("ledger_release"), paid)
+        elif earlier is domain or domain is None:
+            same("guarantee", promise.to_json(), split.main.to_json())
+
+    if domain is not None and not is_domain:
+        same("domain", release.domain.to_json(), domain.domain.to_json())
+        planned_with("discovered", FOLDER, domain, domain.discovered)
+    if counts is not None:
+        chosen, origin = records_of(counts), origin_of(counts).to_json()
+        if domain is not None:
+            same("whole", domain.discovered.whole.to_json(), chosen.main.to_json())
+        if not is_domain:
+            planned_with("records_per_unit", place, counts, chosen)
+        named = release.plan.get(RECORDS_FROM)
+        if named is not None or (not is_domain and release.records_per_unit is None):
+            same(RECORDS_FROM, named, origin)
+    for name, found in (("discovered", domain), ("records_per_unit", counts)):
+        if found is None and not is_domain and getattr(release, name) is not None:
+            notes.append(f"The release that the card calls {name} is not in a folder below it.")
