@@ -14,21 +14,22 @@ from scipy import stats
 from sketch_laws import Shifted
 
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
+from beam_dp.domain.discover import GRID
 from beam_dp.domain.leaves import number_leaves
 from beam_dp.domain.ordered import NumericAttribute
-from beam_dp.encoding.open_values import GRID
-from beam_dp.mechanisms.discovery.bins import plan_bins
+from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.noise.bound import log_normal
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.testing.audit import discrete_gaussian
 from beam_dp.verification.bins import bins_step
-from beam_dp.verification.steps import normal_tail
+from beam_dp.verification.steps import Step, normal_tail
 from beam_dp.verification.thresholds import (
     _groups,
     alone_probability,
     least_threshold,
     text_weight,
+    threshold_step,
 )
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
@@ -47,7 +48,8 @@ def plan(
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 5.0])
 def test_step_proves_the_planned_mu_and_slack_and_hardly_less(relation, k, mu):
     found = plan(relation, k, mu, 1e-10)
-    loss = found.step().loss
+    noise = {name: getattr(found, name) for name in ("num_moved", "grid", "scale", "threshold")}
+    loss = threshold_step("", max_texts=k, **noise).loss
     assert loss.mu_squared is not None and loss.epsilon is None
     assert (1 - 1e-6) * Fraction(mu) ** 2 <= loss.mu_squared <= Fraction(mu) ** 2
     assert Fraction(9, 10**11) < loss.slack <= Fraction(found.slack)
@@ -189,19 +191,22 @@ def incomes() -> np.ndarray:
     return np.random.default_rng(1).lognormal(10, 0.7, 50_000)
 
 
+def step_of(plan: BinsPlan) -> Step:
+    return bins_step(num_moved=plan.neighboring.num_moved, **plan.to_json())
+
+
 @pytest.mark.parametrize("neighboring", [ADDING, REPLACING])
 def test_step_has_the_loss_that_was_asked_for(neighboring):
-    gaussian = plan_bins(INCOME, 20, neighboring, mu=MU).step()
+    gaussian = step_of(plan_bins(INCOME, 20, neighboring, mu=MU))
     assert gaussian.loss.epsilon is None
     assert MU**2 * (1 - 1e-9) <= float(gaussian.loss.mu_squared) <= MU**2
-    pure = plan_bins(INCOME, 20, neighboring, epsilon=0.05).step()
+    pure = step_of(plan_bins(INCOME, 20, neighboring, epsilon=0.05))
     assert 0.05 * (1 - 1e-9) <= float(pure.loss.epsilon) <= 0.05
 
 
 @pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.1}])
-def test_card_states_the_noise_that_step_and_plan_use(loss):
+def test_card_states_the_leaves_of_the_plan(loss):
     plan = plan_bins(INCOME, 20, REPLACING, **loss)
-    assert bins_step(num_moved=2, **plan.to_json()) == plan.step()
     assert plan.to_json()["levels"][-1] == INCOME.num_levels
     assert pickle.loads(pickle.dumps(plan)).to_json() == plan.to_json()
 

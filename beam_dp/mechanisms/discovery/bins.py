@@ -29,8 +29,6 @@ from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.intervals.release import nearest_increasing
-from beam_dp.verification.bins import bins_step
-from beam_dp.verification.steps import Step
 
 # Counts of at most so many standard errors: ends of the range that are cut off, and bins that are
 # not made. Far values cost more than narrow bins do. Both are chosen by measured errors
@@ -62,7 +60,7 @@ class BinsPlan:
     """The public parameters for finding the bins of one column. Made by ``plan_bins``.
 
     Privacy: counting the leaves is the only step that reads records, and its noise has the loss of
-    ``step()``, under the relation ``neighboring``, for units whose counts add up to at most
+    ``bins_step``, under the relation ``neighboring``, for units whose counts add up to at most
     ``grid``. The bins and the counts follow from the noisy sums.
     """
 
@@ -79,11 +77,6 @@ class BinsPlan:
         return best_tree(
             self.leaves.num_levels, 1 if self.distribution == "discrete_laplace" else 2
         )
-
-    def step(self) -> Step:
-        """Returns the noisy draw, with its privacy loss."""
-        stated = self.to_json()
-        return bins_step(stated.pop("measured"), num_moved=self.neighboring.num_moved, **stated)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the noise as a card states it: the arguments of ``bins_step``."""

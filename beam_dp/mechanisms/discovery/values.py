@@ -16,8 +16,7 @@ from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import Real
-from beam_dp.verification.steps import Step
-from beam_dp.verification.thresholds import least_threshold, threshold_step
+from beam_dp.verification.thresholds import least_threshold
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,17 +66,6 @@ class ValuesPlan:
     threshold: int
     slack: float
     grid: int = GRID
-
-    def step(self) -> Step:
-        """Returns the noisy draw of this plan, as `beam-dp verify` checks it."""
-        return threshold_step(
-            f"find texts of {self.name}",
-            num_moved=self.num_moved,
-            max_texts=self.max_records_per_unit,
-            grid=self.grid,
-            scale=self.scale,
-            threshold=self.threshold,
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the public fields of a card; scale and threshold in steps of 1 / grid."""
