@@ -7,6 +7,7 @@ names the nearest known flag; Beam itself would only warn and drop the flag.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from apache_beam.options import pipeline_options
@@ -229,6 +230,8 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))
     try:
-        return truth_of(release, domain, reader.batches(names, domain, times))
+        truth = truth_of(release, domain, reader.batches(names, domain, times))
+        missing = [each for each in next(iter(reader.schemas.values())) if each not in names]
+        return replace(truth, missing=missing)
     except ReadError as error:
         raise InputError("against", path, str(error)) from None

@@ -65,6 +65,8 @@ class Cell:
 
 
 Groups = Sequence[Sequence[Group]]
+# Of each attribute, the code of each row, -1 without a level, and the number, NaN without one.
+Columns = Sequence[Sequence[NDArray[Any]]]
 # A table to ask for: the positions of its attributes, ascending, and the groups of each attribute.
 Asked = tuple[tuple[int, ...], Groups]
 
@@ -88,6 +90,10 @@ class Answers(Protocol):
 
 class Counts(Protocol):
     """Exact counts of the confidential records to compare with a release; see ``truth``."""
+
+    @property
+    def columns(self) -> Columns:
+        """All rows of the records; empty for windows."""
 
     @property
     def num_records(self) -> int:

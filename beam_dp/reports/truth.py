@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import CostLimit, RecordWords
 from beam_dp.encoding.column_types import NEED_TIMES
-from beam_dp.encoding.contributions import (
-    distinct_units,
-    select_records,
-    split_by,
-)
-from beam_dp.encoding.records import encode_records, encode_windows
+from beam_dp.encoding.contributions import distinct_units, select_records, split_by
+from beam_dp.encoding.records import column_of, encode_column, encode_records, encode_windows
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
+from beam_dp.releases.synthetic_database.columns import numbers_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.cells import Groups
-from beam_dp.reports.terminal import counted
+from beam_dp.reports.cells import Columns, Groups
+from beam_dp.reports.terminal import counted, some
 from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ class Truth:
     num_left_out: int
     num_beyond: int = 0
     windows: NDArray[np.int64] | None = None  # the window of each record, ascending
+    columns: Columns = ()
+    missing: Sequence[str] = ()  # the columns of the records that the release does not have
 
     def __repr__(self) -> str:
         return "Truth(secret)"
@@ -61,6 +62,7 @@ class Truth:
         where += "" if self.windows is None else ", too late, or in no released window"
         numbers = {where: self.num_left_out, "beyond the limit of their unit": self.num_beyond}
         found = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
+        found += [f"the columns {some(self.missing)}"] if self.missing else []
         return ", and ".join(found)
 
     def among(self, windows: range) -> Truth:
@@ -114,27 +116,39 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
     if isinstance(release, HorizonRelease):
         return _truth_of_windows(release, batches)
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
+    read = []
     for batch in batches:
+        read.append([_column(each, column_of(batch, each.name)) for each in domain])
         num_rows += batch.num_rows
         inside.append(encode_records(domain, unit, False, batch))
     num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
     if not inside:
         codes: Sequence[NDArray[Any]] = [np.zeros(0, np.int64) for _ in domain]
     elif unit == RECORD:
-        parts = [each.code_columns(domain) for each in inside]
-        codes = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        parts = zip(*(each.code_columns(domain) for each in inside), strict=True)
+        codes = [np.concatenate(column) for column in parts]
     else:
         limited = getattr(release, "limited_guarantee", release.guarantee)
         most, words = limited.max_records_per_unit, RecordWords(domain)
         units = np.concatenate([each.units for each in inside], axis=1)
-        columns = zip(*(words.from_batch(each) for each in inside), strict=True)
-        held = [np.concatenate(column) for column in columns]
+        parts = zip(*(words.from_batch(each) for each in inside), strict=True)
+        held = [np.concatenate(column) for column in parts]
         kept = select_records(
             units, held, np.ones(num_inside, np.int64), most, _cost_limit(release, words)
         )
         codes = words.codes([column[kept] for column in held])
     num_beyond = num_inside - len(codes[0])
-    return Truth(domain, codes, num_rows - num_inside, num_beyond)
+    columns = zip(*read, strict=True)
+    rows = [list(map(np.concatenate, zip(*parts, strict=True))) for parts in columns]
+    return Truth(domain, codes, num_rows - num_inside, num_beyond, columns=rows)
+
+
+def _column(attribute: Attribute, column: pa.Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns the codes of a column, and its numbers if its levels have an order."""
+    codes = encode_column(attribute, column)
+    if not isinstance(attribute, OrderedAttribute):
+        return codes, codes[:0]
+    return codes, np.where(codes == attribute.null_code, np.nan, numbers_of(attribute, column))
 
 
 def _truth_of_windows(release: HorizonRelease, batches: Iterable[pa.RecordBatch]) -> Truth:

@@ -18,6 +18,7 @@ from beam_dp.errors import magnitude
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
+from beam_dp.releases.synthetic_database.columns import compare_columns
 from beam_dp.releases.synthetic_database.promises import COMBINED, promises_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
@@ -259,6 +260,9 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) 
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
     sections, warnings = marginals.sections(), warnings_of(release)
+    if truth is not None and truth.columns:
+        lost, compared = compare_columns(release, truth, other_shares(release))
+        sections, warnings = {"The columns themselves": compared, **sections}, warnings + lost
     return Told(what, marginals.headline(), RULE, found, sections, noise, warnings)
 
 
