@@ -153,7 +153,7 @@ def release(
     if ledger is not None:
         ledger.check(dataset_id, guarantee, plan.loss)
     if output is not None:
-        probe_output(output)
+        probe_output(output, num_bytes=plan.disk_bytes)
     batches: Iterable[pa.RecordBatch] = records.batches(columns)
     if to_discover is None:
         summary, left_out = _count(plan, batches)

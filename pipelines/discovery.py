@@ -238,7 +238,7 @@ class DomainJob(FirstJob):
 
     def probe(self) -> None:
         """Refuses an output where the domain can't be committed."""
-        probe_output(self.output, RECORDS_FOLDER)
+        probe_output(self.output, RECORDS_FOLDER, self.later.disk_bytes)
 
     def committed(self) -> DomainRelease | None:
         """Returns the domain that an earlier run of the same command has committed, if any."""

@@ -222,7 +222,7 @@ class Job(ABC):
 
     def probe(self) -> None:
         """Refuses an output where the release can't be committed."""
-        probe_output(self.output)
+        probe_output(self.output, num_bytes=self.plan.disk_bytes)
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Runs the pipeline of a paid job to its end; returns whether it succeeded."""

@@ -58,7 +58,7 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.describe import warnings_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.terminal import counted
+from beam_dp.reports.terminal import bytes_text, counted
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
@@ -139,10 +139,13 @@ class Job(program.ReleaseJob):
             error = f"depends on the data; if the rounds end early, {told}"
         workload = self.plan.workload
         records, noise = program.number_text(self.plan.num_records), self.plan.num_rows_from_noise
+        disk = f"up to {bytes_text(self.plan.disk_bytes)} of released records"
         if noise:
             records = f"{records}; released, up to {noise:,.0f} more or fewer than there are"
+            disk = f"what the records take, and up to {bytes_text(self.plan.disk_bytes)} more"
         return {
             "records": records,
+            "disk": disk,
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
             **of_queries,
             "error": error,
@@ -206,7 +209,7 @@ class LaterJob(Job):
 
     def probe(self) -> None:
         """Refuses an output where the release can't be committed."""
-        probe_output(self.output, self.beside)
+        probe_output(self.output, self.beside, self.plan.disk_bytes)
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Marks the entry, so that no later run uses it; then runs the pipeline."""

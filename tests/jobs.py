@@ -166,7 +166,7 @@ def paid_by(
 
 def breaks_later(patch: pytest.MonkeyPatch) -> None:
     """Leaves out the trial before a job: what is then broken broke while the job ran."""
-    patch.setattr("pipelines.program.probe_output", lambda _: None)
+    patch.setattr("pipelines.program.probe_output", lambda *_, **__: None)
 
 
 def everything_under(folder: pathlib.Path) -> Sequence[str]:

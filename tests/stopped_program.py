@@ -25,7 +25,7 @@ def wait(*_):
     time.sleep(86400)
 
 LocalStore.create_exclusively = wait
-program.probe_output = lambda _: None  # which would wait as well
+program.probe_output = lambda *_, **__: None  # which would wait as well
 sys.exit(release_synthetic_database.main(sys.argv[1:]))
 """
 

@@ -28,7 +28,15 @@ from beam_dp.planning.ranking import (
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.reports.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
+from beam_dp.reports.terminal import (
+    bytes_text,
+    counted,
+    guarantee_text,
+    noise_text,
+    plain_table,
+    short,
+    surely,
+)
 from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
 from beam_dp.windows.horizon import stated_promise, whole_promise
 
@@ -375,11 +383,6 @@ def memory_text(option: Option) -> str:
     return bytes_text(option.resources.memory_bytes)
 
 
-def bytes_text(memory: float) -> str:
-    """Returns a number of bytes as text, with few digits."""
-    return f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
-
-
 def time_text(option: Option) -> str:
     """Returns the running time of an option as text."""
     if option.resources is None:
@@ -398,6 +401,7 @@ _COST = {"memory": memory_text, "time": time_text}
 _WRITES_RECORDS = "release_synthetic_database"
 # Shorter jobs are not mentioned, and longer jobs are a warning.
 _SHORT_SECONDS, _LONG_SECONDS = 30, 600
+_SHOWN_BYTES = 1e8
 
 
 def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> list[str]:
@@ -448,11 +452,14 @@ def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
     distinct = min(domain.num_cells, job.num_records, MAX_CANDIDATES)
     attributes = domain.num_attributes
     found = release_resources(option.resources, job.num_records, distinct, attributes, binned)
+    size = bytes_text(option.disk_bytes)
+    disk = [f"the records that {_name(option)} releases take up to {size} on disk"]
+    disk = disk if option.disk_bytes >= _SHOWN_BYTES else []
     if found.seconds < _SHORT_SECONDS:
-        return []
+        return disk
     line = f"the whole job with {_name(option)} takes about {duration_text(found.seconds)} of"
     line += f" processor time and {bytes_text(found.memory_bytes)} of memory in one process"
-    return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line]
+    return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line, *disk]
 
 
 def _large_epsilon_lines(epsilon: float) -> list[str]:

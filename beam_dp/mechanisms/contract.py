@@ -56,6 +56,11 @@ class Plan(ABC):
         """The parameters that the card states, as JSON values; a copy."""
         return {**self._stated(), **self.payer()}
 
+    @property
+    def disk_bytes(self) -> float:
+        """About the most that the files of the release take, as far as it is public and large."""
+        return 0.0
+
     def entry(self) -> dict[str, Any]:
         """Returns the parameters that the ledger's entry states, as JSON values."""
         return {**self.public, **self._counted_left_out(), **self._of_domain()}

@@ -12,6 +12,10 @@ import dataclasses
 import math
 from typing import Protocol
 
+from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.universe import Domain
+
 # Beam and the readers of input files, which a mechanism alone does not import.
 _BEAM_BYTES = 190e6
 # Per cell of the exact summary: the cell's shards, the array, and a table summed from the array.
@@ -46,6 +50,8 @@ _MATRIX_BYTES = 32
 _ANSWER_SECONDS = 4e-5
 _SUMMED_SECONDS = 5e-10
 
+# Of a value in a compressed file, and of a number or time in CSV.
+_PACKED_BYTES, _NUMBER_BYTES = 8, 20
 # The start of Beam and of a program; per record read from Parquet; per value written; and, in
 # addition, per value written within a bin.
 _JOB_SECONDS = 2.5
@@ -115,6 +121,20 @@ def release_resources(
         _BEAM_BYTES + mechanism.memory_bytes + _DISTINCT_BYTES * num_distinct,
         _JOB_SECONDS + mechanism.seconds + num_records * (_READ_SECONDS + written),
     )
+
+
+def records_bytes(domain: Domain, num_rows: float, records_format: str = "csv") -> float:
+    """Returns about the most that a file of released records takes, from public sizes."""
+
+    def of_value(attribute: Attribute) -> int:
+        if records_format != "csv":
+            return _PACKED_BYTES
+        if isinstance(attribute, OrderedAttribute):
+            return _NUMBER_BYTES
+        levels = attribute.decode(range(attribute.size))
+        return 3 + max(len(str(level).encode()) for level in levels)
+
+    return num_rows * sum(map(of_value, domain))
 
 
 def rounds_resources(num_cells: float, num_rounds: int) -> Resources:

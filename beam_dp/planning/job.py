@@ -164,6 +164,7 @@ class Option:
     ``parameters``: flags that follow from public numbers and must be given to the program.
     ``noisy_cells``: the number of cells of the workload's marginals that are too noisy to use if
     the records are spread evenly; None if unknown.
+    ``disk_bytes``: about the most that released records take; 0 for other releases.
     """
 
     mechanism: str  # the name for programs, unless ``parameters`` contain another name
@@ -178,6 +179,7 @@ class Option:
     parameters: tuple[tuple[str, str], ...] = ()
     note: str = ""  # a remark on the numbers
     noisy_cells: int | None = None
+    disk_bytes: float = 0.0
 
     @property
     def is_feasible(self) -> bool:

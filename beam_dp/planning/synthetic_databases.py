@@ -12,11 +12,11 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_num_rows
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
-from beam_dp.mechanisms.resources import rounds_resources
+from beam_dp.mechanisms.resources import records_bytes, rounds_resources
 from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound, normal_quantile
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.queries.linear import LiteralQuery
@@ -51,8 +51,11 @@ def synthetic_option(
         plan = mechanism(**options).plan(
             job.domain, marginals, job.guarantee, job.given_num_records
         )
+        check_num_rows(plan)
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
+    rows = plan.num_rows(job.num_records) + plan.num_rows_from_noise
+    option = dataclasses.replace(option, disk_bytes=records_bytes(plan.domain, rows))
     return _planned(plan, job, option)
 
 

@@ -171,6 +171,10 @@ class LocalStore:
                 if folder.stat().st_mtime < oldest:
                     shutil.rmtree(folder)
 
+    def free_bytes(self) -> float:
+        """Returns the free space of the filesystem."""
+        return shutil.disk_usage(self._existing()).free
+
     def exists(self) -> bool:
         """Returns whether the directory exists."""
         return self._path.is_dir()

@@ -38,6 +38,7 @@ from beam_dp.privacy.ledger.entries import LaterToken, LedgerError, Origin, Toke
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.storage.store import LocalStore
 from beam_dp.yaml import ReleaseIntervals
 from pipelines import (
     answer_queries,
@@ -46,7 +47,7 @@ from pipelines import (
     release_windows,
     running,
 )
-from pipelines.release_synthetic_database import main
+from pipelines.release_synthetic_database import main, parse_arguments
 
 
 def declared_in(url: str, epsilon: float = 1000.0, delta: float = 1e-9) -> dp.Ledger:
@@ -100,6 +101,25 @@ def test_job_that_cannot_be_marked_draws_nothing(tmp_path, capfd, monkeypatch):
     assert f"error: visits/1 was paid, but its job was not submitted: ledger: {url!r}" in err
     assert [entry.state for entry in ledger.entries("visits")] == ["spent"]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("rows", ["1000", None])
+def test_full_disk_is_found_before_the_payment(tmp_path, capfd, monkeypatch, rows):
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = declared_in(url)
+    rest = {"num_synthetic_records": rows, "epsilon": "1", "records_format": "csv"}
+    argv = paid_flags(tmp_path, url, **rest)
+    expected = parse_arguments(argv).plan.disk_bytes
+    assert main([*argv, "--validate_only"]) == 0
+    assert "MB of released records" in (out := capfd.readouterr().out) or "MB more" in out
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "free_bytes", lambda _: expected - 1)
+        refused_line(main, argv, capfd, "--output: .* must be on a disk with room for the records")
+    assert ledger.entries("visits") == []
+    assert main(argv) == 0
+    (size,) = (path.stat().st_size for path in (tmp_path / "out").glob("*.csv"))
+    assert rows is None or expected / 10 < size <= expected
 
 
 AGES = dp.Domain((dp.IntegerAttribute("age", 0, 100),))

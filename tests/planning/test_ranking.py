@@ -90,6 +90,15 @@ def test_plan_tells_how_long_a_large_job_takes(capsys, num_records, told):
     lines = " ".join(capsys.readouterr().out.split())
     assert told in lines and ("whole job" in lines) is bool(told)
     assert "warning: the whole job" in lines or num_records < 10**10
+    size = f"mwem, tight releases take up to {40 * num_records // 10**9} GB on disk"
+    assert (size in lines) is bool(told)
+
+
+def test_plan_refuses_what_noise_would_make_too_large(capsys):
+    domain = '{"age": 100, "sex": 2}'
+    assert main(flags("--all", domain=domain, epsilon="1e-6", num_records="500")) == 0
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "gaussian, textbook: not possible: num_synthetic_records is required" in lines
 
 
 def test_predicted_time_of_candidates_does_not_grow_with_cells():

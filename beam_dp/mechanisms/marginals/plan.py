@@ -24,7 +24,12 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
-from beam_dp.mechanisms.resources import Resources, candidate_resources, fit_resources
+from beam_dp.mechanisms.resources import (
+    Resources,
+    candidate_resources,
+    fit_resources,
+    records_bytes,
+)
 from beam_dp.models.basis import Support
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
 from beam_dp.noise.source import NoiseSource
@@ -193,6 +198,12 @@ class MarginalsPlan(Plan):
             return 0.0
         variances = support_variances(self.domain, [()], self.measurements_of_total, False)
         return 5 * math.sqrt(cell_variance(self.domain, variances, ()))
+
+    @property
+    def disk_bytes(self) -> float:
+        """See ``Plan``; of a private number of records, only what noise may add."""
+        rows = self.num_rows(0 if self.num_records == "noisy" else self.num_records)
+        return records_bytes(self.domain, rows + self.num_rows_from_noise, self.records_format)
 
     @property
     def measurements_of_total(self) -> Sequence[Measurement]:

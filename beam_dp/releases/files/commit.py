@@ -23,6 +23,7 @@ A draft is private data: it may be a second draw of noise on the same records.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shlex
 import struct
@@ -281,27 +282,37 @@ def advice_on_drafts(store: storage.Store, directory: str | os.PathLike[str]) ->
 _PAYLOAD, _CARD = "payload", "card"
 
 
-def probe_output(directory: str | os.PathLike[str], beside: str | None = None) -> None:
+def probe_output(
+    directory: str | os.PathLike[str], beside: str | None = None, num_bytes: float = 0.0
+) -> None:
     """Commits a few bytes in a private draft, as for a release, and removes the bytes again.
 
     Unlike ``check_output``, this finds faults that permissions do not show: a filesystem that is
     read-only or has no hard links, a link that replaces an existing file, or files that can't be
     removed. Call this before paying from a ledger. A probe can't detect that the disk will be full
-    later.
+    later, only that a local disk has no room for the files now.
 
     ``directory``: the directory of the release, which the probe does not create. A temporary folder
     ``.draft-trial-*`` is created there, or in the nearest existing directory above.
     ``beside``: the name of a subfolder that may exist.
+    ``num_bytes``: about how large the files of the release may become.
     """
     check_output(directory, beside)
     store = storage.store_for(directory, "output")
     try:
         with store.trial() as inside:
             _commit(inside)
+            free = store.free_bytes() if isinstance(store, storage.LocalStore) else math.inf
     except OSError as error:
         reason = error.strerror or type(error).__name__
         condition = f"must be a directory where a release can be committed: {reason}"
         raise InputError("output", os.fspath(directory), condition) from None
+    if free < num_bytes:
+        condition = (
+            f"must be on a disk with room for the records, up to {num_bytes / 1e9:,.3g} GB:"
+            f" {free / 1e9:,.3g} GB are free; or release fewer, with num_synthetic_records"
+        )
+        raise InputError("output", os.fspath(directory), condition)
 
 
 def _commit(store: storage.Store) -> None:
