@@ -59,7 +59,7 @@ class Case:
     ``least``: the least share of epsilon that the plan spends.
     ``least_on_data``: the least that some neighbours see; None if the draws do not show it.
     ``priced``: the part of a plan that states steps and their loss; None if it has none.
-    ``unstated``: the fields of a plan whose scales only the card of the release states.
+    ``unstated``: the fields of a plan whose scales are not used, as there is nothing to choose.
     ``errors``: what a release answers wrongly of some counts, in records; None if it must not be
         exact for a huge epsilon.
     """
@@ -314,7 +314,7 @@ CASES: dict[str, Case] = {
         2,
         deltas=(1e-9,),
         around=lambda: on_trees(6),
-        unstated=("measurements", "check", "triples"),
+        unstated=("triples",),
         least_on_data=0.7,
     ),
     "mwem over candidates": synthetic("mwem", dp.MWEM(), 2, around=over_candidates),

@@ -16,7 +16,10 @@ from verification.kinds_of_releases import (
     RELEASES,
     guarantee,
     linear_answers,
+    private_mw,
     released,
+    selected,
+    sparse_mw,
     synthetic,
     written,
 )
@@ -65,6 +68,14 @@ def test_genuine_release_keeps_its_promise_and_wastes_nothing(name):
     assert found.faults == () and found.holds and found.num_figures >= 2
     least = LEAST.get(name.partition(", ")[0], 1 - 1e-11)
     assert least <= found.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "epsilon"), [(private_mw, 1e3), (sparse_mw, 1e3), (selected, 2e4)]
+)
+def test_release_whose_steps_have_large_epsilons_passes_verification(make, epsilon):
+    """It was planned with a rho of epsilon^2 / 2, or the mu of a range, and needs less."""
+    assert verify_release(again(make(guarantee(epsilon=epsilon)))).faults == ()
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,11 @@ class MarginalsPlan(Plan):
             noise=self._declared_noise(),
             queries=self._declared_queries(),
         )
-        return synthetic_steps(stated, Figures())
+        figures = Figures()
+        steps = synthetic_steps(stated, figures)
+        for fault in figures.faults:
+            raise InputError("mechanism", self.mechanism, f"must have a consistent plan: {fault}")
+        return steps
 
     def _declared_parameters(self) -> dict[str, Any]:
         """The parameters on the card, without a cost limit that does not bound the kept records."""

@@ -66,9 +66,13 @@ def verify_online(release: AnswersRelease) -> Verification:
     _card_figures(release, plan, settings, figures)
     steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
+    own = steps[is_counted:]
+    # Plans state epsilon^2 / 2 as the rho of a step, also where epsilon itself is less.
+    is_exact = all(step.loss.rho != step.loss.epsilon for step in own)
+    figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(own), is_exact=is_exact)
     # A plan is made before the noisy count, so the plan states the largest loss of other steps.
-    figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=not is_counted)
-    figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(steps[is_counted:]))
+    is_exact = is_exact and not is_counted
+    figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=is_exact)
     _setting_figures(plan, settings, figures)
     _choice_figures(card, plan, settings, figures)
     for row in release.rows:

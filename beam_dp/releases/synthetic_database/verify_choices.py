@@ -266,10 +266,12 @@ def selection_steps(
     steps = [*scores.values(), *choices]
     # Choices and measurements share a mu^2. Noise splits it, so all of it is charged, in rho too.
     whole = _squares(parameters)
+    # A plan lists what is measured first, a card all that was measured.
+    most = Fraction(parameters["attributes_mu"]) ** 2 if fit is None else None
     squares = whole - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
     rho = whole / 2 - sum((each.loss.rho or _ZERO for each in choices), _ZERO)
     measured = table_steps(domain, tables, guarantee)
-    measured = [_reserved(each, squares, rho, figures) for each in measured]
+    measured = [_reserved(each, squares, rho, figures, most) for each in measured]
     return [*measured, *steps]
 
 
@@ -353,8 +355,11 @@ def _share_figures(
         *scores.items(),
     ]
     for name, step in spent:
-        found = step.loss.mu_squared
-        figures.same(name, shares[name], None if found is None else up(found / whole))
+        found, epsilon = step.loss.mu_squared, float(step.loss.epsilon or 0)
+        least = math.inf if found is None else up(found / whole)
+        # A choice is planned by its range, also where its pure epsilon has a smaller mu.
+        most = max(least, math.pi / 8 * epsilon**2 / float(whole))
+        figures.at_least(name, shares[name], least, most)
 
 
 def score_figures(
@@ -380,7 +385,9 @@ def _squares(parameters: Mapping[str, Any]) -> Fraction:
     return sum((Fraction(checked_number("mu", each, above=0)) ** 2 for each in stated), _ZERO)
 
 
-def _reserved(step: Step, squares: Fraction, rho: Fraction, figures: Figures) -> Step:
+def _reserved(
+    step: Step, squares: Fraction, rho: Fraction, figures: Figures, most: Fraction | None
+) -> Step:
     """Returns the step with the reserved loss, or with the actual loss if that is larger."""
     found = step.loss.mu_squared
     assert step.loss.rho is not None
@@ -389,9 +396,10 @@ def _reserved(step: Step, squares: Fraction, rho: Fraction, figures: Figures) ->
     if found is None:
         return dataclasses.replace(step, loss=loss)
     figures.number += 1
-    if root_up(found) > root_up(max(squares, _ZERO)) * (1 + 1e-9):
+    most = squares if most is None else most
+    if root_up(found) > root_up(max(most, _ZERO)) * (1 + 1e-9):
         figures.faults.append(
-            f"noise: what is measured has mu^2 {above(found)}; must be at most {above(squares)}"
+            f"noise: what is measured has mu^2 {above(found)}; must be at most {above(most)}"
         )
     loss = dataclasses.replace(loss, mu_squared=max(found, squares))
     numbers = f"{step.numbers}, of {above(squares)} reserved"
