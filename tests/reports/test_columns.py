@@ -88,8 +88,15 @@ def test_columns_that_are_not_described_are_named_at_the_top(page):
     assert shares["town"] == ["0.0%", "60.0%", "0.0%", "60.0%"]
 
 
-def test_page_without_rows_has_no_comparison_of_columns(tmp_path: pathlib.Path):
+def test_page_of_no_rows_or_of_extreme_values(tmp_path: pathlib.Path):
     path = tmp_path / "people.csv"
     path.write_text("income,age,day,town\n")
     release = release_of(DOMAIN, [np.zeros(5, np.int64)] * 4)
     assert "The columns themselves" not in page_of(release, truth=read_truth(release, str(path)))
+    rows = ["1e308,1,9999-12-31,", "-1e308,1,0001-01-01,", "inf,x,x,", "-inf,,,", "nan,,,"]
+    path.write_text("\n".join(["income,age,day,town", *rows]) + "\n")
+    truth = read_truth(release, str(path))
+    with np.errstate(all="raise"):
+        found = rows_of(page_of(release, truth=truth), "Columns")
+    assert found["income: records"] == ["0", "none", "none", "none", "none"]
+    assert found["age: records"] == ["1", "0", "1", "1", "1"]

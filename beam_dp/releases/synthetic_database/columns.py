@@ -35,11 +35,13 @@ def numbers_of(attribute: OrderedAttribute, column: Any) -> Any:
     import pandas as pd
 
     if not isinstance(attribute, TimeAttribute):
-        return pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64)
+        numbers = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
     times = pd.to_datetime(column.to_pandas(), errors="coerce", utc=True, format="ISO8601")
     return (times.to_numpy("M8[us]") - np.datetime64(0, "us")) / np.timedelta64(1, "D")
 
 
+@np.errstate(all="ignore")
 def compare_columns(
     release: SyntheticDatabase, truth: Counts, in_other: Mapping[str, float]
 ) -> tuple[list[str], str]:
