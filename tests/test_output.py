@@ -1,19 +1,19 @@
-"""A line that can't be printed ends no paid job, and a command that only prints says so."""
+"""A line that can't be printed ends no program, and a command that only prints says so.
+
+What becomes of paid jobs is in ``pipelines/test_faults_of_paid_jobs.py``.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
-import os
-import subprocess
 import sys
 
 import pytest
-from jobs import job_flags, paid_by
+from jobs import job_flags
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.flags.output import LossyStream, lasting_output
-from beam_dp.releases.kinds import read_release
 from pipelines.release_synthetic_database import main
 
 
@@ -37,30 +37,6 @@ FAULTS = {
     "closed": ValueError("I/O operation on closed file"),
     "broken": BrokenPipeError(),
 }
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("streams", [["stderr"], ["stdout"], ["stdout", "stderr"]])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_paid_job_is_committed_whatever_becomes_of_its_lines(tmp_path, monkeypatch, streams, fault):
-    ledger, flags = paid_by(job_flags(tmp_path), tmp_path)
-    for name in streams:
-        monkeypatch.setattr(sys, name, Failing(FAULTS[fault], room=30))
-    assert main(flags) == 0
-    (entry,) = ledger.entries("people")
-    assert entry.draw_id == read_release(str(tmp_path / "out")).draw_id
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("redirected", ["2>/dev/full >/dev/full", "2>&- >&-"])
-def test_exit_code_of_a_process_says_whether_the_release_is_committed(tmp_path, redirected):
-    _, flags = paid_by(job_flags(tmp_path), tmp_path)
-    command = [sys.executable, "-m", "beam_dp.cli", "release-synthetic-database", *flags]
-    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command]
-    assert subprocess.run(shell, check=False, cwd=os.getcwd()).returncode == 0
-    assert (tmp_path / "out/card.json").exists()
-    # The same command again is refused, and says so by its code alone.
-    assert subprocess.run(shell, check=False, cwd=os.getcwd()).returncode == 2
 
 
 @pytest.mark.parametrize("fault, code", [("full", 1), ("closed", 1), ("broken", 0)])
