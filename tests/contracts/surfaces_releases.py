@@ -109,6 +109,7 @@ PLACES = ("read_release", "verify_release", "questions", "horizons", "stores", "
 SURFACES: dict[str, Surface] = {
     **dict.fromkeys(PLACES, EVERYTHING),
     "beam-dp on a database": answered(database),
+    "beam-dp on answers": answered(kind_examples.EXAMPLES["answers"]),
     "beam-dp on intervals": answered(
         functools.partial(kind_examples.intervals_of, ("histogram", "discrete_laplace"))
     ),

@@ -5,24 +5,17 @@ import pathlib
 import numpy as np
 import pytest
 
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.workload import marginals
+import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import read_release, verify_release
-from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.releases.windows.release import WindowTables
 
 GOLDEN = pathlib.Path(__file__).parent
 
 
 def test_reads_a_synthetic_database():
-    release = read_release(GOLDEN / "synthetic_database", kind=SyntheticDatabase)
+    release = dp.read_release(GOLDEN / "synthetic_database", kind=dp.SyntheticDatabase)
     member, both = release.answer(
-        marginals(release.domain, attributes=[["member"], ["age", "member"]])
+        dp.marginals(release.domain, attributes=[["member"], ["age", "member"]])
     )
     np.testing.assert_allclose(member.values, [1253.414918, 1146.585082], atol=1e-6)
     assert member.standard_error == pytest.approx(13.745785, abs=1e-6)
@@ -55,9 +48,9 @@ SPARSE = {
 
 @pytest.mark.parametrize("mechanism", SPARSE)
 def test_reads_a_release_for_sparse_queries(mechanism):
-    release = read_release(GOLDEN / mechanism, kind=SparseRelease)
+    release = dp.read_release(GOLDEN / mechanism, kind=dp.SparseRelease)
     assert release.mechanism == mechanism
-    answer = release.answer_query(SparseQuery({"key 4": 1.0, "key 3": 0.5, "nobody": 1.0}))
+    answer = release.answer_query(dp.SparseQuery({"key 4": 1.0, "key 3": 0.5, "nobody": 1.0}))
     found = (answer.value, answer.standard_error, answer.bound)
     np.testing.assert_allclose(found, SPARSE[mechanism], atol=1e-6)
     assert (release.max_sparsity, release.max_weight) == (8, 3)
@@ -67,7 +60,7 @@ def test_reads_a_release_for_sparse_queries(mechanism):
 
 
 def test_reads_interval_counts():
-    release = read_release(GOLDEN / "intervals", kind=IntervalRelease)
+    release = dp.read_release(GOLDEN / "intervals", kind=dp.IntervalRelease)
     answers = release.answer([0, 3, 0], [4, 12, 32])
     np.testing.assert_allclose(answers.values, [0, 75, 524], atol=1e-6)
     errors = [6.259152, 8.851777, 16.080052]
@@ -78,7 +71,7 @@ def test_reads_interval_counts():
 
 
 def test_reads_answers():
-    release = read_release(GOLDEN / "answers", kind=AnswersRelease)
+    release = dp.read_release(GOLDEN / "answers", kind=AnswersRelease)
     assert (release.mechanism, len(release.rows)) == ("laplace", 16)
     assert release.rows[0]["query"] == '{"codes": [[0, [[0, 1]]]]}'
     found = [release.rows[0][name] for name in ("value", "standard_error", "bound", "route")]
@@ -86,9 +79,9 @@ def test_reads_answers():
 
 
 def test_reads_tables_of_a_window():
-    release = read_release(GOLDEN / "window_tables", kind=WindowTables)
+    release = dp.read_release(GOLDEN / "window_tables", kind=WindowTables)
     both, bed, member = release.answer(
-        marginals(
+        dp.marginals(
             release.domain, attributes=[["age", "member"], ["getting in/out of bed"], ["member"]]
         )
     )
@@ -103,11 +96,11 @@ def test_reads_tables_of_a_window():
 
 
 def test_reads_a_horizon():
-    week = read_windows(GOLDEN / "horizon")
+    week = dp.read_windows(GOLDEN / "horizon")
     assert (week.released, list(week.blocks), week.block) == ((0, 1, 2), [0], 2)
     assert (week.horizon_id, week.horizon.start, week.horizon.grace) == ("1" * 32, 1795392000, 1800)
     assert week.guarantee.privacy_unit == "person_id in any 4 consecutive windows of 1h"
-    asked = marginals(week.domain, attributes=["a1"])
+    asked = dp.marginals(week.domain, attributes=["a1"])
     for windows, values, errors in (
         (slice(0, 2), [28.156126, 41.138934, 36.896849], (5.655507, 32.317249)),
         (slice(1, 3), [70.078063, 69.069468, 70.948425], (5.655931, 32.319672)),
@@ -118,11 +111,11 @@ def test_reads_a_horizon():
 
 
 def test_reads_a_domain():
-    release = read_release(GOLDEN / "domain", kind=DomainRelease)
+    release = dp.read_release(GOLDEN / "domain", kind=dp.DomainRelease)
     assert release.domain["city"].labels() == ("Atlantis", "Oslo", "Rome", "Bonn", "other")
     assert release.domain["income"].edges_to_json() == [235, 1426, 2148, 2656, 3814]
     assert release.domain["income"].edges_from.ledger_release == "visits/3"
     counts = release.found[0].counts
     np.testing.assert_allclose(counts, [498.160227, 495.404892, 493.884535], atol=1e-6)
     assert release.discovered.main.epsilon == pytest.approx(1.891725, abs=1e-6)
-    assert verify_release(release).holds
+    assert dp.verify_release(release).holds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import os
 import re
@@ -23,10 +22,8 @@ from jobs import (
     refused_line,
 )
 
-from beam_dp.cli import main as cli
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.answers.files import ANSWER_SCHEMA
 from beam_dp.releases.kinds import read_release, verify_release
 from pipelines.answer_job import keep_state
 from pipelines.answer_queries import main
@@ -119,62 +116,6 @@ def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["mechanism"] == "top_queries" and card["ledger_release"] == "people/1"
     assert verify_release(read_release(str(tmp_path / "out"))).holds
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_laplace_and_gaussian_answer_a_whole_file_in_one_step(tmp_path, capfd, mechanism):
-    named = {"failure_probability": "0.2", "direct_runner_bundle_repeat": "2"}
-    _, argv = paid_by(flags(tmp_path, mechanism=mechanism, **named), tmp_path, 1000.0, 1e-9)
-    assert main([*argv, "--validate_only", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
-    assert main(argv) == 0
-    rows = answers(tmp_path / "out")
-    women = people()["sex"].to_pylist().count("Female")
-    assert [row["id"] for row in rows] == ["women", None, None, "7"]
-    # False alarms: fewer than 1e-14 for Laplace noise. The bound may fail in one run of five.
-    assert abs(rows[0]["value"] - women) <= 25 * rows[0]["standard_error"]
-    assert rows[0]["bound"] < 5
-    assert rows[3]["value"] == rows[0]["value"] and rows[0]["route"] == "measured"
-    assert rows[1]["error"] and rows[1]["value"] is rows[1]["standard_error"] is None
-    card = json.loads((tmp_path / "out" / "card.json").read_text())
-    assert card["mechanism"] == card["plan"]["mechanism"] == mechanism
-    assert card["plan"]["num_queries"] == 2 and card["plan"]["failure_probability"] == 0.2
-    assert card["plan"]["bound"] == rows[0]["bound"]
-    (route,) = (field for field in ANSWER_SCHEMA["fields"] if field["name"] == "route")
-    assert rows[0]["route"] in route["doc"]
-    assert card["ledger_release"] == "people/1" and card["num_records"] is None
-    assert len(everything_under(tmp_path / "out")) == 2
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("mechanism", ["laplace", "private_mw"])
-def test_describe_shows_answers_and_answer_refuses_the_release(
-    tmp_path, capfd, monkeypatch, mechanism
-):
-    monkeypatch.setenv("COLUMNS", "120")
-    assert main(flags(tmp_path, mechanism=mechanism)) == 0
-    capfd.readouterr()
-    directory = str(tmp_path / "out")
-    assert cli.main(["describe", directory]) == 0
-    told = capfd.readouterr().out
-    assert re.search(rf"^mechanism +{mechanism} *$", told, re.MULTILINE)
-    promise = "epsilon 1000, delta 1e-09, add or remove one"
-    assert re.search(rf"^promise +{promise} *$", told, re.MULTILINE)
-    routes = collections.Counter(row["route"] for row in answers(tmp_path / "out"))
-    del routes[None]
-    for route, number in {**routes, "refused": 1}.items():
-        assert re.search(rf"^{route} +{number} *$", told, re.MULTILINE)
-    assert cli.main(["describe", directory, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["mechanism"] == mechanism
-    assert cli.main(["answer", directory, "--marginal", "sex"]) == 2
-    assert capfd.readouterr().err.endswith(
-        "contains answers and can't answer further queries: see beam-dp describe\n"
-    )
-    (path,) = (tmp_path / "out").glob("answers-*.avro")
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert cli.main(["describe", directory]) == 2
-    assert "does not have the checksum of its card" in capfd.readouterr().err
 
 
 EITHER = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}

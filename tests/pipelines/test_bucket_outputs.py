@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import fake_amazon_storage
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
-from jobs import breaks_later, interval_flags, job_flags, people, refused_line
+from jobs import breaks_later, job_flags, refused_line
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import read_release
-from pipelines import answer_queries, release_intervals, release_synthetic_database
+from pipelines import answer_queries, release_synthetic_database
 
 OUT = "gs://releases/out"
 
@@ -76,14 +75,6 @@ def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, 
 
 
 @pytest.mark.job
-def test_refuses_folder_that_contains_a_release_in_one_line(service, tmp_path, capfd):
-    service.put("out/card.json", b"{}")
-    told = f"--output: '{OUT}' is not valid: must be a directory"
-    refused_line(release_intervals.main, interval_flags(tmp_path, output=OUT), capfd, told)
-    assert service.names() == ["out/card.json"]
-
-
-@pytest.mark.job
 def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, capfd, monkeypatch):
     ledger, paid = declared(tmp_path)
     breaks_later(monkeypatch)
@@ -98,30 +89,3 @@ def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, cap
     assert "Google Cloud Storage says 403 Forbidden" in line
     assert [entry.state for entry in ledger.entries("visits")] == ["submitted"]
     assert service.names() == []
-
-
-@pytest.mark.part
-def test_program_releases_into_amazon_s3_and_beam_dp_reads_it(monkeypatch, tmp_path, capsys):
-    output = "s3://releases/out/ages"
-    ledger, paid = declared(tmp_path)
-    unit = {"privacy_unit": "record", "max_records_per_unit": None}
-    argv = interval_flags(
-        tmp_path,
-        people(20),
-        file_format="csv",
-        **{**paid, **unit, "output": output, "runner": "FnApiRunner"},
-    )
-    with fake_amazon_storage.serving(monkeypatch) as service:
-        assert release_intervals.main(argv) == 0
-        (entry,) = ledger.entries("visits")
-        assert (entry.state, entry.draw_id) == ("released", read_release(output).draw_id)
-        assert service.names() == ["out/ages/card.json", f"out/ages/intervals-{entry.draw_id}.avro"]
-        capsys.readouterr()
-        assert beam_dp(["describe", output]) == 0
-        assert "age" in capsys.readouterr().out
-        assert beam_dp(["describe", output, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["draw_id"] == entry.draw_id
-        assert release_intervals.main(argv) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and f"--output: '{output}' is not valid: must be a directory" in err
-    assert len(ledger.entries("visits")) == 1

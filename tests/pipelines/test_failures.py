@@ -79,13 +79,19 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_fault_is_described_without_quoting_the_message():
+def test_faults_and_paths_are_described_without_quoting():
     assert public_fault(no_module()) == "the module 'opendp.missing' is not installed"
     renamed = ImportError(SECRET, name="scipy.sparse")
     assert public_fault(renamed) == "the module 'scipy.sparse' is not of a version that fits"
     assert public_fault(no_file()) == "No such file or directory"
     for error in WITHHELD:
         assert public_fault(error) is None
+    typed = {"input": "a/b", "flag": True, "output": "", "root": None}
+    for path, shown in (("a/b", True), ("a/b/c", True), ("a/bc", False), ("a", False)):
+        line = early_failure(no_file(path), typed)
+        assert line == ("--input: 'a/b': No such file or directory" if shown else None)
+    assert early_failure(OSError(errno.ENOENT, SECRET), typed) is None
+    assert early_failure(OSError(errno.ENOENT, SECRET, 7), typed) is None
 
 
 class Submitted(PipelineResult):
@@ -206,15 +212,6 @@ def test_missing_module_gives_a_one_line_error(fails, monkeypatch, tmp_path):
         fails(2)
 
 
-def test_shows_path_only_if_it_was_typed():
-    typed = {"input": "a/b", "flag": True, "output": "", "root": None}
-    for path, shown in (("a/b", True), ("a/b/c", True), ("a/bc", False), ("a", False)):
-        line = early_failure(no_file(path), typed)
-        assert line == ("--input: 'a/b': No such file or directory" if shown else None)
-    assert early_failure(OSError(errno.ENOENT, SECRET), typed) is None
-    assert early_failure(OSError(errno.ENOENT, SECRET, 7), typed) is None
-
-
 def test_only_setup_methods_show_what_is_missing():
     decorated: dict[str, set[bool]] = {}
     for path in Path(beam_dp.transforms.__file__).parent.rglob("*.py"):
@@ -283,7 +280,7 @@ def test_cancel_ignores_runners_that_cannot_cancel(monkeypatch):
     cancel(Result(), PipelineOptions([]))
 
 
-def test_finished_job_that_does_not_end_is_cancelled(monkeypatch):
+def test_finished_job_is_cancelled_only_if_it_does_not_end(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
@@ -298,9 +295,6 @@ def test_finished_job_that_does_not_end_is_cancelled(monkeypatch):
         assert result.state == "RUNNING"
         result.state = "OVER"
         wait_for("the job's end", lambda: result.state == "CANCELLED")
-
-
-def test_job_that_ends_is_not_cancelled(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):

@@ -26,14 +26,11 @@ from yaml_jobs import RELEASE, build, read, step
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main, main as cli
 from beam_dp.domain.files import domain_from_json
-from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, PrivacyWarning, _names_people
+from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
 from beam_dp.summaries.histogram import Histogram
 from pipelines import flags, program
 from pipelines.program import warning_of_number
@@ -58,31 +55,22 @@ def refusal(*argv: str) -> str:
     return flags.one_line(caught.value, shared.COMMON)
 
 
-def test_keeps_own_flags_as_text_and_passes_beam_flags_through():
+def test_own_flags_are_texts_and_others_are_passed_on():
     texts, rest = parse(*REQUIRED, "--runner", "FlinkRunner", "--direct_num_workers=2")
     assert texts["epsilon"] == "1"
     assert texts["calibration"] == "tight"
     assert "validate_only" not in texts
     assert rest == ["--runner", "FlinkRunner", "--direct_num_workers=2"]
-
-
-def test_accepts_negative_number_as_flag_value():
     rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
     for text in ("-1", "-1e-9", "-.5", "-1E+3"):
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text
-
-
-def test_error_line_replaces_argument_in_condition_by_its_flag():
-    with pytest.raises(InputError) as caught:
-        Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
+    assert "-- is not a flag" in refusal(*REQUIRED, "--", "--nonsense")
+    with pytest.raises(dp.InputError) as caught:
+        dp.Guarantee(1.0, 1e-4, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
     assert flags.one_line(caught.value, shared.COMMON) == (
         "error: --delta: 0.0001 is not valid: must be at most 1e-05,"
         " unless --allow_large_delta is given"
     )
-
-
-def test_refuses_lone_double_dash():
-    assert "-- is not a flag" in refusal(*REQUIRED, "--", "--nonsense")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +81,7 @@ def test_refuses_lone_double_dash():
     ],
 )
 def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
-    error = InputError(name, 7, condition)
+    error = dp.InputError(name, 7, condition)
     assert flags.one_line(error, shared.COMMON) == f"error: {line}"
 
 
@@ -127,7 +115,7 @@ def test_refuses_unreadable_input(tmp_path, capfd):
     )
 
 
-def test_refuses_binary_domain_file(tmp_path, capfd):
+def test_domain_file_is_UTF8_text(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
     refused_line(
@@ -137,9 +125,6 @@ def test_refuses_binary_domain_file(tmp_path, capfd):
         r"--domain: '.*domain\.json' is not valid: must be UTF-8",
         folder=tmp_path,
     )
-
-
-def test_domain_file_may_start_with_a_byte_order_mark(tmp_path, capfd):
     argv = [*job_flags(tmp_path), "--validate_only"]
     path = tmp_path / "domain.json"
     path.write_text(path.read_text(), encoding="utf-8-sig")
@@ -165,11 +150,11 @@ def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
 EXPECTED = 90_210_457
 TRACES = (b"90210457", b"90,210,457", EXPECTED.to_bytes(4, "little"), EXPECTED.to_bytes(4, "big"))
 MECHANISMS: list[Mechanism] = [
-    MWEM(),
-    MWEM(num_rounds=2),
-    MWEM(num_rounds="annealed"),
-    Laplace(),
-    SmallDB(size=3),
+    dp.MWEM(),
+    dp.MWEM(num_rounds=2),
+    dp.MWEM(num_rounds="annealed"),
+    dp.Laplace(),
+    dp.SmallDB(size=3),
 ]
 
 
@@ -202,15 +187,12 @@ def test_warns_if_number_is_near_0_or_far_from_the_expected(mechanism):
     assert "check-domain" in warning and "--count_left_out" in warning
 
 
-def test_warning_about_a_large_number_suggests_repeated_records():
-    warning = str(warning_of_number(released(MWEM(), 10_000), 500))
+def test_warnings_suggest_what_may_be_wrong():
+    warning = str(warning_of_number(released(dp.MWEM(), 10_000), 500))
     assert "more than 3 standard errors above --expect_records 500;" in warning
     assert "twice" in warning and "left out" not in warning
-    warning = str(warning_of_number(released(MWEM(), 2), 1))
+    warning = str(warning_of_number(released(dp.MWEM(), 2), 1))
     assert "within 3 standard errors of 0" in warning and "twice" not in warning
-
-
-def test_warning_names_records_that_interval_release_does_not_count():
     attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
     (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
     plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
@@ -220,7 +202,7 @@ def test_warning_names_records_that_interval_release_does_not_count():
     assert "counted in no interval: other or null" in str(warning_of_number(release, 9000))
 
 
-@pytest.mark.parametrize("mechanism", [MWEM(), Laplace(), SmallDB(size=3)], ids=repr)
+@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Laplace(), dp.SmallDB(size=3)], ids=repr)
 def test_no_warning_if_the_number_is_public(mechanism):
     release = released(mechanism, 0, 5000)
     assert release.noisy_number() is None

@@ -139,7 +139,7 @@ def everything_in(data: bytes) -> bytes:
     return b"\n".join(unpacked(data))
 
 
-def test_step_names_are_unique_and_readable(graph):
+def test_graph_has_readable_steps_and_no_secret(graph):
     names = [step.unique_name for step in graph.components.transforms.values()]
     assert len(set(names)) == len(names)
     steps = list(own_steps(graph))
@@ -154,10 +154,7 @@ def test_step_names_are_unique_and_readable(graph):
     roots = {step.unique_name.partition("/")[0] for step in steps}
     assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
     assert {"Read", "Write"} < roots
-
-
-def test_graph_is_small_and_contains_no_secret(graph):
-    """Nor do workers import a program, which has another name where the package is installed."""
+    # Nor do workers import a program, which has another name where the package is installed.
     data = graph.SerializeToString()
     assert len(data) < 200_000
     inside = everything_in(data)
@@ -189,7 +186,7 @@ def test_runner_options_exclude_our_flags(name, tmp_path):
         assert secret not in shown
 
 
-def test_summaries_are_sharded_by_key(graph):
+def test_sums_are_sharded_by_key_and_only_the_draw_requests_memory(graph):
     """Each is added up under the integers of its blocks, or grouped by them."""
     components = graph.components
     groups = [
@@ -206,9 +203,6 @@ def test_summaries_are_sharded_by_key(graph):
         pairs = components.coders[components.pcollections[source].coder_id]
         key = components.coders[pairs.component_coder_ids[0]]
         assert key.spec.urn == "beam:coder:varint:v1", step.unique_name
-
-
-def test_only_the_drawing_step_requests_memory(graph):
     environments = graph.components.environments
     asked: dict[str, int] = {}
     for step in graph.components.transforms.values():

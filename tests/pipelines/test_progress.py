@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -154,26 +153,6 @@ def test_repeated_step_replaces_its_estimate(monkeypatch):
         shown.hear(heard)
         assert shown._step is not None
         assert shown._step.at(now + 10, now + 10) == told
-
-
-def test_progress_lines_name_the_current_step(capfd, monkeypatch):
-    times = iter(range(100, 10**6))
-    monkeypatch.setattr("pipelines.progress.SECONDS_BETWEEN_TICKS", 0.01)
-    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(times)))
-    shown = ""
-
-    def is_told(told: str) -> bool:
-        nonlocal shown
-        shown += capfd.readouterr().err
-        return told in shown
-
-    with Progress().listening(silence_beam=True):
-        for number in range(1, 4):
-            logging.getLogger(PROGRESS_LOGGER).info("round: %d of 3", number)
-        wait_for("a tick of the rounds", lambda: is_told("working: round for "))
-        logging.getLogger(PROGRESS_LOGGER).info("fit: about 100000 to 200000 s")
-        wait_for("a tick of the fit", lambda: is_told("working: fit for "))
-    assert re.search(r"working: fit for \d+ s, about \d+ to \d+ s left\n", shown)
 
 
 def test_progress_line_with_its_own_text_does_not_name_a_step(capfd, monkeypatch):

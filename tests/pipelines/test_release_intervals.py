@@ -1,8 +1,9 @@
-"""The program that releases interval counts, from files to answers."""
+"""The programs that release interval counts and projections, from files to answers."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from jobs import interval_flags, people
+from jobs import interval_flags, key_flags, people
 from pytest import CaptureFixture
 
+import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import read_release
 from pipelines.release_intervals import main
+from pipelines.release_projection import main as release_projection, parse_arguments
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
 STRATEGIES = (
@@ -35,10 +36,10 @@ def domain(**flags: bool) -> dict[str, Any]:
     }
 
 
-def released(folder: Path, **flags: Any) -> IntervalRelease:
+def released(folder: Path, **flags: Any) -> dp.IntervalRelease:
     assert main(interval_flags(folder, **{"domain": domain(), **flags})) == 0
-    release = read_release(folder / "out")
-    assert isinstance(release, IntervalRelease)
+    release = dp.read_release(folder / "out")
+    assert isinstance(release, dp.IntervalRelease)
     return release
 
 
@@ -62,8 +63,8 @@ def test_no_interval_includes_other_or_null(tmp_path, flags):
     table = pa.table({"age": [15, 15, None, 500, 79], "household": [1, 2, 3, 4, 5]})
     flagged = interval_flags(tmp_path, table, domain=domain(**flags), strategy="histogram")
     assert main(flagged) == 0
-    release = read_release(tmp_path / "out")
-    assert isinstance(release, IntervalRelease)
+    release = dp.read_release(tmp_path / "out")
+    assert isinstance(release, dp.IntervalRelease)
     assert release.num_leaves == 70
     assert np.rint(release.histogram()).tolist() == [0] * 5 + [2] + [0] * 63 + [1]
 
@@ -121,8 +122,8 @@ def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     named |= {"neighboring": "replace_one", "privacy_unit": "record", "delta": "0"}
     dated = {"domain": {"attributes": [visit]}, "max_records_per_unit": None}
     assert main(interval_flags(tmp_path, **named, **dated)) == 0
-    release = read_release(tmp_path / "o")
-    assert isinstance(release, IntervalRelease)
+    release = dp.read_release(tmp_path / "o")
+    assert isinstance(release, dp.IntervalRelease)
     cells = release.cells("2020-01-01", "2020-03-01")
     assert cells == (0, 1)
     assert abs(release.answer(*cells).values - 50) < 3
@@ -130,3 +131,137 @@ def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     assert "2020-02-01 to 2020-04-01" in capsys.readouterr().out
     assert cli.main(["answer", str(tmp_path / "o"), "--quantile", "0.6"]) == 0
     assert "[2020-02-01, 2020-03-01)" in capsys.readouterr().out
+
+
+NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key
+
+
+def flags_of_keys(folder: Path, **named: Any) -> list[str]:
+    return key_flags(folder, **{"size": "65536", **named})
+
+
+def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "keys.txt") -> Any:
+    """What `beam-dp answer --sparse` says of a file, as JSON; or its error."""
+    (folder / name).write_text(lines, encoding="utf-8")
+    capfd.readouterr()
+    code = cli.main(["answer", str(folder / "out"), "--sparse", str(folder / name), "--json"])
+    out, err = capfd.readouterr()
+    if code == 0:
+        return json.loads(out)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    return err
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
+def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
+    assert release_projection(flags_of_keys(tmp_path, file_format=file_format)) == 0
+    out, _ = capfd.readouterr()
+    assert "beam-dp answer" in out
+    found = answer(tmp_path, capfd, "plane 3\nplane 4\t0.5\nplane 99\n")
+    assert found["num_elements"] == 3
+    assert found["value"] == pytest.approx(60, abs=1)
+    found = answer(tmp_path, capfd, '{"sparse": {"plane 3": 1}}', "query.json")
+    assert found["value"] == pytest.approx(40, abs=1)
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    out, _ = capfd.readouterr()
+    assert "count_sketch" in out and "keys of plane" in out and "type of keys" in out
+    assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(
+    ("keys", "key_type", "line"),
+    [
+        (pa.array(NUMBERS), "integer", "3"),
+        (pa.array([b"p%d" % number for number in NUMBERS]), "bytes", "p3"),
+        (pa.array([2**64 - 1 - number for number in NUMBERS], pa.uint64()), "integer", None),
+    ],
+)
+def test_keys_have_the_declared_type(tmp_path, capfd, keys, key_type, line):
+    assert release_projection(flags_of_keys(tmp_path, keys=keys, key_type=key_type)) == 0
+    found = answer(tmp_path, capfd, f"{2**64 - 4 if line is None else line}\n")
+    assert found["value"] == pytest.approx(40, abs=1)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("mechanism", ["stability_histogram", "hybrid"])
+def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
+    more: dict[str, str | None] = {"mechanism": mechanism, "list_keys": "true"}
+    if mechanism == "stability_histogram":
+        more |= {"size": None}
+    argv = [each.removesuffix("=true") for each in flags_of_keys(tmp_path, **more)]
+    assert release_projection(argv) == 0
+    release = dp.read_release(tmp_path / "out", kind=dp.SparseRelease)
+    assert dict(release.listed_keys()) == pytest.approx(
+        {f"plane {number}": 40 for number in range(50)}, abs=1
+    )
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+    capfd.readouterr()
+    assert cli.main(["describe", str(tmp_path / "out")]) == 0
+    out, _ = capfd.readouterr()
+    assert re.search(r"^plane \d+ +40 +0[.]0\d+$", out, re.MULTILINE) and "and 30 more" in out
+    assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
+
+
+def test_refuses_keys_that_no_record_can_have(tmp_path, capfd):
+    assert release_projection(flags_of_keys(tmp_path, keys=pa.array([[1]] * 9))) == 2
+    assert "key: 'plane' is not valid" in capfd.readouterr().err
+
+
+def test_preview_shows_the_bound_on_noise(tmp_path):
+    job = parse_arguments(flags_of_keys(tmp_path, epsilon="1", mechanism="sparse_project"))
+    stated = job.card()["parameters"]["bound"]
+    told = job.facts()["noise"]
+    assert f"at most {stated['noise']:.3g} to an answer, with probability 97.5 %" in told
+    assert "noise" not in parse_arguments(flags_of_keys(tmp_path, mechanism="count_sketch")).facts()
+
+
+@pytest.mark.job
+def test_release_with_a_histogram_spends_delta(tmp_path, capfd):
+    url = str(tmp_path / "ledger.sqlite")
+    ledger = dp.Ledger(url)
+    ledger.declare("flights", 50.0, 3e-9, "record", "add_or_remove_one")
+    shape = {"num_records": "2000", "num_keys": "50", "largest_count": "40"}
+    paid: dict[str, str | None] = {
+        "ledger": url,
+        "dataset_id": "flights",
+        "mechanism": "auto",
+        "epsilon": "5",
+        "size": "512",
+        **shape,
+    }
+    assert release_projection(flags_of_keys(tmp_path, **paid)) == 0
+    (entry,) = ledger.entries("flights")
+    release = dp.read_release(tmp_path / "out")
+    assert isinstance(release, dp.SparseRelease) and release.histogram is not None
+    assert release.plan["ledger_release"] == entry.release_id
+    assert entry.loss.slack == 1e-9 and entry.state == "released"
+
+    # Half of delta is kept for histograms: no second one, and `auto` takes what else fits.
+    second = flags_of_keys(
+        tmp_path,
+        **{**paid, "mechanism": "stability_histogram", "size": None} | dict.fromkeys(shape),
+        output=str(tmp_path / "second"),
+    )
+    capfd.readouterr()
+    assert release_projection(second) == 2
+    assert capfd.readouterr().err == (
+        "error: --delta: 1e-09 is not valid: must fit 'flights', which leaves at most epsilon 45,"
+        " delta 5e-10 for a release that is private except with some probability; largest releases:"
+        " flights/1 (stability_histogram, epsilon 5)\n"
+    )
+    assert len(ledger.entries("flights")) == 1 and not (tmp_path / "second").exists()
+    output = str(tmp_path / "second")
+    assert (
+        release_projection(
+            [*flags_of_keys(tmp_path, output=output, **paid), "--validate_only", "--json"]
+        )
+        == 0
+    )
+    card = json.loads(capfd.readouterr().out)
+    assert card["mechanism"] == "count_sketch"
+    assert {"stability_histogram", "hybrid_sketch"}.isdisjoint(
+        choice["mechanism"] for choice in card["choices"]
+    )

@@ -86,20 +86,6 @@ def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, c
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= limit
 
 
-@pytest.mark.job
-def test_restores_column_names_that_avro_does_not_allow(tmp_path):
-    table = pa.table(
-        {"getting in/out of bed": pa.array([0, 1, 1] * 50), "größe (cm)": pa.array([2, 0, 1] * 50)}
-    )
-    domain = {"getting in/out of bed": 2, "größe (cm)": 3}
-    assert main(job_flags(tmp_path, table, domain=domain)) == 0
-    records = released_records(tmp_path / "out")
-    assert set(records[0]) == set(domain)
-    ones = sum(record["getting in/out of bed"] for record in records)
-    assert abs(ones - 100) <= 4
-    assert dp.read_release(str(tmp_path / "out")).domain.names == tuple(domain)
-
-
 def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
     flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
@@ -235,15 +221,3 @@ def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(warned) == (sampler == "search")
     assert all("--sampler search" in line and "depends on the records" in line for line in warned)
-
-
-@pytest.mark.job
-def test_page_and_card_show_the_vc_dimension(tmp_path, capsys):
-    flags = job_flags(tmp_path, **SMALL, size="3", num_records="500")
-    assert main([*flags, "--validate_only"]) == 0
-    assert re.search(r"vc dimension +1, by the form of the queries", capsys.readouterr().out)
-    assert main([*flags, "--validate_only", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["parameters"]
-    assert (told["vc_dimension"], told["vc_dimension_by"]) == (1, "products")
-    assert main(flags) == 0
-    assert dp.read_release(tmp_path / "out").plan["vc_dimension_at_least"] == 1

@@ -95,16 +95,12 @@ def test_refused_field_gives_a_one_line_error(changed, told, tmp_path, capfd):
 
 
 @pytest.mark.job
-def test_unknown_transform_or_runner_gives_a_one_line_error(tmp_path, capfd):
+def test_invalid_files_give_a_one_line_error(tmp_path, capfd):
     path = file_of(tmp_path, step("RelaseIntervals", attribute="age"))
     assert "Unknown type or missing provider" in line(capfd, "--yaml_pipeline_file", path)
     path = file_of(tmp_path, *job(tmp_path))
     shown = line(capfd, "--yaml_pipeline_file", path, "--runner=NoSuchRunner")
     assert "--runner: 'NoSuchRunner' is not valid: must be" in shown
-
-
-@pytest.mark.job
-def test_invalid_pipeline_gets_a_short_message(tmp_path, capfd):
     path = Path(file_of(tmp_path, *job(tmp_path)))
     path.write_text(path.read_text().replace("type: chain", "type: chian"))
     shown = line(capfd, "--yaml_pipeline_file", str(path))

@@ -14,7 +14,6 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -61,7 +60,7 @@ def test_accepts_valid_beam_flags(folder, flags):
     assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
 
 
-def test_runner_name_agrees_with_beam():
+def test_runners_are_named_and_checked_as_in_Beam():
     for name in ("DirectRunner", "FlinkRunner", "FnApiRunner", "PortableRunner", "SparkRunner"):
         for text in (name, name.lower(), name.removesuffix("Runner"), name.lower()[:-6]):
             assert type(create_runner(text)) is type(create_runner(name))
@@ -70,11 +69,12 @@ def test_runner_name_agrees_with_beam():
         assert runner_name(name.upper()) == name
     full = "apache_beam.runners.portability.flink_runner.FlinkRunner"
     assert runner_name(full) == type(create_runner(full)).__name__ == "FlinkRunner"
-
-
-def test_environment_types_match_beam():
     of_beam = {name for name in dir(common_urns.environments) if name.isupper()}
     assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
+    known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
+    elsewhere = known - set(runners._PREPARED)
+    # The first has its endpoint checked; the second runs here, and is loaded before anything.
+    assert elsewhere == {"PortableRunner", "InteractiveRunner"}
 
 
 def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
@@ -99,13 +99,6 @@ def test_refuses_a_runner_that_cannot_be_loaded(tmp_path, capfd, monkeypatch, er
     monkeypatch.setattr("apache_beam.Pipeline", fail)
     told = rf"--runner: 'InteractiveRunner' is not valid: .*{reason}"
     refused_line(main, job_flags(tmp_path, runner="InteractiveRunner"), capfd, told)
-
-
-def test_every_beam_runner_is_local_or_checked():
-    known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
-    elsewhere = known - set(runners._PREPARED)
-    # The first has its endpoint checked; the second runs here, and is loaded before anything.
-    assert elsewhere == {"PortableRunner", "InteractiveRunner"}
 
 
 VALUE = "remarkable-4711"
@@ -201,20 +194,7 @@ FOLDER = ROOT / "deploy" / "dataflow"
 _COMMAND = runpy.run_path(str(FOLDER / "metadata.py"))
 PROGRAMS, metadata = _COMMAND["PROGRAMS"], _COMMAND["metadata"]
 
-# The fields of Dataflow's API, v1b3: TemplateMetadata, ParameterMetadata and its enum options;
-# which must be given is said in "Template metadata" of the guide to Flex Templates.
-TEMPLATE_FIELDS: dict[str, type] = {
-    **dict.fromkeys(("name", "description", "defaultStreamingMode"), str),
-    **dict.fromkeys(("streaming", "supportsAtLeastOnce", "supportsExactlyOnce"), bool),
-    "parameters": list,
-}
-PARAMETER_FIELDS: dict[str, type] = {
-    **dict.fromkeys(("name", "label", "helpText", "paramType", "groupName", "parentName"), str),
-    **dict.fromkeys(("regexes", "parentTriggerValues", "enumOptions"), list),
-    **dict.fromkeys(("isOptional", "hiddenUi"), bool),
-    "customMetadata": dict,
-    "defaultValue": str,
-}
+# Of Dataflow's API, v1b3: ParameterMetadata; which fields must be given is said in the guide.
 PARAMETER_TYPES = {
     *("DEFAULT", "TEXT", "BOOLEAN", "ENUM", "NUMBER", "SERVICE_ACCOUNT", "MACHINE_TYPE"),
     *("GCS_READ_BUCKET", "GCS_READ_FILE", "GCS_READ_FOLDER"),
@@ -237,44 +217,18 @@ LAUNCHER_FLAGS = [
 ]
 
 
-def problems(given: dict[str, Any]) -> list[str]:
-    """What Dataflow would refuse in the metadata of a template."""
-    found = [
-        f"{name}: {type(value).__name__}"
-        for name, value in given.items()
-        if not isinstance(value, TEMPLATE_FIELDS.get(name, ()))
-    ]
-    if not given.get("name"):
-        found.append("no name")
-    for parameter in given.get("parameters", []):
-        name = parameter.get("name", "?")
-        found += [
-            f"{name}.{field}: {type(value).__name__}"
-            for field, value in parameter.items()
-            if not isinstance(value, PARAMETER_FIELDS.get(field, ()))
-        ]
-        found += [
-            f"{name}: no {field}"
-            for field in ("name", "label", "helpText")
-            if not parameter.get(field)
-        ]
-        kind = parameter.get("paramType", "DEFAULT")
-        if kind not in PARAMETER_TYPES:
-            found.append(f"{name}: {kind}")
-        if (kind == "ENUM") != ("enumOptions" in parameter):
-            found.append(f"{name}: enumOptions without ENUM, or ENUM without")
-    return found
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_metadata_is_valid_and_its_parameter_names_are_unique(name):
+def test_metadata_is_valid_and_its_parameters_are_all_flags_that_may_be_remote(name):
     given = metadata(name)
-    assert problems(given) == []
-    assert len({each["name"] for each in given["parameters"]}) == len(given["parameters"])
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_parameters_are_all_flags_except_switches_and_local_flags(name):
+    parameters = given["parameters"]
+    assert given["name"] and len({each["name"] for each in parameters}) == len(parameters)
+    for each in parameters:
+        assert all(each[field] for field in ("name", "label", "helpText")), each
+        kind = each.get("paramType", "DEFAULT")
+        assert kind in PARAMETER_TYPES and (kind == "ENUM") == ("enumOptions" in each), each
+        assert isinstance(each.get("regexes", []), list) and isinstance(each["isOptional"], bool)
+        known = {"name", "label", "helpText", "paramType", "enumOptions", "regexes", "isOptional"}
+        assert {*each} <= known | {"defaultValue", "groupName"}, each
     parameters = {each["name"]: each for each in metadata(name)["parameters"]}
     for flag in import_program(name).FLAGS:
         of_one_machine = ("start_from", "state", "resume", "expect_records")

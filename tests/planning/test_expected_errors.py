@@ -17,31 +17,24 @@ from noise_sources import Seeded
 from planning_estimates import expected_small_db_error, table_errors
 from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
-from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
+import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.resources import fit_resources
-from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.job import Option
 from beam_dp.planning.linear_answers import answers_option
-from beam_dp.planning.ranking import rank_mechanisms
 from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
-from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.histogram import Histogram
 
 DELTA = 1e-9
 FACTOR = 1.5
 MECHANISMS: dict[str, Mechanism] = {
-    "mwem": MWEM(),
-    "laplace": Laplace(),
-    "laplace textbook": Laplace("textbook"),
-    "gaussian": Gaussian(),
-    "gaussian textbook": Gaussian("textbook"),
+    "mwem": dp.MWEM(),
+    "laplace": dp.Laplace(),
+    "laplace textbook": dp.Laplace("textbook"),
+    "gaussian": dp.Gaussian(),
+    "gaussian textbook": dp.Gaussian("textbook"),
 }
 SHAPES = {"binary": (2,) * 8, "mixed": (6, 5, 4, 3), "wide": (20, 12, 2)}
 # Of either kind of data.
@@ -51,7 +44,7 @@ FITTED = {("mixed", "mwem"), ("mixed", "laplace textbook"), ("wide", "laplace")}
 FITTED |= {("wide", "gaussian textbook"), *(("binary", name) for name in MECHANISMS)}
 
 
-def data(domain: Domain, num_records: int, concentration: float, seed: int = 0) -> np.ndarray:
+def data(domain: dp.Domain, num_records: int, concentration: float, seed: int = 0) -> np.ndarray:
     """Every cell full, or most of them nearly empty."""
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(domain.num_cells, concentration))
@@ -107,28 +100,28 @@ def test_predicts_error_of_marginals(name, shape):
 @pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "prefixes:a1"])
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_predicts_error_of_linear_answers(spec, neighboring):
-    workload = parse_linear_workload(spec, domain_of(12, 8))
+    workload = dp.parse_linear_workload(spec, domain_of(12, 8))
     guarantee = promise(neighboring, DELTA)
-    job, noise = PlanningJob(workload, guarantee, 10**6, True), Seeded(2)
+    job, noise = dp.PlanningJob(workload, guarantee, 10**6, True), Seeded(2)
     for kind in ("discrete_laplace", "discrete_gaussian"):
         option = answers_option(job, kind)
-        plan = plan_workload_answers(workload, guarantee, 10**6, kind)
+        plan = dp.plan_workload_answers(workload, guarantee, 10**6, kind)
         errors = []
         while sum(map(len, errors)) < 600:
             counts = data(workload.domain, 10**6, 1.0, len(errors))
-            noisy = draw_workload_answers(plan, counts, noise)
+            noisy = dp.draw_workload_answers(plan, counts, noise)
             errors.append(noisy.values - workload.counts(counts) / 2**16)
         assert option.expected_error is not None
         check(option.expected_error, root_mean_square([np.concatenate(errors)]))
 
 
 @functools.cache
-def linear_job(spec: str) -> tuple[PlanningJob, tuple[Option, ...]]:
+def linear_job(spec: str) -> tuple[dp.PlanningJob, tuple[Option, ...]]:
     """The job of 400,000 records, and its options."""
     domain = domain_of(*((2,) * 7 if spec.startswith("parities") else (12, 8)))
-    queries = parse_linear_workload(spec, domain)
-    job = PlanningJob(queries, promise(delta=DELTA), 400_000, True)
-    return job, rank_mechanisms(job).options
+    queries = dp.parse_linear_workload(spec, domain)
+    job = dp.PlanningJob(queries, promise(delta=DELTA), 400_000, True)
+    return job, dp.rank_mechanisms(job).options
 
 
 @pytest.mark.part
@@ -156,12 +149,12 @@ def test_predicts_error_of_linear_queries_on_a_release(name, spec):
 def test_predicts_error_of_measured_online_answers(delta):
     domain = domain_of(4, 2)
     total = 10**6
-    plan = plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
+    plan = dp.plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
     counts = np.array([total, *[0] * 7])
-    query = parse_linear_workload("marginals:a0", domain).queries[0]
+    query = dp.parse_linear_workload("marginals:a0", domain).queries[0]
     errors, noise = [], Seeded(4)
     for _ in range(700):
-        answer = PrivateMW(plan, Histogram(domain, counts), noise).answer(query)
+        answer = dp.PrivateMW(plan, Histogram(domain, counts), noise).answer(query)
         assert answer.route == "update"
         # Answers are cut at the number of records; noise is symmetric below it.
         errors.append(answer.value - total)
@@ -172,9 +165,9 @@ def test_predicts_error_of_measured_online_answers(delta):
 def test_predicts_measurement_error_of_textbook_mwem():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
-        job = PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = synthetic_option(job, MWEM, "textbook")
-        plan = plan_of(MWEM(calibration="textbook"), workload, job.guarantee, 1000)
+        job = dp.PlanningJob(workload, promise(delta=delta), 1000, True)
+        option = synthetic_option(job, dp.MWEM, "textbook")
+        plan = plan_of(dp.MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = Seeded(5).laplace if delta == 0 else Seeded(5).gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
         assert option.measured_error is not None
@@ -183,16 +176,16 @@ def test_predicts_measurement_error_of_textbook_mwem():
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_note_states_early_stop_bound_of_textbook_mwem(delta):
-    job = PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
-    note = synthetic_option(job, MWEM, "textbook").note
+    job = dp.PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
+    note = synthetic_option(job, dp.MWEM, "textbook").note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
     assert found is not None
     rounds, below, bound = (each.replace(",", "") for each in found.groups())
-    mechanism = MWEM(int(rounds), "textbook", stop_below=float(below))
+    mechanism = dp.MWEM(int(rounds), "textbook", stop_below=float(below))
     plan = plan_of(mechanism, job.workload, job.guarantee, 10**5)
     assert plan.public["bound_when_stopped"] == pytest.approx(int(bound), abs=1)
-    few = PlanningJob(job.workload, job.guarantee, 100, True)
-    assert "stop_below" not in synthetic_option(few, MWEM, "textbook").note
+    few = dp.PlanningJob(job.workload, job.guarantee, 100, True)
+    assert "stop_below" not in synthetic_option(few, dp.MWEM, "textbook").note
 
 
 @pytest.mark.part
@@ -203,7 +196,7 @@ def test_predicts_error_of_small_database_for_given_data(concentration):
         rng, noise = np.random.default_rng(seed), Seeded(seed)
         queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
         queries[0] = [1, 0, 0, 1, 1]
-        mechanism = MultisetChoice(queries, epsilon=0.1, num_records=200, size=5)
+        mechanism = dp.MultisetChoice(queries, epsilon=0.1, num_records=200, size=5)
         counts = rng.multinomial(200, rng.dirichlet(np.full(5, concentration))).astype(np.int64)
         errors = []
         for _ in range(300):
@@ -213,7 +206,7 @@ def test_predicts_error_of_small_database_for_given_data(concentration):
 
 
 def test_detects_predictions_wrong_by_factor_two():
-    plan = plan_of(Gaussian(), workload_of(domain_of(6, 5, 4), 2), promise(delta=DELTA), 10_000)
+    plan = plan_of(dp.Gaussian(), workload_of(domain_of(6, 5, 4), 2), promise(delta=DELTA), 10_000)
     counts = data(plan.domain, 10_000, 10.0)
     noise = Seeded(6)
     measured = root_mean_square([table_errors(plan, counts, noise) for _ in range(40)])
@@ -226,7 +219,7 @@ def test_detects_predictions_wrong_by_factor_two():
 def test_best_predicted_mechanism_has_least_measured_error():
     domain = domain_of(*(2,) * 8)
     workload = workload_of(domain, 3)
-    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10**6, True))
+    ranking = dp.rank_mechanisms(dp.PlanningJob(workload, promise(delta=DELTA), 10**6, True))
     assert ranking.best is not None
     measured, noise = {}, Seeded(7)
     counts = data(domain, 10**6, 10.0)
@@ -239,10 +232,10 @@ def test_best_predicted_mechanism_has_least_measured_error():
 @pytest.mark.parametrize("num_attributes", [10, pytest.param(17, marks=pytest.mark.part)])
 def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes):
     domain = domain_of(*(2,) * num_attributes)
-    plan = plan_of(MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
+    plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(delta=DELTA), 10**6)
     held = summary(plan, data(domain, 10**6, 1.0))
     tracemalloc.start()
-    MWEM().release(plan, held, Seeded(8))
+    dp.MWEM().release(plan, held, Seeded(8))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     predicted = fit_resources(domain.num_cells, 4 * len(plan.measurements))

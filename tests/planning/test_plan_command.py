@@ -17,6 +17,7 @@ from plan_words import KINDS, QUERIES, WINDOWS, argv
 from rich.console import Console
 from tiny import ADD
 
+import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.cli.plan_tables import (
     Row,
@@ -26,17 +27,13 @@ from beam_dp.cli.plan_tables import (
     options_table,
     time_text,
 )
-from beam_dp.domain.files import read_domain
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import Resources
-from beam_dp.mechanisms.sketches.errors import KeyProfile, sparse_error
-from beam_dp.planning.job import Option, SparsePlanningJob
-from beam_dp.planning.ranking import rank_sparse_mechanisms, rank_window_strategies
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload
+from beam_dp.mechanisms.sketches.errors import sparse_error
+from beam_dp.planning.job import Option
+from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.theorems.synthesis import MAX_QUERIES
 from beam_dp.theorems.theorem import Bound
-from beam_dp.windows.horizon import Horizon, WindowUnit
 from pipelines import answer_queries, release_projection, release_windows
 
 WIDTH = 80
@@ -175,7 +172,7 @@ def test_table_of_query_counts_fits_80_columns(capsys, monkeypatch, given):
     assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
-def test_domain_flag_gives_the_same_plan_as_its_number_of_cells(capsys):
+def test_query_counts_depend_on_cells_and_on_a_public_number(capsys):
     domain = planned(capsys, num_cells=None, domain='{"a": 32, "b": 32}')
     assert domain == planned(capsys)
     found = {(each["mechanism"], each["calibration"]): each for each in domain["options"]}
@@ -183,9 +180,6 @@ def test_domain_flag_gives_the_same_plan_as_its_number_of_cells(capsys):
     assert found["private_mw", "tight"]["num_queries"] == 126
     assert "1,024 cells" in found["small_db", "textbook"]["assumes"]
     assert found["sparse_mw", "tight"]["refusal"] == "max_sparsity must be given"
-
-
-def test_private_number_of_records_lowers_query_counts(capsys):
     public = planned(capsys)["options"]
     private = planned(capsys, neighboring=ADD)["options"]
     of = [{(o["mechanism"], o["calibration"]): o for o in each} for each in (public, private)]
@@ -206,9 +200,9 @@ def test_large_query_counts_are_printed_as_powers_of_ten():
 
 
 GIVEN = {**WINDOWS, "grace": "30m", "epsilon": "1", "delta": "1e-9"}
-WORKLOAD = Workload(read_domain(GIVEN["domain"]), (("a",),))
-WEEK = Horizon(GIVEN["start"], "1h", 168, "30m")
-PEOPLE = WindowUnit("person_id", 1, 7, 168)
+WORKLOAD = dp.Workload(dp.read_domain(GIVEN["domain"]), (("a",),))
+WEEK = dp.Horizon(GIVEN["start"], "1h", 168, "30m")
+PEOPLE = dp.WindowUnit("person_id", 1, 7, 168)
 
 
 def words(*more: str, **changed: str | None) -> list[str]:
@@ -234,7 +228,7 @@ def test_windows_table_shows_best_options_and_promise(capfd, monkeypatch):
     assert "records of one person_id are used in at most 7 of any 168 consecutive windows" in told
 
 
-def test_json_lists_all_window_options(capfd):
+def test_json_lists_all_options_and_the_promise(capfd):
     asked = words(questions="one,trailing:12", block="10", protected_windows="24")
     assert main([*asked, "--json", "--neighboring", "add_or_remove_one"]) == 0
     found = json.loads(capfd.readouterr().out)
@@ -244,9 +238,6 @@ def test_json_lists_all_window_options(capfd):
     assert main([*words(block="10", num_windows="20", protected_windows="20"), "--json"]) == 0
     sizes = {option["block"] for option in json.loads(capfd.readouterr().out)["options"]}
     assert {None, 2, 10} <= sizes
-
-
-def test_record_as_privacy_unit_needs_no_limits(capfd):
     limits = ("max_records_per_unit", "max_windows_per_unit", "protected_windows")
     assert main(words("--json", privacy_unit="record", **dict.fromkeys(limits))) == 0
     found = json.loads(capfd.readouterr().out)
@@ -309,7 +300,7 @@ def test_ranks_every_sparse_mechanism_by_least_error():
 def test_programs_accept_printed_sketch_commands(tmp_path):
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"sparse": {"a": 1}}\n')
-    profile = KeyProfile(300_000, 4_000, 575)
+    profile = dp.KeyProfile(300_000, 4_000, 575)
     for option in ranked(*DELTA)["options"]:
         words = shlex.split(option["command"])
         assert words[:2] == ["beam-dp", option["program"].replace("_", "-")]
@@ -332,13 +323,13 @@ def test_programs_accept_printed_sketch_commands(tmp_path):
 @pytest.mark.part
 def test_auto_mechanism_chooses_the_best_ranked_sketch():
     for size in ("256", "1000000"):  # two sketches
-        job = SparsePlanningJob(
-            Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
-            KeyProfile(300_000, 4_000, 575),
+        job = dp.SparsePlanningJob(
+            dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+            dp.KeyProfile(300_000, 4_000, 575),
             50,
             max_size=int(size),
         )
-        best = rank_sparse_mechanisms(job).best
+        best = dp.rank_sparse_mechanisms(job).best
         words = ["--input", "INPUT", "--key", "KEY", "--max_sparsity", "50", "--size", size]
         words += [*PROFILE, *PROMISE, *DELTA, "--mechanism", "auto", "--output", "OUTPUT"]
         choices = release_projection.parse_arguments(words).choices
@@ -369,15 +360,15 @@ def test_histograms_that_do_not_fit_are_refused(capsys):
 
 @pytest.mark.part
 def test_bound_of_projections_grows_with_number_of_queries():
-    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    profile = KeyProfile(300_000, 300_000, 1)
+    promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    profile = dp.KeyProfile(300_000, 300_000, 1)
     bounds = []
     for number in (None, 1000):
-        job = SparsePlanningJob(promise, profile, 50, max_size=2**16, num_questions=number)
+        job = dp.SparsePlanningJob(promise, profile, 50, max_size=2**16, num_questions=number)
         assert job.num_bounded == (number or 1)
         options = {
             option.mechanism: option
-            for option in rank_sparse_mechanisms(job).options
+            for option in dp.rank_sparse_mechanisms(job).options
             if option.mechanism != "count_sketch"
         }
         option = options["sparse_project"]

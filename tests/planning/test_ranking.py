@@ -17,17 +17,11 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.resources import fit_resources
-from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import asked_intervals, intervals_option
-from beam_dp.planning.ranking import Ranking, rank_mechanisms
+from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.target import least_epsilon
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Explicit
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.workload import parse_workload
 from pipelines import (
     answer_queries,
     release_intervals as release_intervals_program,
@@ -40,8 +34,8 @@ DELTA = 1e-9
 def ranked(num_records: int = 10_000, delta: float = DELTA, **named: object) -> Ranking:
     workload = workload_of(domain_of(8, 4, 2), 2)
     public = bool(named.pop("num_records_is_public", True))
-    job = PlanningJob(workload, promise(delta=delta), num_records, public, **named)  # type: ignore[arg-type]
-    return rank_mechanisms(job)
+    job = dp.PlanningJob(workload, promise(delta=delta), num_records, public, **named)  # type: ignore[arg-type]
+    return dp.rank_mechanisms(job)
 
 
 def test_ranks_every_mechanism_by_least_error():
@@ -63,7 +57,7 @@ def test_counts_too_noisy_cells_as_reports_do():
     workload = dp.marginals(domain, ways=1)
     guarantee = promise(delta=DELTA)
     for num_records in (20, 300, 10**9):
-        best = rank_mechanisms(PlanningJob(workload, guarantee, num_records, True)).best
+        best = dp.rank_mechanisms(dp.PlanningJob(workload, guarantee, num_records, True)).best
         assert best is not None
         plan = dp.MWEM().plan(domain, workload, guarantee, num_records)
         error = plan.predicted_cell_error  # of a cell, on average over these attributes
@@ -103,7 +97,7 @@ def test_plan_refuses_what_noise_would_make_too_large(capsys):
 
 def test_predicted_time_of_candidates_does_not_grow_with_cells():
     found = [
-        MWEM().plan(domain, workload_of(domain, 2), promise(delta=1e-9), "noisy").resources
+        dp.MWEM().plan(domain, workload_of(domain, 2), promise(delta=1e-9), "noisy").resources
         for domain in (domain_of(*[8] * number) for number in (7, 8, 10))
     ]
     seconds = [each.seconds for each in found]
@@ -112,16 +106,21 @@ def test_predicted_time_of_candidates_does_not_grow_with_cells():
     assert memory == sorted(memory)
 
 
-def test_bound_above_number_of_records_is_vacuous():
+def test_impossible_options_say_why():
+    refusals = [o.refusal for o in ranked(delta=0.0).options if o.mechanism == "gaussian"]
+    assert len(refusals) == 2 and all("delta" in str(each) for each in refusals)
+    domain = domain_of(4, 2)
+    workload = dp.LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
+    ranking = dp.rank_mechanisms(dp.PlanningJob(workload, promise(), 10_000, True))
+    (option,) = [o for o in ranking.options if (o.mechanism, o.calibration) == ("mwem", "tight")]
+    assert option.refusal is not None and "explicit values" in option.refusal
+    domain = domain_from_json(INTERVALS_DOMAIN)
+    job = dp.PlanningJob(dp.parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
+    assert "one ordered attribute" in str(intervals_option(job).refusal)
     few, many = ranked(50, 0.0), ranked(10**9, 0.0)
     vacuous = [each.bound.vacuous for each in few.options if each.mechanism == "private_mw"]
     assert vacuous == [True, True]
     assert not any(o.bound.vacuous for o in many.options if o.mechanism == "private_mw")
-
-
-def test_pure_privacy_refuses_gaussian_noise():
-    refusals = [o.refusal for o in ranked(delta=0.0).options if o.mechanism == "gaussian"]
-    assert len(refusals) == 2 and all("delta" in str(each) for each in refusals)
 
 
 @pytest.mark.part
@@ -141,8 +140,8 @@ def test_stated_number_of_records_meets_max_error_fraction():
 
 def test_ranks_mechanisms_for_linear_queries():
     """Few cells answer many queries best from their noisy table."""
-    workload = parse_linear_workload("intervals:a0", domain_of(16, 2))
-    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
+    workload = dp.parse_linear_workload("intervals:a0", domain_of(16, 2))
+    ranking = dp.rank_mechanisms(dp.PlanningJob(workload, promise(delta=DELTA), 10_000, True))
     assert ranking.options[0].mechanism in ("intervals", "mwem", "laplace")
     assert dict(ranking.options[0].parameters)["workload"] == "marginals:a0"
     selecting = [
@@ -154,19 +153,11 @@ def test_ranks_mechanisms_for_linear_queries():
 @pytest.mark.part
 def test_separate_noise_is_best_for_a_few_wide_queries():
     domain = domain_of(32, 32, 32)
-    queries = LinearQueries(domain)
+    queries = dp.LinearQueries(domain)
     asked = [queries.conjunction({"a0": [0, n], "a1": [0, n], "a2": [0, n]}) for n in (10, 15)]
-    workload = LinearWorkload(domain, tuple(asked))
-    ranking = rank_mechanisms(PlanningJob(workload, promise(delta=DELTA), 10_000, True))
+    workload = dp.LinearWorkload(domain, tuple(asked))
+    ranking = dp.rank_mechanisms(dp.PlanningJob(workload, promise(delta=DELTA), 10_000, True))
     assert ranking.options[0].mechanism.endswith("_answers")
-
-
-def test_mwem_refuses_queries_with_explicit_values():
-    domain = domain_of(4, 2)
-    workload = LinearWorkload(domain, (Explicit.of(domain.shape, np.linspace(0, 1, 8)),))
-    ranking = rank_mechanisms(PlanningJob(workload, promise(), 10_000, True))
-    (option,) = [o for o in ranking.options if (o.mechanism, o.calibration) == ("mwem", "tight")]
-    assert option.refusal is not None and "explicit values" in option.refusal
 
 
 def flags(*more: str, **changed: str | None) -> list[str]:
@@ -226,7 +217,7 @@ def test_answer_program_accepts_printed_commands(tmp_path, capsys, delta, form):
     assert accepted == {"private_mw"} | (set() if form in ("marginals:2", "tables") else answers)
 
 
-INTERVALS_PROMISE = Guarantee(0.5, 0, "add_or_remove_one", "person", 2)
+INTERVALS_PROMISE = dp.Guarantee(0.5, 0, "add_or_remove_one", "person", 2)
 INTERVALS_DOMAIN = {
     "attributes": [
         {"name": "age", "type": "integer", "min": 5, "max": 40, "other": True},
@@ -236,9 +227,9 @@ INTERVALS_DOMAIN = {
 }
 
 
-def intervals_job(spec: str) -> PlanningJob:
+def intervals_job(spec: str) -> dp.PlanningJob:
     domain = domain_from_json(INTERVALS_DOMAIN)
-    return PlanningJob(parse_linear_workload(spec, domain), INTERVALS_PROMISE, 10_000, False)
+    return dp.PlanningJob(dp.parse_linear_workload(spec, domain), INTERVALS_PROMISE, 10_000, False)
 
 
 @pytest.mark.parametrize("spec", ["intervals:age", "prefixes:age", "prefixes:pay"])
@@ -262,12 +253,6 @@ def test_expected_error_matches_standard_errors_of_requested_intervals(spec):
 def test_queries_other_than_intervals_are_refused(spec):
     option = intervals_option(intervals_job(spec))
     assert option.refusal is not None and "must be" in option.refusal
-
-
-def test_intervals_option_refuses_marginals():
-    domain = domain_from_json(INTERVALS_DOMAIN)
-    job = PlanningJob(parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
-    assert "one ordered attribute" in str(intervals_option(job).refusal)
 
 
 @pytest.mark.part
@@ -360,13 +345,10 @@ def test_search_finds_smallest_epsilon_to_four_significant_digits(error, power):
     assert len(tried) == len(set(tried)) < 40
 
 
-def test_search_returns_none_for_unreachable_error_target():
+def test_search_skips_refused_epsilons_and_unreachable_errors():
     found = least_epsilon(lambda epsilon: 5 + 1 / epsilon, lambda each: each, 5.0)
     assert (found.epsilon, found.error) == (None, 5 + 1e-6)
-
-
-def test_search_skips_refused_epsilons():
-    """As of a histogram that does not fit once epsilon is large, or noise that is too large."""
+    # As of a histogram that does not fit once epsilon is large, or noise that is too large.
     found = least_epsilon(
         lambda epsilon: epsilon, lambda each: 1 / each if 0.5 < each < 50 else math.inf, 0.2
     )

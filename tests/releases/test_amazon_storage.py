@@ -153,15 +153,12 @@ def test_error_for_missing_boto3_states_the_install_command(monkeypatch):
         check_output(OUT)
 
 
-def test_rejects_library_that_copies_without_conditions(service, monkeypatch):
+def test_missing_or_old_library_and_missing_credentials_are_named(service, monkeypatch):
     old = types.SimpleNamespace(members={"CopySourceIfMatch"})
     monkeypatch.setattr("botocore.model.OperationModel.input_shape", old)
     with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
     assert service.requests == []
-
-
-def test_missing_credentials_are_named(service, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(InputError, match=r"credentials are missing: aws configure$"):

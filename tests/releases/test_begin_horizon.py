@@ -50,50 +50,49 @@ def test_horizon_file_states_the_promise_and_its_worst_case(tmp_path):
     assert not set(card["plan"]) & set(card)
 
 
+def changed(windows: int = 2, protected: int = 6, records: int = 1, **options: Any) -> HorizonCard:
+    given = {"num_windows": 6, "strategy": "levels", "block": 3, **options}
+    return card_of(
+        plan_of(given.pop("num_windows"), person(windows, protected, records), WORKLOAD, **given)
+    )
+
+
+def of_two_hours() -> HorizonCard:
+    plan = leveled()
+    unit = "person_id in any 6 consecutive windows of 2h"
+    guarantee = dataclasses.replace(plan.guarantee, privacy_unit=unit)
+    horizon = dataclasses.replace(plan.horizon, window="2h")
+    return card_of(plan, horizon=horizon, guarantee=guarantee)
+
+
 @pytest.mark.parametrize(
-    ("changed", "line"),
+    ("card", "line"),
     [
-        ({"num_windows": 9}, "num_windows: 9 is not valid: must be 6, as horizon.json in "),
-        ({"epsilon": 2.0}, "epsilon: 2.0 is not valid: must be 1.0, as "),
-        ({"delta": 1e-8}, "delta: 1e-08 is not valid: must be 1e-09, as "),
-        ({"records": 2}, "max_records_per_unit: 2 is not valid: must be 1, as "),
-        ({"windows": 3}, "max_windows_per_unit: 3 is not valid: must be 2, as "),
-        ({"protected": 5}, "protected_windows: 5 is not valid: must be 6, as "),
-        ({"block": 2}, "block: 2 is not valid: must be 3, as "),
+        (changed(num_windows=9, protected=9), "num_windows: 9 is not valid: must be 6, as horizon"),
+        (changed(epsilon=2.0), "epsilon: 2.0 is not valid: must be 1.0, as "),
+        (changed(delta=1e-8), "delta: 1e-08 is not valid: must be 1e-09, as "),
+        (changed(records=2), "max_records_per_unit: 2 is not valid: must be 1, as "),
+        (changed(windows=3), "max_windows_per_unit: 3 is not valid: must be 2, as "),
         (
-            {"strategy": "independent"},
+            changed(protected=5, strategy="independent"),
+            "protected_windows: 5 is not valid: must be 6, as ",
+        ),
+        (changed(block=2), "block: 2 is not valid: must be 3, as "),
+        (
+            changed(strategy="independent"),
             "strategy: 'independent' is not valid: must be 'levels', as ",
         ),
-        ({"event_time": "u"}, "event_time: 'u' is not valid: must be 't', as "),
-        ({"window": "2h"}, "window: 7200 is not valid: must be 3600, as "),
+        (
+            card_of(leveled(), source={"event_time": "u", "arrival": "file_time"}),
+            "event_time: 'u' is not valid: must be 't', as ",
+        ),
+        (of_two_hours(), "window: 7200 is not valid: must be 3600, as "),
     ],
+    ids=str,
 )
-def test_error_names_the_first_parameter_that_differs(tmp_path, changed, line):
+def test_error_names_the_first_parameter_that_differs(tmp_path, card, line):
     begin_horizon(tmp_path, CARD, FIRST)
     before = (tmp_path / "horizon.json").read_bytes()
-    num_windows = changed.get("num_windows", 6)
-    unit = person(
-        changed.get("windows", 2), changed.get("protected", num_windows), changed.get("records", 1)
-    )
-    strategy = "independent" if "protected" in changed else changed.get("strategy", "levels")
-    plan = plan_of(
-        num_windows,
-        unit,
-        WORKLOAD,
-        epsilon=changed.get("epsilon", 1.0),
-        delta=changed.get("delta", 1e-9),
-        strategy=strategy,
-        block=changed.get("block", 3),
-    )
-    card = card_of(
-        plan, source={"event_time": changed.get("event_time", "t")} | {"arrival": "file_time"}
-    )
-    if "window" in changed:
-        horizon = dataclasses.replace(plan.horizon, window=changed["window"])
-        guarantee = dataclasses.replace(
-            plan.guarantee, privacy_unit="person_id in any 6 consecutive windows of 2h"
-        )
-        card = card_of(plan, horizon=horizon, guarantee=guarantee)
     with pytest.raises(InputError) as caught:
         begin_horizon(tmp_path, card, SECOND)
     assert refusal(caught).startswith(line) and repr(str(tmp_path)) in refusal(caught)
@@ -137,7 +136,7 @@ def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
         assert begin_horizon(tmp_path / name, card, SECOND) == FIRST
 
 
-def test_rejects_directory_with_other_content(tmp_path):
+def test_other_content_is_rejected(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path, CARD, FIRST)
@@ -179,10 +178,19 @@ def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, nu
     assert tried > 10
 
 
-def test_read_release_rejects_a_horizon(tmp_path):
+def test_horizon_is_no_release_and_no_link_or_large_file_is_read(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     with pytest.raises(ReleaseError, match="contains the releases of many windows: use"):
         read_release(tmp_path)
+    with (tmp_path / "horizon.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(ReleaseError, match="too large for a card"):
+        read_horizon(tmp_path)
+    (tmp_path / "horizon.json").unlink()
+    (tmp_path / "elsewhere").write_text(CARD.text(FIRST))
+    (tmp_path / "horizon.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ReleaseError, match=r"horizon\.json cannot be read"):
+        read_horizon(tmp_path)
 
 
 VALUES: list[Any] = [None, True, -1, 0, 2**80, 1.5, 1e999, "", "x" * 100, [], {}, [[]], {"a": 1}]
@@ -219,15 +227,3 @@ def test_hostile_file_gives_a_one_line_error(tmp_path):
                 is_number = keys[-1] in ("start", "grace") and value in (-1, 0)
                 is_weights = keys[-1] == "weights" and value == []
                 assert keys[0] in free or is_number or is_weights, (keys, value)
-
-
-def test_rejects_symbolic_link_and_too_large_file(tmp_path):
-    with (tmp_path / "horizon.json").open("wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(ReleaseError, match="too large for a card"):
-        read_horizon(tmp_path)
-    (tmp_path / "horizon.json").unlink()
-    (tmp_path / "elsewhere").write_text(CARD.text(FIRST))
-    (tmp_path / "horizon.json").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ReleaseError, match=r"horizon\.json cannot be read"):
-        read_horizon(tmp_path)

@@ -88,7 +88,7 @@ def test_copies_only_the_given_version_and_only_to_an_unused_name(bucket):
     assert content(bucket, "c") is None
 
 
-def test_copy_replaces_an_existing_object(bucket):
+def test_copies_replace_only_by_name_and_write_any_bytes(bucket):
     bucket.write("a", b"new")
     bucket.write("b", b"old")
     bucket.copy("a", "b")
@@ -96,9 +96,6 @@ def test_copy_replaces_an_existing_object(bucket):
     with pytest.raises(FileNotFoundError):
         bucket.copy("absent", "b")
     assert content(bucket, "b") == b"new"
-
-
-def test_writes_any_bytes_unchanged(bucket):
     data = b"line\r\n\x00\xff--boundary"
     bucket.write("a", data)
     assert content(bucket, "a") == data and bucket.size("a") == 18

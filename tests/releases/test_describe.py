@@ -25,22 +25,12 @@ import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.files import domain_from_json
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.mechanisms.sketches.mechanisms import SparseProject
-from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files.commit import probe_output
-from beam_dp.releases.kinds import (
-    of_kind,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
+from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
 from beam_dp.releases.sketches.describe import describe_sparse_release
 from beam_dp.releases.synthetic_database.describe import describe_synthetic_database as describe
 from beam_dp.releases.synthetic_database.questions import AnswerTable
@@ -53,10 +43,17 @@ def text_of(release, width=200, told=describe):
     return console.file.getvalue()
 
 
-def test_shows_the_error_of_a_noisy_number_of_records():
+def test_description_shows_what_a_card_states_or_lacks():
     error = {"standard_error": 4.25, "bound": 19.0, "failure_probability": 0.05}
     told = "50 (a noisy count, standard error 4.2)"
     assert told in text_of(release_of(errors={(): error}))
+    assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
+    domain = domain_from_json({"a": 9, "b": 2})
+    assert "impossible" not in text_of(release_of(domain))
+    domain = domain.with_impossible([{"a": [[3, 5]], "b": [1]}])
+    assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
+    text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
+    assert "[red]a" in text and "\x1b" not in text
 
 
 def test_description_counts_marginals_without_a_stated_error():
@@ -68,22 +65,6 @@ def test_description_counts_marginals_without_a_stated_error():
     text = text_of(release_of(domain, errors=stated))
     assert "and 10 more, with no larger errors" in text
     assert "and 15 more, which were not measured as a whole and have no stated error" in text
-
-
-def test_shows_impossible_combinations():
-    domain = domain_from_json({"a": 9, "b": 2})
-    assert "impossible" not in text_of(release_of(domain))
-    domain = domain.with_impossible([{"a": [[3, 5]], "b": [1]}])
-    assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
-
-
-def test_escapes_markup_and_control_characters_in_names():
-    text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
-    assert "[red]a" in text and "\x1b" not in text
-
-
-def test_missing_errors_are_described_as_not_stated():
-    assert "not stated" in text_of(release_of(errors={}, noise=[], fit={}))
 
 
 def test_tables_of_a_release_fit_80_columns():
@@ -136,7 +117,7 @@ def test_shows_noise_in_words_and_records():
 
 
 def test_description_of_answers_shows_the_promise_once():
-    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
+    promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
     card = {"mechanism": "laplace", "num_records": None, "settings": None}
     card |= {"guarantee": promise.to_json(), "plan": {"scale": 11.0, "guarantee": {"epsilon": 1}}}
     rows = [{"error": None, "route": "measured"}, {"error": "no", "route": None}]
@@ -148,10 +129,10 @@ def test_description_of_answers_shows_the_promise_once():
 
 
 def test_shows_the_proved_bounds_of_a_projection():
-    promise = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    plan = SparseProject(64).plan(promise, max_sparsity=3)
+    promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    plan = dp.SparseProject(64).plan(promise, max_sparsity=3)
     empty = SparseSummary(Projection(np.zeros(64, np.int64)))
-    release = release_sparse(plan, empty, Seeded(1))
+    release = dp.release_sparse(plan, empty, Seeded(1))
     text, bounds = text_of(release, told=describe_sparse_release), release.bounds()
     for part in (
         "one query, with probability 95 %",
@@ -167,19 +148,19 @@ def test_shows_the_proved_bounds_of_a_projection():
 def test_left_out_counts_round_trip_through_a_card(tmp_path, domain):
     left_out = left_out_of(domain)
     release = release_of(domain, left_out=left_out)
-    write_release(release, tmp_path)
-    assert read_release(tmp_path).left_out == left_out
+    dp.write_release(release, tmp_path)
+    assert dp.read_release(tmp_path).left_out == left_out
     assert release_from_bytes(release_to_bytes(release)).left_out == left_out
     total = sum(left_out.counts.values()) + (7 if domain.impossible else 0)
     assert "left_out" not in draw_of(release_of(domain)).card.fields
     with edited_card(tmp_path) as card:
         assert card["schema_version"] == 2
         assert card.pop("left_out")["sum"] == left_out.total == total
-    assert read_release(tmp_path).left_out is None
+    assert dp.read_release(tmp_path).left_out is None
 
 
 def test_reads_the_counts_of_interval_releases():
-    plan = plan_intervals(4, Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
+    plan = plan_intervals(4, dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
 
     release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
     assert release_from_bytes(release_to_bytes(release)).left_out is None
@@ -195,13 +176,13 @@ def test_rejects_counts_of_another_domain():
         left_out_of(DOMAIN, impossible=3),
         left_out_of(DOMAIN, counts=dict(reversed(left_out_of(DOMAIN).counts.items()))),
     ):
-        with pytest.raises(InputError, match="left_out"):
+        with pytest.raises(dp.InputError, match="left_out"):
             release_of(DOMAIN, left_out=left_out)
-    with pytest.raises(InputError, match="left_out"):
+    with pytest.raises(dp.InputError, match="left_out"):
         release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
 
 
-def test_describes_counts_with_their_errors():
+def test_description_shows_counts_of_left_out_records():
     text = " ".join(text_of(release_of(left_out=left_out_of(DOMAIN))).split())
     assert "7,788 records outside the domain (a noisy count with standard error 40.0" in text
     assert "attribute member 3,897 28.25 74" in text
@@ -209,9 +190,6 @@ def test_describes_counts_with_their_errors():
     assert "epsilon 0.95, delta 1e-09 for the release; epsilon 0.05, delta 0 for" in text
     text = text_of(release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)))
     assert "an impossible combination 7" in " ".join(text.split())
-
-
-def test_describes_the_largest_counts_of_many_attributes():
     domain = domain_from_json({f"a{i}": 2 for i in range(30)})
     text = text_of(release_of(domain, left_out=left_out_of(domain)))
     assert "attribute a29" in text and "attribute a19" not in text
@@ -226,11 +204,15 @@ def words(markup):
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", markup)).split())
 
 
-def test_release_shows_what_its_card_states():
+def test_notebooks_show_what_a_card_and_a_plan_state():
     release = release_of()
     assert "epsilon 1, delta 1e-09" in release.summary()
     assert "member" in release.summary()
     assert words(release._repr_html_()) == " ".join(release.summary().split())
+    plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=1), GUARANTEE, 50)
+    shown = words(plan._repr_html_())
+    assert "epsilon 1, delta 1e-09" in shown
+    assert "strategy measure_all" in shown
 
 
 def test_summary_is_text_in_jupyter_too(monkeypatch):
@@ -240,32 +222,19 @@ def test_summary_is_text_in_jupyter_too(monkeypatch):
     assert release.summary() == wanted != ""
 
 
-def test_plan_shows_its_promise_and_parameters():
-    plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=1), GUARANTEE, 50)
-    shown = words(plan._repr_html_())
-    assert "epsilon 1, delta 1e-09" in shown
-    assert "strategy measure_all" in shown
-
-
-def test_answers_are_a_table_of_the_same_numbers_as_printed():
+def test_notebooks_show_tables_of_answers_as_text():
     answers = release_of().query().group_by("member").count()
     shown = words(answers._repr_html_())
     for text in repr(answers).split():
         assert text in shown
-
-
-def test_long_table_says_how_much_it_shows():
     answers = AnswerTable({"hours": list(range(70)), "count": [1.5] * 70}, 1)
     assert "50 of 70 answers" in words(answers._repr_html_())
-
-
-def test_markup_of_values_is_escaped():
     answers = AnswerTable({"name": [HOSTILE], "count": [1.5], "reason": [""]}, 1)
     assert HOSTILE not in answers._repr_html_()
     assert HOSTILE in words(answers._repr_html_()) or "alert(1)" in words(answers._repr_html_())
 
 
-def test_plot_draws_a_bar_and_a_margin_for_each_group():
+def test_plots_have_a_bar_for_each_of_a_few_groups():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
     answers = release_of().query().group_by("member").count()
@@ -274,9 +243,6 @@ def test_plot_draws_a_bar_and_a_margin_for_each_group():
     assert heights == pytest.approx(answers.columns["count"])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["False", "True"]
     assert answers.plot(axes) is axes
-
-
-def test_plot_refuses_too_many_bars():
     pytest.importorskip("matplotlib")
     answers = AnswerTable({"hours": list(range(70)), "count": [1.5] * 70}, 1)
     assert "at most 60 bars" in refusal(answers.plot)
@@ -307,7 +273,7 @@ def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
     assert dp.verify_release(paid).holds
 
 
-def with_noise(release: DomainRelease, place: int, **fields: object) -> DomainRelease:
+def with_noise(release: dp.DomainRelease, place: int, **fields: object) -> dp.DomainRelease:
     noise = [dict(entry) for entry in release.noise]
     noise[place] |= fields
     return dataclasses.replace(release, noise=noise)
@@ -351,9 +317,9 @@ def test_a_domain_answers_no_queries(tmp_path: Path, capsys) -> None:
 
 def test_results_must_fit_the_domain() -> None:
     release = found_domain()
-    with pytest.raises(InputError, match="one per attribute"):
+    with pytest.raises(dp.InputError, match="one per attribute"):
         dataclasses.replace(release, found=release.found[:1])
-    with pytest.raises(InputError, match="one finite number per level"):
+    with pytest.raises(dp.InputError, match="one finite number per level"):
         bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
         dataclasses.replace(release, found=bad)
 
@@ -362,12 +328,12 @@ def test_a_release_stands_beside_its_domain(place) -> None:
     """In a folder and in a bucket; without saying so, another folder is in the way."""
     domain, release = found_domain(), release_of()
     dp.write_release(domain, f"{place.url()}/domain")
-    with pytest.raises(InputError, match="an empty one"):
+    with pytest.raises(dp.InputError, match="an empty one"):
         dp.write_release(release, place.url())
-    with pytest.raises(InputError, match="an empty one"):
+    with pytest.raises(dp.InputError, match="an empty one"):
         probe_output(place.url(), "other")
     probe_output(place.url(), "domain")
     dp.write_release(release, place.url(), beside="domain")
     assert dp.read_release(place.url()).draw_id == release.draw_id
-    found = dp.read_release(f"{place.url()}/domain", kind=DomainRelease)
+    found = dp.read_release(f"{place.url()}/domain", kind=dp.DomainRelease)
     assert found.card == domain.card and found.domain == domain.domain

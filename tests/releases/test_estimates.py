@@ -13,22 +13,16 @@ from noise_sources import Seeded
 from release_examples import release_of
 from tiny import on_trees
 
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.files import read_domain
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import pair_scores
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.models.basis import subsets
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import Parity, Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
 from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors, UnmeasuredPair
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)
@@ -62,18 +56,22 @@ QUERIES = [
 @pytest.mark.parametrize("num_records", ["noisy", "public"])
 @pytest.mark.parametrize("delta", [1e-9, 0.0])
 def test_unbiased_answers_have_the_stated_error(delta, num_records):
+    """The weight of the count in 1 - q differs from the weight in q; the weights are not added."""
+    product = Product.of(DOMAIN.shape, {0: ((0, 2),), 3: ((1, 2),)})
+    parity = Parity(DOMAIN.shape, (1, 2), (((1, 2),), ((1, 2),)))
+    asked = [VectorQuery.of_literals(each) for each in (product, negation(product), parity)]
+    asked += QUERIES
     errors, stated = [], []
     for release in drawn_again(300, delta, num_records):
-        found = [unbiased for _, unbiased in release.estimates.both(QUERIES)]
+        found = [unbiased for _, unbiased in release.estimates.both(asked)]
         assert all(each is not None and each.kind == FROM_NOISE for each in found)
-        errors.append(
-            [each.value - truth(query) for each, query in zip(found, QUERIES, strict=True)]
-        )
+        errors.append([each.value - truth(query) for each, query in zip(found, asked, strict=True)])
         stated.append([each.standard_error for each in found])
     assert np.ptp(stated, axis=0).max() < 1e-9  # it does not depend on what was drawn
     deviations = np.array(stated[0])
     is_known = deviations == 0
-    assert is_known.tolist() == [False] * 4 + [num_records == "public"]
+    assert is_known.tolist() == [False] * 7 + [num_records == "public"]
+    assert (deviations[0] == pytest.approx(deviations[1])) == (num_records == "public")
     found = np.array(errors)[:, ~is_known]
     deviations = deviations[~is_known]
     assert np.abs(np.array(errors)[:, is_known]).max(initial=0.0) < 1e-6
@@ -82,12 +80,15 @@ def test_unbiased_answers_have_the_stated_error(delta, num_records):
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0])
-@pytest.mark.parametrize("mechanism", [Laplace(), Gaussian(calibration="textbook")])
+@pytest.mark.parametrize("mechanism", [dp.Laplace(), dp.Gaussian(calibration="textbook")])
 def test_margins_cover_95_percent_of_integer_noise(mechanism, epsilon):
     """Integer noise: a margin below a whole number excludes that number."""
-    domain, delta = read_domain('{"a": 2, "b": 2}'), 0.0 if isinstance(mechanism, Laplace) else 1e-9
-    promise = Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
-    plan = mechanism.plan(domain, marginals(domain, ways=2), promise, "noisy")
+    domain, delta = (
+        dp.read_domain('{"a": 2, "b": 2}'),
+        0.0 if isinstance(mechanism, dp.Laplace) else 1e-9,
+    )
+    promise = dp.Guarantee(epsilon, delta, "add_or_remove_one", "record", 1)
+    plan = mechanism.plan(domain, dp.marginals(domain, ways=2), promise, "noisy")
     exact = Histogram(domain, np.array([50, 60, 70, 20])).marginals(plan.summary_tables)
     release = plan.release(exact, Seeded(1))
     (described,) = plan.measurements
@@ -136,13 +137,10 @@ def test_exact_errors_match_the_noise(delta):
         assert abs(unbiased.value - truth(query)) < 6 * math.sqrt(expected)
 
 
-def test_share_of_all_records_has_no_error():
+def test_ratios_know_what_their_denominators_are():
     counted = conjunction(sex=[0]).with_vectors({0: REGULAR})
     (share,) = database().estimates.means([counted], 0, np.ones(4))
     assert share.value == pytest.approx(1.0) and share.standard_error == pytest.approx(0, abs=1e-9)
-
-
-def test_ratio_is_exact_only_if_its_denominator_is_known():
     everybody, women = conjunction(), conjunction(sex=[0])
     of_age = np.array([1.0, 0.0, 0.0, 0.0])
     kinds = {}
@@ -156,7 +154,7 @@ def test_ratio_is_exact_only_if_its_denominator_is_known():
     assert set(kinds.values()) == {"approximate"}
 
 
-def test_mean_of_too_few_records_has_no_error_bar():
+def test_errors_of_few_measured_attributes_are_predicted_or_unknown():
     release = database()
     noisy = dataclasses.replace(
         release,
@@ -170,9 +168,6 @@ def test_mean_of_too_few_records_has_no_error_bar():
     empty = dataclasses.replace(noisy, measurements=dataclasses.replace(measured, tables=nobody))
     (answer,) = empty.estimates.means([conjunction(sex=[0], age=[0, 1, 2])], 0, AGES)
     assert (answer.standard_error, answer.reason) == (None, "too few records for their noise")
-
-
-def test_error_of_attributes_not_measured_together_is_predicted_or_unknown():
     estimates = database().estimates
     three = conjunction(age=[0], sex=[0], town=[0])
     ((fitted, unbiased),) = estimates.both([three])
@@ -186,21 +181,15 @@ def test_error_of_attributes_not_measured_together_is_predicted_or_unknown():
         assert only_singles.of([conjunction(age=[0], town=[0])]) == [unbiased]
 
 
-def test_release_without_measurements_states_why_it_has_no_error_bars():
+def test_kinds_of_errors_follow_from_measurements():
     (answer,) = release_of().estimates.of([VectorQuery.of({0: [1, 0, 0, 0, 0]})])
     assert answer == Estimate(answer.value, reason="the release keeps no measurements")
     assert math.isfinite(answer.value)
-
-
-def test_errors_are_approximate_if_noise_chose_the_measurements():
     release = database()
     assert release.measurements is not None
     chosen = dataclasses.replace(release.measurements, are_fixed=False)
     adaptive = dataclasses.replace(release, measurements=chosen)
     assert {each.kind for each in adaptive.estimates.of(QUERIES)} == {"approximate"}
-
-
-def test_fitted_answer_is_used_only_if_its_error_is_much_smaller():
     exact = Estimate(10.0, 4.0, 8.0, FROM_NOISE)
     for error, taken in ((2.9, "approximate"), (3.1, FROM_NOISE), (None, FROM_NOISE)):
         fitted = Estimate(9.0, error, error, "approximate" if error else None)
@@ -225,26 +214,7 @@ def test_linear_queries_have_errors_and_bounds():
         assert found[query].value + found[other].value == pytest.approx(total.value)
 
 
-@pytest.mark.part
-@pytest.mark.parametrize("num_records", ["noisy", "public"])
-@pytest.mark.parametrize("delta", [1e-9, 0.0])
-def test_error_of_a_negation_includes_noise_of_the_record_count(delta, num_records):
-    """The weight of the count in 1 - q differs from the weight in q; the weights are not added."""
-    shape = DOMAIN.shape
-    product = Product.of(shape, {0: ((0, 2),), 3: ((1, 2),)})
-    parity = Parity(shape, (1, 2), (((1, 2),), ((1, 2),)))
-    asked = [VectorQuery.of_literals(each) for each in (product, negation(product), parity)]
-    errors, stated = [], []
-    for release in drawn_again(300, delta, num_records):
-        found = [unbiased for _, unbiased in release.estimates.both(asked)]
-        errors.append([each.value - truth(query) for each, query in zip(found, asked, strict=True)])
-        stated.append([each.standard_error for each in found])
-    deviations = np.array(stated[0])
-    assert np.sqrt((np.array(errors) ** 2).mean(axis=0)) == pytest.approx(deviations, rel=0.2)
-    assert (deviations[0] == pytest.approx(deviations[1])) == (num_records == "public")
-
-
-def test_predicted_error_of_a_pair_matches_manual_calculation():
+def test_predicted_errors_match_calculations_by_hand():
     """Checks 1 / (1 / V + 1 / tau) for a pair by hand, and what single attributes add."""
     shares = [np.array([0.75, 0.25]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
@@ -259,33 +229,25 @@ def test_predicted_error_of_a_pair_matches_manual_calculation():
     assert model.of([query], np.array([375.0])) == pytest.approx([math.sqrt(expected)])
     unknown = FittedErrors(domain, shares, 0.1, 1000.0, {**variances, (0, 1): math.inf}, {})
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
-
-
-def test_predicted_error_of_independent_attributes_is_that_of_random_counts():
-    """Independent attributes: about one record more or less in each cell."""
-    domain = DOMAIN.restrict(["sex", "in/out"])
-    domain = Domain((*domain.attributes, CategoricalAttribute("third", ("x", "y"))))
-    known = dict.fromkeys(subsets((0, 1)), 0.0) | dict.fromkeys([(2,), (0, 2), (1, 2)], 0.0)
-    model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 1000.0, known, {})
-    query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
-    assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
-
-
-def test_error_for_a_code_of_tiny_probability_stays_small():
-    domain = DOMAIN.restrict(["sex", "in/out"])
     shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
     model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
     query = VectorQuery.of({0: [0, 1], 1: [1, 0]})
     # Some records may have this code although its probability is nearly zero.
     assert model.of([query], np.array([1.0]))[0] < 20
+    # Independent attributes: about one record more or less in each cell.
+    domain = dp.Domain((*domain.attributes, dp.CategoricalAttribute("third", ("x", "y"))))
+    known = dict.fromkeys(subsets((0, 1)), 0.0) | dict.fromkeys([(2,), (0, 2), (1, 2)], 0.0)
+    model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 1000.0, known, {})
+    query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
+    assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
 
 def test_attribute_with_one_code_changes_no_error():
     """An attribute with one code has no interaction, so no measurement is missing."""
-    domain = Domain((CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
+    domain = dp.Domain((dp.CategoricalAttribute("only", ("x",)), *DOMAIN.attributes[:2]))
     guarantee = database().guarantee
-    plan = Gaussian().plan(domain, marginals(domain, ways=3), guarantee, "noisy")
+    plan = dp.Gaussian().plan(domain, dp.marginals(domain, ways=3), guarantee, "noisy")
     table = TABLE.sum(axis=(2, 3)).ravel()
     release = plan.release(Histogram(domain, table).marginals(plan.summary_tables), Seeded(3))
     pair = {1: [1, 0, 0, 0], 2: [1, 0]}
@@ -300,20 +262,20 @@ YOUNG, TOWN = [1, 1, 0, 0], [1, 0, 0, 0]
 
 
 @cache
-def selected(seed: int = 5) -> SyntheticDatabase:
+def selected(seed: int = 5) -> dp.SyntheticDatabase:
     """Adds enough noise that a selection leaves out pairs: age with in/out, and age with town.
 
     The last check of the selection, which would add one of these pairs, is left out.
     """
-    guarantee = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
+    guarantee = dp.Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:
         patch.setattr(pair_scores, "num_choices", lambda *arguments: 0)
-        plan = MWEM().plan(DOMAIN, marginals(DOMAIN, ways=2), guarantee, "noisy")
+        plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=2), guarantee, "noisy")
         exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
         return plan.release(exact, Seeded(seed))
 
 
-def without_scores(release: SyntheticDatabase) -> SyntheticDatabase:
+def without_scores(release: dp.SyntheticDatabase) -> dp.SyntheticDatabase:
     assert release.measurements is not None
     bare = dataclasses.replace(release.measurements, distances=None)
     return dataclasses.replace(release, measurements=bare)
@@ -322,7 +284,7 @@ def without_scores(release: SyntheticDatabase) -> SyntheticDatabase:
 def test_release_contains_the_noisy_scores_of_all_pairs():
     measured = selected().measurements
     assert measured is not None and measured.distances is not None
-    assert list(measured.distances.pairs) == list(marginals(DOMAIN, ways=2))
+    assert list(measured.distances.pairs) == list(dp.marginals(DOMAIN, ways=2))
     assert measured.distances.deviation == selected().plan["score_deviation"]
     assert not {("age", "in/out"), ("age", "town")} & {each.names for each in measured.described}
 
@@ -376,7 +338,7 @@ def test_three_attributes_without_a_measured_pair_have_no_error_bar():
     )
 
 
-def test_pair_model_matches_manual_calculation():
+def test_error_of_pairs_matches_calculations_by_hand():
     """Four cells of 100: a distance of 40 +- 30, spread evenly, moves each by 50 / 4."""
     expected = np.full((2, 2), 100.0)
     table = expected + np.array([[20.0, -20.0], [-20.0, 20.0]])
@@ -388,9 +350,6 @@ def test_pair_model_matches_manual_calculation():
     assert pair.lift(one, one) == pytest.approx([1.2])
     assert pair.lift(one, 1 - one) == pytest.approx([1.0])
     assert UnmeasuredPair(-40.0, 30.0, table, expected).size == pytest.approx(1.75 * 30 / 2)
-
-
-def test_pair_error_adds_to_the_errors_of_its_attributes():
     domain = DOMAIN.restrict(["sex", "in/out"])
     expected = np.full((2, 2), 250.0)
     pair = UnmeasuredPair(40.0, 30.0, expected + np.outer([20, -20], [1, -1]), expected)

@@ -104,16 +104,17 @@ def answered(plan: Any, noisy: Any, queries: list[LinearQuery]) -> Any:
     return dataclasses.replace(release, tables=tables).answer_queries(queries)
 
 
-def test_query_has_the_same_answer_from_every_table():
+def test_tables_agree_on_what_they_share():
     plan = plan_of(5, RECORD, PAIRS, **GAUSSIAN)
     tables = plan.draw(0, marginals_of(plan, 5), Seeded(3), HORIZON_ID).tables
     for (one, a), (other, b) in itertools.combinations(tables.items(), 2):
         (shared,) = set(one) & set(other)
         sums = [table.sum(axis=1 - names.index(shared)) for names, table in ((one, a), (other, b))]
         np.testing.assert_allclose(*sums, atol=1e-9)
-
-
-def test_noisy_number_of_records_equals_the_answer_to_all_records():
+    workload = workload_of(domain_of(3, 2, 2), 2)
+    release = released(plan_of(8, RECORD, workload, **LEVELS))
+    one, other, _ = release.answer(workload, slice(1, 7))
+    np.testing.assert_allclose(one.values.sum(axis=1), other.values.sum(axis=1), atol=1e-8)
     release = window_of()
     number, error = release.noisy_number()
     (everything,) = release.answer_queries([Product(EXAMPLE.shape, (), ())])
@@ -230,13 +231,6 @@ def test_answers_to_queries_are_sums_of_cell_answers(options):
         assert cell.bound is not None and cell.bound > 2 * float(cell.standard_error or 0)
 
 
-def test_overlapping_tables_agree_even_if_blocks_were_used():
-    workload = workload_of(domain_of(3, 2, 2), 2)
-    release = released(plan_of(8, RECORD, workload, **LEVELS))
-    one, other, _ = release.answer(workload, slice(1, 7))
-    np.testing.assert_allclose(one.values.sum(axis=1), other.values.sum(axis=1), atol=1e-8)
-
-
 def test_sums_of_empty_windows_are_not_biased():
     """168 windows, 400 cells: the mean is 0 within 6 standard errors, as nothing is clipped."""
     plan = plan_of(168, RECORD, whole(domain_of(400)))
@@ -327,7 +321,7 @@ def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return err.strip()
 
 
-def test_describe_shows_the_promise_the_content_and_the_errors(week, capfd, monkeypatch):
+def test_describe_shows_the_promise_and_what_is_released(week, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     text = said(capfd, "describe", week)
     for part in (
@@ -344,6 +338,9 @@ def test_describe_shows_the_promise_the_content_and_the_errors(week, capfd, monk
         assert part in text
     error = read_windows(week).windows[0].variance(("a1",)) ** 0.5
     assert f"a1 {error:.4g}" in text
+    found = json.loads(said(capfd, "describe", week, "--json"))
+    assert found["horizon_id"] == FIRST
+    assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
 
 
 def test_describe_works_before_any_window_is_released(tmp_path, capfd):
@@ -353,13 +350,7 @@ def test_describe_works_before_any_window_is_released(tmp_path, capfd):
     assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
 
 
-def test_describe_json_contains_horizon_id_and_released_numbers(week, capfd):
-    found = json.loads(said(capfd, "describe", week, "--json"))
-    assert found["horizon_id"] == FIRST
-    assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
-
-
-def test_sum_of_windows_is_answered_with_its_standard_error(week, capfd):
+def test_windows_are_answered_by_numbers_and_ranges(week, capfd):
     (expected,) = read_windows(week).answer(Workload(DOMAIN, (("a1",),)), slice(0, 3))
     (found,) = json.loads(said(capfd, "answer", week, "--windows", "0:3", *MARGINAL, "--json"))
     assert found["records"] == expected.values.tolist()
@@ -367,13 +358,13 @@ def test_sum_of_windows_is_answered_with_its_standard_error(week, capfd):
     text = said(capfd, "answer", week, "--windows", ":3", *MARGINAL)
     assert text.startswith("windows 0 to 2: 2026-11-23T00:00:00Z to 2026-11-23T03:00:00Z a1 ")
     assert f"standard error of a count is {expected.standard_error:,.1f} records" in text
-
-
-def test_one_window_is_answered_by_its_number(week, capfd):
     expected = read_windows(week).windows[4].tables["a1",].tolist()
     for text in ("4", "-2", "4:5", "-2:-1"):
         (found,) = json.loads(said(capfd, "answer", week, "--windows", text, *MARGINAL, "--json"))
         assert found["records"] == expected
+    line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
+    assert line == "error: --windows: ':' is not valid: must be released; not released yet: 3, 5"
+    assert "not released yet: 3" in refusal(capfd, "answer", week, "--windows", "2:5", *MARGINAL)
 
 
 def test_linear_queries_have_a_standard_error(week, tmp_path, capfd):
@@ -384,12 +375,6 @@ def test_linear_queries_have_a_standard_error(week, tmp_path, capfd):
     assert 0 < found["standard_error"] < found["bound"]
     text = said(capfd, *asked)
     assert "standard error" in text and f"{found['standard_error']:,.1f}" in text
-
-
-def test_error_names_windows_that_are_not_released(week, capfd):
-    line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
-    assert line == "error: --windows: ':' is not valid: must be released; not released yet: 3, 5"
-    assert "not released yet: 3" in refusal(capfd, "answer", week, "--windows", "2:5", *MARGINAL)
 
 
 def test_windows_flag_selects_the_same_as_python_slices():
@@ -404,7 +389,7 @@ def test_windows_flag_selects_the_same_as_python_slices():
                 assert len(expected) == 0
 
 
-def test_finish_prints_released_windows_and_removes_all_drafts(week, capfd):
+def test_finish_removes_drafts_and_names_a_lost_file(week, capfd):
     for place in ("", "windows/000003/", "levels/3/000001/"):
         draft = pathlib.Path(week, f"{place}.draft-x")
         draft.mkdir(parents=True)
@@ -413,9 +398,6 @@ def test_finish_prints_released_windows_and_removes_all_drafts(week, capfd):
     assert line == f"{week}: 4 of 6 windows are released, 1 of 2 blocks; drafts removed: 3"
     assert not list(pathlib.Path(week).rglob(".draft-*"))
     assert said(capfd, "finish", week).endswith("drafts removed: 0")
-
-
-def test_finish_names_the_window_with_a_lost_file(week, capfd):
     next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
     line = refusal(capfd, "finish", week)
     assert f"'{week}/windows/000001' is not valid: card.json names no files" in line

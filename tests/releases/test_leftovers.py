@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import multiprocessing
 import os
 import pathlib
 import re
@@ -131,7 +130,10 @@ def finish(capfd: pytest.CaptureFixture[str], folder: pathlib.Path, code: int = 
     return line.strip()
 
 
-def test_finish_completes_a_committed_release(tmp_path, capfd):
+def test_finish_counts_the_drafts_that_it_removes(tmp_path, capfd):
+    draft_in(tmp_path)
+    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
+    assert everything_under(tmp_path) == []
     commit_and_kill(tmp_path, "place")
     draft_in(tmp_path)
     expected = f"{tmp_path}: the release is complete; drafts removed"
@@ -139,12 +141,6 @@ def test_finish_completes_a_committed_release(tmp_path, capfd):
     assert read_release(tmp_path).draw_id == release_of().draw_id
     assert len(everything_under(tmp_path)) == 3
     assert finish(capfd, tmp_path) == f"{expected}: 0"
-
-
-def test_finish_withdraws_drafts_without_a_release(tmp_path, capfd):
-    draft_in(tmp_path)
-    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
-    assert everything_under(tmp_path) == []
 
 
 def test_finish_reports_a_lost_file(tmp_path, capfd):
@@ -307,27 +303,6 @@ def test_committed_release_without_its_payload_is_always_an_error(tmp_path):
         with pytest.raises(ReleaseError, match=r"hypothesis-.*\.avro is missing or damaged"):
             commit_release(release, tmp_path)
     assert names_in(tmp_path) == ["card.json", payload(DRAW)[1]]
-
-
-@pytest.mark.job
-def test_exactly_one_of_several_racing_processes_publishes(tmp_path):
-    context = multiprocessing.get_context("fork")
-    for number in range(3):
-        directory = tmp_path / str(number)
-        barrier = context.Barrier(4)
-
-        def attempt(release, directory=directory, barrier=barrier):
-            barrier.wait()
-            os._exit(10 if commit_release(release, directory) else 20)
-
-        processes = [context.Process(target=attempt, args=(r,)) for r in [OURS, OTHERS] * 2]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        codes = [process.exitcode for process in processes]
-        assert codes in ([10, 20, 10, 20], [20, 10, 20, 10])
-        assert_holds(directory, OURS if codes[0] == 10 else OTHERS)
 
 
 def no_links(*_: object, **__: object) -> None:

@@ -29,6 +29,9 @@ from beam_dp.storage.store import store_for
 ANSWERS, OTHER_ANSWERS = (
     AnswersRelease(draw_id=letter * 32, guarantee=GUARANTEE, rows=[], stated={}) for letter in "af"
 )
+DOMAIN = domain_of(40)
+OURS = release_of(DOMAIN)
+OTHERS = release_of(DOMAIN, seed=1, draw_id="f" * 32)
 
 
 @pytest.fixture(autouse=True)
@@ -44,22 +47,34 @@ def holds(place: Place, draw: AnswersRelease) -> None:
 
 
 # How often both are stopped together; two stops are tried within three.
-@pytest.mark.parametrize("num_stops", [2, pytest.param(3, marks=pytest.mark.part)])
+@pytest.mark.parametrize(
+    ("release", "num_stops"),
+    [
+        (ANSWERS, 2),
+        *(pytest.param(*each, marks=pytest.mark.part) for each in ((ANSWERS, 3), (OURS, 2))),
+    ],
+    ids=["one file", "one file, three stops", "files in parts"],
+)
 def test_writer_and_cleanup_leave_a_whole_release_or_nothing_in_any_order(
-    place, monkeypatch, num_stops
+    place, monkeypatch, release, num_stops
 ):
-    """Leaves a whole release or nothing; a card without its payload would block later jobs."""
+    """A card without its payload would block later jobs; it is published with all its files."""
+    monkeypatch.setattr(shards, "SHARD_BYTES", 30)
+    commit, num_files = (commit_in_parts, 5) if release is OURS else (commit_release, 2)
+    assert release is ANSWERS or OURS.num_shards == 2
     stepping(monkeypatch, place.owner, place.steps)
     outcomes = set()
     for written, cleaned in orders(
-        lambda: commit_release(ANSWERS, place.url()),
+        lambda: commit(release, place.url()),
         lambda: finish_writing(place.url()),
         place.new,
         num_stops=num_stops,
     ):
         assert cleaned in (True, False)
         if finish_writing(place.url()):  # removes a draft that the writer opened too late, too
-            holds(place, ANSWERS)
+            found = read_release(place.url())
+            assert found.draw_id == release.draw_id and len(place.names()) == num_files
+            assert release is ANSWERS or same_release(found, release)
         else:
             assert place.names() == []
             assert isinstance(written, InputError) and "can be written" in str(written)
@@ -81,36 +96,6 @@ def test_exactly_one_of_two_draws_is_published_in_any_order(place, monkeypatch, 
         holds(place, ANSWERS if ours else OTHER_ANSWERS)
         winners.add(ours)
     assert winners == {True, False}
-
-
-@pytest.mark.part
-def test_files_written_in_parts_and_cleanup_leave_a_whole_release_or_nothing(place, monkeypatch):
-    """A card is published only with all its files in the draft that the cleanup may withdraw."""
-    monkeypatch.setattr(shards, "SHARD_BYTES", 30)
-    release = release_of(domain_of(40))
-    assert release.num_shards == 2
-    stepping(monkeypatch, place.owner, place.steps)
-    outcomes = set()
-    for written, cleaned in orders(
-        lambda: commit_in_parts(release, place.url()),
-        lambda: finish_writing(place.url()),
-        place.new,
-        num_stops=2,
-    ):
-        assert cleaned in (True, False)
-        if finish_writing(place.url()):
-            assert same_release(read_release(place.url()), release)
-            assert len(place.names()) == 5
-        else:
-            assert place.names() == []
-            assert isinstance(written, InputError) and "can be written" in str(written)
-        outcomes.add((written is True, cleaned))
-    assert outcomes == {(True, True), (True, False), (False, False)}
-
-
-DOMAIN = domain_of(40)
-OURS = release_of(DOMAIN)
-OTHERS = release_of(DOMAIN, seed=1, draw_id="f" * 32)
 
 
 @pytest.fixture(params=[1, 2], ids=["one file of records", "two files of records"])

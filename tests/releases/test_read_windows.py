@@ -30,20 +30,15 @@ from release_examples import release_of
 from window_examples import GAUSSIAN, window_of
 from window_plans import person, plan_of
 
+import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.windows.plan import plan_window_databases
-from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import commit_release, read_release, write_release
+from beam_dp.releases.kinds import commit_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows import horizon_files as horizon_files
 from beam_dp.releases.windows.horizon_files import (
     Released,
     begin_horizon,
     read_horizon,
-    read_windows,
     released,
     window_directory,
 )
@@ -56,16 +51,16 @@ def test_reads_the_windows_released_so_far(place):
     horizon_id = begin_horizon(url, card_of(PLAN), FIRST)
     first = commit_window(PLAN, url, 0, horizon_id)
     third = commit_window(PLAN, url, 2, horizon_id)
-    week = read_windows(url)
+    week = dp.read_windows(url)
     assert (week.released, week.horizon_id, week.block) == ((0, 2), FIRST, 3)
     assert (week.guarantee, week.workload) == (PLAN.guarantee, WORKLOAD)
-    found = week.answer(Workload(DOMAIN, (("a1",),)), slice(2, 3))[0]
+    found = week.answer(dp.Workload(DOMAIN, (("a1",),)), slice(2, 3))[0]
     assert np.array_equal(found.values, third.tables["a1",])
-    with pytest.raises(InputError, match="windows: 1 is not valid"):
+    with pytest.raises(dp.InputError, match="windows: 1 is not valid"):
         week.answer(WORKLOAD, slice(0, 3))
     second = commit_window(PLAN, url, 1, horizon_id)
     assert week.released == (0, 2)  # what was there when it was read
-    sums = read_windows(url).answer(WORKLOAD, slice(0, 2))
+    sums = dp.read_windows(url).answer(WORKLOAD, slice(0, 2))
     expected = first.tables["a0",] + second.tables["a0",]
     assert sums[0].values == pytest.approx(expected)
 
@@ -73,9 +68,9 @@ def test_reads_the_windows_released_so_far(place):
 def test_released_block_makes_sums_more_accurate(tmp_path):
     url = str(tmp_path)
     horizon_id = released_horizon(url, PLAN, range(6))
-    before = read_windows(url).answer(WORKLOAD, slice(0, 3))[0].standard_error
+    before = dp.read_windows(url).answer(WORKLOAD, slice(0, 3))[0].standard_error
     block = commit_block(PLAN, url, 0, horizon_id)
-    week = read_windows(url)
+    week = dp.read_windows(url)
     after = week.answer(WORKLOAD, slice(0, 3))[0].standard_error
     assert before is not None and after is not None and after < before
     assert dict(week.blocks)[0].draw_id == block.draw_id
@@ -120,10 +115,10 @@ def test_window_is_read_lazily_and_cached(tmp_path, monkeypatch):
 
     def spy(directory: str) -> Any:
         read.append(directory[-1])
-        return read_release(directory)
+        return dp.read_release(directory)
 
     monkeypatch.setattr(horizon_files, "read_release", spy)
-    week = read_windows(tmp_path)
+    week = dp.read_windows(tmp_path)
     assert len(week.released) == 6 and repr(week) and read == []
     for _ in range(3):
         week.answer(WORKLOAD, slice(1, 3))
@@ -134,9 +129,9 @@ def test_names_the_damaged_window_and_still_reads_the_others(tmp_path):
     released_horizon(str(tmp_path), PLAN, range(3))
     (file,) = (tmp_path / "windows" / "000001").glob("tables-*")
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    week = read_windows(tmp_path)
+    week = dp.read_windows(tmp_path)
     week.answer(WORKLOAD, slice(2, 3))
-    with pytest.raises(ReleaseError, match=r"windows/000001' is not valid: tables-.* checksum"):
+    with pytest.raises(dp.ReleaseError, match=r"windows/000001' is not valid: tables-.* checksum"):
         week.answer(WORKLOAD, slice(0, 2))
 
 
@@ -160,23 +155,23 @@ def edit(path: pathlib.Path, **changed: Any) -> None:
 def test_error_for_a_wrong_release_names_its_directory(tmp_path, changed, condition):
     released_horizon(str(tmp_path), PLAN, range(3))
     edit(tmp_path / "windows" / "000001" / "card.json", **changed)
-    with pytest.raises(ReleaseError) as caught:
-        read_windows(tmp_path).answer(WORKLOAD, slice(0, 2))
+    with pytest.raises(dp.ReleaseError) as caught:
+        dp.read_windows(tmp_path).answer(WORKLOAD, slice(0, 2))
     assert f"{tmp_path}/windows/000001' is not valid: {condition}" in str(caught.value)
 
 
 def test_rejects_another_kind_or_workload_in_place_of_a_window(tmp_path):
     released_horizon(str(tmp_path), PLAN, range(2))
     commit_release(release_of(), window_directory(tmp_path, 2))
-    plan = plan_of(6, person(2, 6), marginals(DOMAIN, ways=2))
+    plan = plan_of(6, person(2, 6), dp.marginals(DOMAIN, ways=2))
     commit_window(plan, str(tmp_path), 3, FIRST)
     shutil.copytree(tmp_path / "windows" / "000000", tmp_path / "levels" / "3" / "000000")
-    week = read_windows(tmp_path)
+    week = dp.read_windows(tmp_path)
     for number, condition in ((2, "must be window 2 of"), (3, "must have the promise and the wo")):
-        with pytest.raises(ReleaseError, match=rf"windows/00000{number}' .*{condition}"):
+        with pytest.raises(dp.ReleaseError, match=rf"windows/00000{number}' .*{condition}"):
             week.answer(WORKLOAD, slice(number, number + 1))
     with pytest.raises(
-        ReleaseError, match=r"levels/3/000000' is not valid: must be block 0 of the"
+        dp.ReleaseError, match=r"levels/3/000000' is not valid: must be block 0 of the"
     ):
         _ = week.blocks[0]
     with pytest.raises(KeyError):
@@ -184,26 +179,26 @@ def test_rejects_another_kind_or_workload_in_place_of_a_window(tmp_path):
 
 
 def test_reads_synthetic_databases_of_windows(tmp_path):
-    plan = plan_window_databases(MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
+    plan = dp.plan_window_databases(dp.MWEM(), WORKLOAD, PLAN.horizon, person(2, 3), 1.0, 1e-9)
     horizon_id = begin_horizon(tmp_path, card_of(plan), FIRST)
     release = commit_window(plan, str(tmp_path), 4, horizon_id)
-    week = read_windows(tmp_path)
+    week = dp.read_windows(tmp_path)
     assert week.windows[4].draw_id == release.draw_id
     expected = release.answer(WORKLOAD)[0].values
     assert np.array_equal(week.answer(WORKLOAD, slice(4, 5))[0].values, expected)
     shutil.copytree(tmp_path / "windows" / "000004", tmp_path / "windows" / "000003")
     with pytest.raises(
-        ReleaseError, match=r"windows/000003' is not valid: must be window 3 of the"
+        dp.ReleaseError, match=r"windows/000003' is not valid: must be window 3 of the"
     ):
-        _ = read_windows(tmp_path).windows[3]
+        _ = dp.read_windows(tmp_path).windows[3]
     for plan_text in ({"window": 7}, {"window": {"guarantee": None}}, {}):
         edit(tmp_path / "horizon.json", plan=plan_text)
-        with pytest.raises(ReleaseError, match=r"windows/000004' .* must have the promise"):
-            _ = read_windows(tmp_path).windows[4]
+        with pytest.raises(dp.ReleaseError, match=r"windows/000004' .* must have the promise"):
+            _ = dp.read_windows(tmp_path).windows[4]
     for parameters in ({"windows": 7}, {"windows": [[1]]}, {}):
         edit(tmp_path / "windows" / "000004" / "card.json", parameters=parameters)
-        with pytest.raises(ReleaseError, match=r"windows/000004' .* must be window 4 of the"):
-            _ = read_windows(tmp_path).windows[4]
+        with pytest.raises(dp.ReleaseError, match=r"windows/000004' .* must be window 4 of the"):
+            _ = dp.read_windows(tmp_path).windows[4]
 
 
 def kill_before(
@@ -231,12 +226,12 @@ def test_finishing_completes_windows_and_removes_drafts_everywhere(place, monkey
     kill_before(monkeypatch, place, publish, lambda: commit_window(PLAN, url, 5, horizon_id))
     kill_before(monkeypatch, place, publish, lambda: commit_block(PLAN, url, 1, horizon_id))
     assert sum(".draft-" in name for name in place.names()) >= 3
-    with pytest.raises(ReleaseError, match=r"windows/000004' .* `beam-dp finish"):
-        read_windows(url).answer(WORKLOAD, slice(4, 5))
+    with pytest.raises(dp.ReleaseError, match=r"windows/000004' .* `beam-dp finish"):
+        dp.read_windows(url).answer(WORKLOAD, slice(4, 5))
     assert finish_writing(url) is False
     assert not any(".draft-" in name for name in place.names())
     assert released(url, card_of(PLAN)) == Released((0, 1, 2, 3, 4), (0,), 2)
-    read_windows(url).answer(WORKLOAD, slice(0, 5))
+    dp.read_windows(url).answer(WORKLOAD, slice(0, 5))
     commit_window(PLAN, url, 5, horizon_id)
     commit_block(PLAN, url, 1, horizon_id)
     assert finish_writing(url) is True
@@ -247,7 +242,7 @@ def test_finish_removes_drafts_even_if_the_horizon_is_damaged(tmp_path):
     released_horizon(str(tmp_path), PLAN, (0,))
     (tmp_path / "windows" / "000001" / ".draft-x").mkdir(parents=True)
     (tmp_path / "horizon.json").write_text("{}")
-    with pytest.raises(ReleaseError, match=r"horizon\.json"):
+    with pytest.raises(dp.ReleaseError, match=r"horizon\.json"):
         finish_writing(tmp_path)
     assert not any(".draft-" in name for name in everything_under(tmp_path))
 
@@ -259,7 +254,7 @@ def test_file_size_does_not_depend_on_counts(tmp_path):
         release = window_of(number)
         for names in release.tables:
             release.tables[names][...] *= 10.0 ** (9 * number)
-        write_release(release, tmp_path / str(number))
+        dp.write_release(release, tmp_path / str(number))
         card, file = sorted((tmp_path / str(number)).iterdir())
         sizes.add((card.stat().st_size, file.stat().st_size))
     assert len(sizes) == 1
@@ -267,7 +262,7 @@ def test_file_size_does_not_depend_on_counts(tmp_path):
 
 def test_any_avro_reader_reads_the_tables(tmp_path):
     release = window_of()
-    write_release(release, tmp_path)
+    dp.write_release(release, tmp_path)
     (path,) = tmp_path.glob("tables-*.avro")
     with path.open("rb") as file:
         rows: list[Any] = list(fastavro.reader(file))
@@ -281,13 +276,15 @@ def test_any_avro_reader_reads_the_tables(tmp_path):
 
 def test_rejects_too_many_measurements():
     release = window_of(**GAUSSIAN)
-    with pytest.raises(InputError, match=r"noise: .* inside what is measured: must be at most 2"):
+    with pytest.raises(
+        dp.InputError, match=r"noise: .* inside what is measured: must be at most 2"
+    ):
         dataclasses.replace(release, measured=release.measured * 2**18)
 
 
 def test_command_line_answers_from_a_window(tmp_path, capsys):
     release = window_of()
-    write_release(release, tmp_path / "window")
+    dp.write_release(release, tmp_path / "window")
     assert main(["answer", str(tmp_path / "window"), "--marginal", "member", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     np.testing.assert_allclose(answer["records"], release.tables["age", "member"].sum(axis=0))

@@ -12,17 +12,11 @@ from damaged_files import edited_card
 from release_examples import DRAW, release_of, same_release
 from test_records_formats import TYPES
 
+import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
-from beam_dp.releases.files.card import ReleaseError, fingerprint
-from beam_dp.releases.kinds import (
-    commit_release,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-    write_shard,
-)
+from beam_dp.releases.files.card import fingerprint
+from beam_dp.releases.kinds import commit_release, release_from_bytes, release_to_bytes, write_shard
 from beam_dp.releases.synthetic_database import shards
 from beam_dp.releases.synthetic_database.files import distinct_records, shard_bytes
 from beam_dp.releases.synthetic_database.shards import RecordShard
@@ -60,9 +54,9 @@ def large(records_format="avro", within_bins="uniform", **fields):
 )
 def test_files_together_are_the_rows_of_the_release(tmp_path, records_format, within_bins):
     release = large(records_format, within_bins)
-    write_release(release, tmp_path / "out")
+    dp.write_release(release, tmp_path / "out")
     for check_rows in (False, True):
-        again = read_release(tmp_path / "out", check_rows=check_rows)
+        again = dp.read_release(tmp_path / "out", check_rows=check_rows)
         assert same_release(again, release)
         assert again.to_arrow().equals(release.to_arrow())
     files = sorted((tmp_path / "out").glob("records-*"))
@@ -99,38 +93,38 @@ def test_distinct_records_that_compress_well_are_read_again(tmp_path, monkeypatc
     codes, counts = [each.ravel() for each in np.indices(domain.shape)], np.ones(2**17, int)
     release = release_of(domain, codes=codes, counts=counts, num_records=2**17, potentials=[])
     assert release.num_shards > 1
-    write_release(release, tmp_path)
-    assert same_release(read_release(tmp_path), release)
+    dp.write_release(release, tmp_path)
+    assert same_release(dp.read_release(tmp_path), release)
 
 
 def test_rejects_rows_that_differ_from_the_distinct_records_if_asked_to(tmp_path, capfd):
-    write_release(large(), tmp_path)
+    dp.write_release(large(), tmp_path)
     other = large(seed=1)
     with edited_card(tmp_path) as card:
         for name, data in distinct_records(other).items():
             (tmp_path / name).write_bytes(data)
             stated = fingerprint(data)
             card["files"][name] = {"sha256": stated.sha256, "bytes": stated.num_bytes}
-    assert same_release(read_release(tmp_path), other)
-    with pytest.raises(ReleaseError, match="files of records with other rows"):
-        read_release(tmp_path, check_rows=True)
+    assert same_release(dp.read_release(tmp_path), other)
+    with pytest.raises(dp.ReleaseError, match="files of records with other rows"):
+        dp.read_release(tmp_path, check_rows=True)
     assert main(["verify", str(tmp_path)]) == 2
     assert "files of records with other rows" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("missing", [0, 1, -1])
 def test_rejects_a_release_without_one_of_its_files(tmp_path, missing):
-    write_release(large(), tmp_path)
+    dp.write_release(large(), tmp_path)
     path = sorted(tmp_path.glob("records-*"))[missing]
     with edited_card(tmp_path) as card:
         del card["files"][path.name]
-    with pytest.raises(ReleaseError, match="payload of the card's draw"):
-        read_release(tmp_path)
+    with pytest.raises(dp.ReleaseError, match="payload of the card's draw"):
+        dp.read_release(tmp_path)
     with edited_card(tmp_path) as card:
         for name in [name for name in card["files"] if name.startswith("records-")]:
             del card["files"][name]
-    with pytest.raises(ReleaseError, match="payload of the card's draw"):
-        read_release(tmp_path)
+    with pytest.raises(dp.ReleaseError, match="payload of the card's draw"):
+        dp.read_release(tmp_path)
 
 
 def test_a_file_that_came_after_another_commit_is_not_written(tmp_path):
@@ -141,5 +135,5 @@ def test_a_file_that_came_after_another_commit_is_not_written(tmp_path):
     written |= {shard.name: write_shard(shard, tmp_path) for shard in rest}
     assert [file is None for file in written.values()] == [False, *(True for _ in rest)]
     assert commit_release(ours, tmp_path, written) is False
-    assert read_release(tmp_path).draw_id == others.draw_id
+    assert dp.read_release(tmp_path).draw_id == others.draw_id
     assert not list(tmp_path.glob(".draft-*"))

@@ -18,15 +18,12 @@ from window_plans import horizon_of, person
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.files import read_domain
 from beam_dp.queries.where import read_condition
-from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.records_columns import number_levels
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 NUM_ROWS = 20_000
 CONDITION = "age < 40 and sex == 'F' and town in ('a', 'other')"
-NEVER = read_domain(
+NEVER = dp.read_domain(
     json.dumps(
         {
             "attributes": [
@@ -103,13 +100,17 @@ def test_records_have_the_conditional_law_of_the_hypothesis(condition, within_bi
     assert (ages <= {10.0, 30.0, 70.0}) == (within_bins == "midpoint" or not ages)
 
 
-def test_impossible_combinations_are_never_drawn():
+def test_impossible_records_are_never_drawn_or_completed():
     release = release_of(NEVER)
     check_law(NEVER, release.sample(NUM_ROWS), weights_of(release))
     check_law(NEVER, release.sample(NUM_ROWS, where="pregnant"), conditioned(release, "pregnant"))
     with pytest.raises(dp.InputError, match="gives it the weight 0") as caught:
         release.sample(5, where="pregnant and sex == 'M'")
     assert "\n" not in str(caught.value)
+    given = pa.table({"sex": ["F", "M"], "pregnant": [True, True]})
+    with pytest.raises(dp.InputError, match="'row 1' is not valid: must be possible"):
+        dp.impute(given, release_of(NEVER))
+    assert dp.impute(given.slice(0, 1), release_of(NEVER))["age"].to_pylist()[0] in (1, 2)
 
 
 def of_candidates():
@@ -135,7 +136,7 @@ def test_release_without_hypothesis_draws_its_own_records():
         release.sample(5, where=condition)
 
 
-def test_seed_decides_the_records():
+def test_seed_and_draw_decide_the_records():
     release = database()
     one = release.sample(50, where="age < 40")
     assert one.equals(release.sample(50, where="age < 40"))
@@ -144,6 +145,10 @@ def test_seed_decides_the_records():
     # Equal seeds must not make the records of different conditions alike.
     other = release.sample(50, where="40 <= age")
     assert one["town"].to_pylist() != other["town"].to_pylist()
+    other = release_of(DOMAIN, draw_id=DRAW[::-1], potentials=database().potentials)
+    same = release_of(DOMAIN, potentials=database().potentials)
+    assert isinstance(same, dp.SyntheticDatabase)
+    assert not same.sample(50).equals(other.sample(50))
 
 
 def test_missing_columns_and_values_have_the_law_given_the_known_ones():
@@ -169,16 +174,13 @@ def test_missing_columns_and_values_have_the_law_given_the_known_ones():
     assert not found.equals(dp.impute(given, release, seed=1))
 
 
-def test_null_that_is_a_level_is_known_and_known_values_are_kept():
+def test_known_values_are_kept_and_frames_completed():
     given = pa.table({"age": [None, 33.5, 100.0], "sex": ["M", "F", None]})
     found = dp.impute(given, database())
     assert found["age"].equals(given["age"])
     assert found["sex"].to_pylist()[:2] == ["M", "F"] and found["sex"].null_count == 0
     whole = found.select(DOMAIN.names)
     assert dp.impute(whole, database()).equals(whole)
-
-
-def test_pandas_frames_are_completed():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"sex": pandas.Categorical(["F", None]), "name": ["x", "y"]})
     found = dp.impute(frame, database()).to_pandas()
@@ -196,13 +198,6 @@ def test_row_completed_from_records_agrees_with_a_record():
     assert {*zip(*(each.tolist() for each in codes_of(DOMAIN, found)), strict=True)} <= held
 
 
-def test_impossible_rows_are_refused():
-    given = pa.table({"sex": ["F", "M"], "pregnant": [True, True]})
-    with pytest.raises(dp.InputError, match="'row 1' is not valid: must be possible"):
-        dp.impute(given, release_of(NEVER))
-    assert dp.impute(given.slice(0, 1), release_of(NEVER))["age"].to_pylist()[0] in (1, 2)
-
-
 def told(capsys, *arguments, command="sample"):
     """The exit code, and what is printed on standard output and on standard error."""
     code = main([command, *map(str, arguments)])
@@ -212,7 +207,7 @@ def told(capsys, *arguments, command="sample"):
 
 def test_command_writes_csv_and_parquet(tmp_path, capsys):
     place = tmp_path / "release"
-    write_release(database(), place)
+    dp.write_release(database(), place)
     asked = ("--rows", "7", "--where", "age < 40", "--seed", "3")
     code, out, _ = told(capsys, place, *asked)
     wanted = database().sample(7, where="age < 40", seed=3)
@@ -232,7 +227,7 @@ def test_command_writes_csv_and_parquet(tmp_path, capsys):
 @pytest.mark.parametrize("extension", ["csv", "parquet", "avro"])
 def test_command_completes_rows_of_files(extension, tmp_path, capsys):
     place, rows, output = (tmp_path / name for name in ("release", f"r.{extension}", "o.parquet"))
-    write_release(database(), place)
+    dp.write_release(database(), place)
     given = pa.table({"name": ["x", "y"], "sex": ["F", None], "age": [30.0, 50.0]})
     if extension == "csv":
         pyarrow.csv.write_csv(given, rows)
@@ -261,7 +256,7 @@ def test_command_completes_rows_of_files(extension, tmp_path, capsys):
 
 def test_command_refuses_files_that_do_not_fit_together(tmp_path, capsys):
     place = tmp_path / "release"
-    write_release(database(), place)
+    dp.write_release(database(), place)
     for name, value in (("a", 1), ("b", ["list"])):
         pyarrow.parquet.write_table(
             pa.table({"sex": ["F"], "x": [value]}), tmp_path / f"{name}.parquet"
@@ -283,10 +278,3 @@ def test_window_of_databases_is_sampled_alone(tmp_path, capsys):
     assert code == 0 and out.count("\n") == 6
     code, _, err = told(capsys, directory, "--rows", "5")
     assert code == 2 and "sample one of them, such as DIR/windows/000000" in err
-
-
-def test_draw_id_is_part_of_the_randomness():
-    other = release_of(DOMAIN, draw_id=DRAW[::-1], potentials=database().potentials)
-    same = release_of(DOMAIN, potentials=database().potentials)
-    assert isinstance(same, SyntheticDatabase)
-    assert not same.sample(50).equals(other.sample(50))

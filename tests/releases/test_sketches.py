@@ -16,21 +16,15 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.files import read_domain
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.interval_strategies.tables import strategy_from_tables
 from beam_dp.mechanisms.intervals.plan import plan_intervals, planned, release_intervals
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.releases.differences import compare_releases
-from beam_dp.releases.kinds import write_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.describe import describe_sparse_release, report_sparse_release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
-from beam_dp.releases.sketches.release import NoisyCounts, SparseRelease
+from beam_dp.releases.sketches.release import NoisyCounts
 from beam_dp.summaries.histogram import Histogram
 
 
@@ -49,7 +43,7 @@ def test_description_and_report_show_hostile_keys_as_text():
 
 def test_fastavro_reads_the_payload(tmp_path):
     release = sketch_of()
-    write_release(release, tmp_path)
+    dp.write_release(release, tmp_path)
     rows = {}
     for name in ("projection", "histogram", "hash-key"):
         with (tmp_path / f"{name}-{DRAW}.avro").open("rb") as file:
@@ -94,7 +88,7 @@ def test_bounds_of_answers_fail_at_most_as_often_as_stated(count):
     scale, threshold, num_keys = 3.0, 60, 6
     generator = np.random.default_rng(8)
     elements = np.arange(num_keys, dtype=np.uint64)
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     key = HashKey.draw(INDEPENDENCE)
     counts = np.where(elements % 2, count, threshold - 1).astype(np.int64)
     failures = 0
@@ -103,7 +97,7 @@ def test_bounds_of_answers_fail_at_most_as_often_as_stated(count):
         noisy = counts + generator.geometric(ratio, num_keys) - generator.geometric(ratio, num_keys)
         kept = noisy >= threshold
         histogram = NoisyCounts(elements[kept], noisy[kept], scale, threshold)
-        release = SparseRelease(
+        release = dp.SparseRelease(
             "stability_histogram",
             key,
             num_keys,
@@ -119,14 +113,22 @@ def test_bounds_of_answers_fail_at_most_as_often_as_stated(count):
     assert failures <= stats.binom.isf(1e-9, _RUNS, _FAILURE)
 
 
-ADD = Neighboring.ADD_OR_REMOVE_ONE
+ADD = dp.Neighboring.ADD_OR_REMOVE_ONE
 
 
-def test_cells_are_found_by_attribute_values():
+def test_cells_are_found_by_values_and_edges():
     release = intervals_of(("histogram", "discrete_laplace"))
     assert release.cells(-3, 19) == (0, 22) and release.cells(0, 0) == (3, 3)
     for low, high in ((5, 4), (-4, 3), (0, 20), (0.5, 2), ("other", 3), (None, 3), (True, 3)):
-        with pytest.raises(InputError, match=r"is not valid|is not one of"):
+        with pytest.raises(dp.InputError, match=r"is not valid|is not one of"):
+            release.cells(low, high)
+    guarantee = dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+    plan = planned(3, guarantee, ("histogram", "discrete_laplace"))
+    pay = dp.NumericAttribute("pay", (0, 10, 20.5, 30), nullable=True)
+    release = release_intervals(plan, np.zeros(3, np.int64), Seeded(1), pay)
+    assert release.cells(10, 30) == (1, 2) and release.cells(0, 30) == (0, 2)
+    for low, high in ((10, 10), (0, 11), (20.5, 10)):
+        with pytest.raises(dp.InputError, match=r"is not valid|is not one of"):
             release.cells(low, high)
 
 
@@ -136,22 +138,11 @@ def test_rejects_matrix_that_leaves_a_cell_unmeasured():
         "weights": np.zeros((0, 3), np.int64),
         "top": np.array([[1, 1, 0]]),
     }
-    with pytest.raises(InputError, match="must measure every root"):
+    with pytest.raises(dp.InputError, match="must measure every root"):
         strategy_from_tables("windows", 3, ADD, tables)
 
 
-def test_bins_are_found_by_their_edges():
-    guarantee = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
-    plan = planned(3, guarantee, ("histogram", "discrete_laplace"))
-    pay = NumericAttribute("pay", (0, 10, 20.5, 30), nullable=True)
-    release = release_intervals(plan, np.zeros(3, np.int64), Seeded(1), pay)
-    assert release.cells(10, 30) == (1, 2) and release.cells(0, 30) == (0, 2)
-    for low, high in ((10, 10), (0, 11), (20.5, 10)):
-        with pytest.raises(InputError, match=r"is not valid|is not one of"):
-            release.cells(low, high)
-
-
-DOMAIN = read_domain('{"sex": 2, "class": 3}')
+DOMAIN = dp.read_domain('{"sex": 2, "class": 3}')
 PAIRS = dp.marginals(DOMAIN, ways=2)
 ONES = dp.marginals(DOMAIN, ways=1)
 PROMISE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 1)
@@ -166,7 +157,7 @@ def synthetic(counts: np.ndarray, workload: dp.Workload = PAIRS) -> dp.Synthetic
 
 def intervals(counts: np.ndarray, name: str = "age") -> dp.IntervalRelease:
     plan = plan_intervals(len(counts), PROMISE, "histogram")
-    return release_intervals(plan, counts, NOISE, IntegerAttribute(name, 0, 5))
+    return release_intervals(plan, counts, NOISE, dp.IntegerAttribute(name, 0, 5))
 
 
 def tables(counts: np.ndarray) -> Release:
@@ -182,7 +173,7 @@ def other_counts() -> np.ndarray:
 
 @pytest.mark.parametrize("make", [synthetic, intervals, tables])
 def test_orders_cells_by_their_z_scores(make):
-    first, *rest = compare_releases(make(COUNTS), make(other_counts()))
+    first, *rest = dp.compare_releases(make(COUNTS), make(other_counts()))
     label = (("age", "4"),) if make is intervals else (("sex", "1"), ("class", "1"))
     assert first.cell == label and first.difference == pytest.approx(1000, abs=60)
     assert first.z_score == pytest.approx(first.difference / first.standard_error)
@@ -194,7 +185,7 @@ def test_variances_of_both_releases_add_up():
     one, other = intervals(COUNTS), intervals(COUNTS)
     cells = np.arange(6)
     error = float(one.answer(cells, cells).standard_errors[0])
-    for each in compare_releases(one, other):
+    for each in dp.compare_releases(one, other):
         assert each.standard_error == pytest.approx(math.sqrt(2) * error)
 
 
@@ -203,14 +194,14 @@ def test_z_scores_of_releases_of_the_same_records_follow_the_noise():
     scores = [
         each.z_score
         for _ in range(100)
-        for each in compare_releases(intervals(COUNTS), intervals(COUNTS))
+        for each in dp.compare_releases(intervals(COUNTS), intervals(COUNTS))
     ]
     assert 0.6 < np.mean(np.square(scores)) < 1.5
 
 
 def test_cell_without_a_stated_error_has_no_error_bar():
     asked = dp.marginals(DOMAIN, attributes=["sex", "class"])
-    found = compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
+    found = dp.compare_releases(synthetic(COUNTS), synthetic(COUNTS, ONES), asked)
     unknown = [each for each in found if each.standard_error is None]
     assert len(found) == 6
     for each in unknown:
@@ -219,10 +210,15 @@ def test_cell_without_a_stated_error_has_no_error_bar():
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_compares_only_marginals_of_both_releases():
+def test_only_marginals_of_two_draws_are_compared():
     both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
-    found = compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
+    found = dp.compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
     assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
+    release = intervals(COUNTS)
+    with pytest.raises(dp.InputError, match="must be another draw"):
+        dp.compare_releases(release, release)
+    with pytest.raises(dp.InputError, match="in the first release, whose attribute is 'age'"):
+        dp.compare_releases(release, intervals(COUNTS, "hours"))
 
 
 @pytest.mark.parametrize(
@@ -233,22 +229,14 @@ def test_compares_only_marginals_of_both_releases():
     ],
 )
 def test_rejects_releases_with_different_cells(second, expected):
-    with pytest.raises(InputError, match=expected):
-        compare_releases(synthetic(COUNTS), second())
-
-
-def test_rejects_two_copies_of_one_draw():
-    release = intervals(COUNTS)
-    with pytest.raises(InputError, match="must be another draw"):
-        compare_releases(release, release)
-    with pytest.raises(InputError, match="in the first release, whose attribute is 'age'"):
-        compare_releases(release, intervals(COUNTS, "hours"))
+    with pytest.raises(dp.InputError, match=expected):
+        dp.compare_releases(synthetic(COUNTS), second())
 
 
 def test_diff_command_shows_the_largest_differences_and_the_number_of_cells(tmp_path, capsys):
     directories = [str(tmp_path / name) for name in "ab"]
     for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
-        write_release(synthetic(counts), directory)
+        dp.write_release(synthetic(counts), directory)
     assert main(["diff", *directories, "--limit", "2"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
@@ -267,6 +255,6 @@ def test_diff_command_says_that_no_cell_has_an_error_bar(tmp_path, capsys):
     for directory in directories:
         plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise)
         marginals = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
-        write_release(plan.release(marginals, NOISE), directory)
+        dp.write_release(plan.release(marginals, NOISE), directory)
     assert main(["diff", *directories]) == 0
     assert "No cell has an error bar" in capsys.readouterr().out

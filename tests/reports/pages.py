@@ -8,12 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dp.domain.universe import Domain
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
+import beam_dp as dp
 from beam_dp.releases.kinds import of_kind, read_any
 from beam_dp.releases.synthetic_database.records import distinct_records
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.page import Beside, report_page
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -62,19 +59,19 @@ def page_of(release, **beside) -> str:
     return report_page(release, Beside(of_kind("describe", release), **beside))
 
 
-def random_release(domain: Domain, num_records: int = 50) -> SyntheticDatabase:
+def random_release(domain: dp.Domain, num_records: int = 50) -> dp.SyntheticDatabase:
     """A release of random records whose hypothesis is uniform over all cells."""
     rng = np.random.default_rng(0)
     return release_of(domain, [rng.integers(0, size, num_records) for size in domain.shape])
 
 
-def release_of(domain: Domain, records: Sequence[np.ndarray]) -> SyntheticDatabase:
+def release_of(domain: dp.Domain, records: Sequence[np.ndarray]) -> dp.SyntheticDatabase:
     """A release of these records, given by the codes of each attribute."""
     codes, counts = distinct_records(domain, records)
-    return SyntheticDatabase(
+    return dp.SyntheticDatabase(
         domain=domain,
-        workload=marginals(domain, ways=1),
-        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+        workload=dp.marginals(domain, ways=1),
+        guarantee=dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
         mechanism="gaussian",
         num_records=len(records[0]),
         num_records_is_public=False,

@@ -13,17 +13,10 @@ import pytest
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read, release_of
 from seeded_releases import seeded_releases  # noqa: F401
 
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.files import parse_domain
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.in_memory import release as release_table
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload, marginals
+import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Cell, cells_of, groups_of
 from beam_dp.reports.marginals import cramers_v, headline, tiles
 from beam_dp.reports.markup import MAX_ROWS, table, text
@@ -39,11 +32,13 @@ HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>
 
 
 @functools.cache
-def small_release() -> SyntheticDatabase:
-    domain = Domain((IntegerAttribute("age", 0, 59), CategoricalAttribute("sex", ("f", "m"))))
+def small_release() -> dp.SyntheticDatabase:
+    domain = dp.Domain(
+        (dp.IntegerAttribute("age", 0, 59), dp.CategoricalAttribute("sex", ("f", "m")))
+    )
     table = pa.table({"age": np.arange(600) % 60, "sex": ["f", "m"] * 300})
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    return release_table(table, domain, marginals(domain, ways=2), guarantee)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    return dp.release(table, domain, dp.marginals(domain, ways=2), guarantee)
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +88,13 @@ def test_escapes_queries_in_answers():
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
-    guarantee = Guarantee(1.0, 0.0, "replace_one", "record", 1)
+    guarantee = dp.Guarantee(1.0, 0.0, "replace_one", "record", 1)
     page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, stated=card))
     check_page(page)
     assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
 
 
-def test_shows_attributes_and_pairs_with_error_bars(page):
+def test_page_lists_attributes_pairs_and_cells_that_are_too_noisy(page):
     parsed = check_page(page)
     assert parsed.texts["h3"][:3] == ["age", "sex", "age and sex"]
     assert parsed.texts["h2"][:3] == ["Each attribute", "Pairs", "What is too noisy"]
@@ -108,11 +103,8 @@ def test_shows_attributes_and_pairs_with_error_bars(page):
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
     assert re.search(r"Error bars ± [0-9.]+ records \(from the noise alone\)\.", page)
-
-
-def test_lists_cells_that_are_too_noisy(page):
     release = small_release()
-    (answer,) = release.answer(Workload(release.domain, (("sex",),)))
+    (answer,) = release.answer(dp.Workload(release.domain, (("sex",),)))
     assert "cells that are too noisy" in page  # the 120 cells of both, of 5 records each
     # 300 records of each sex have an error bar of about 50.
     assert not re.search(r'<th scope="row">sex [fm]</th>', page)
@@ -123,10 +115,12 @@ def test_lists_cells_that_are_too_noisy(page):
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_headline_counts_the_cells_of_a_release():
     """With next to no noise, all cells are good that have records: 60 + 2 + 60 of 182."""
-    domain = Domain((IntegerAttribute("age", 0, 59), CategoricalAttribute("sex", ("f", "m"))))
+    domain = dp.Domain(
+        (dp.IntegerAttribute("age", 0, 59), dp.CategoricalAttribute("sex", ("f", "m")))
+    )
     table = pa.table({"age": np.arange(600) % 60, "sex": ["f", "m"] * 300})
-    guarantee = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
-    page = page_of(release_table(table, domain, marginals(domain, ways=2), guarantee))
+    guarantee = dp.Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
+    page = page_of(dp.release(table, domain, dp.marginals(domain, ways=2), guarantee))
     (found,) = Parsed(page).texts["h1"]
     assert found == "Good for counts above about 2 records: 122 of 182 cells"
 
@@ -146,7 +140,7 @@ def test_headline_counts_good_cells_and_rounds_the_threshold():
     assert "about 20 records: 30 of 31" in headline(cells(*[(50.0, 10.0)] * 30, (50.0, 400.0)))
 
 
-def test_map_shows_differences_to_independent_attributes():
+def test_maps_show_differences_to_independent_attributes():
     values = (30.0, 10.0, 20.0, 40.0)
     cells = [
         Cell(("a", "b"), Estimate(value, 1.0, margin, FROM_NOISE), 25)
@@ -159,6 +153,16 @@ def test_map_shows_differences_to_independent_attributes():
     counts = tiles(cells, 2, is_signed=False, is_true=False)
     assert [each.value for each in counts] == list(values)
     assert [each.is_struck for each in counts] == [False, True, False, False]
+    # If -30 is set to 0, the attributes are independent.
+    values = (40.0, 20.0, -30.0, 0.0)
+    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, FROM_NOISE)) for value in values]
+    found = tiles(cells, 2, is_signed=True, is_true=False)
+    assert [each.value for each in found] == [0.0] * 4
+    assert all(each.is_struck for each in found)
+    assert np.isclose(cramers_v(np.array([[5.0, -1.0], [-2.0, 7.0]])), 1.0)
+    assert cramers_v(np.array([[0.0, 0.0], [1.0, 2.0]])) == 0.0
+    table = np.array([[30.0, 10.0], [20.0, 40.0]])
+    assert np.isclose(cramers_v(table), (30 * 40 - 10 * 20) / np.sqrt(40 * 60 * 50 * 50))
 
 
 def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
@@ -170,7 +174,7 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
         {"name": "firm", "type": "categorical", "values": ["x"], "other": True},
         {"name": "town", "type": "categorical", "values": ["x"], "other": True},
     ]
-    domain = parse_domain({"attributes": columns})
+    domain = dp.parse_domain({"attributes": columns})
     codes = [np.arange(100) >= first for first in (100, 50, 49, 50)]
     release = release_of(domain, codes)
     warnings = [
@@ -192,18 +196,9 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     )
 
 
-def test_negative_count_is_no_difference_from_independence():
-    """If -30 is set to 0, the attributes are independent."""
-    values = (40.0, 20.0, -30.0, 0.0)
-    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, FROM_NOISE)) for value in values]
-    found = tiles(cells, 2, is_signed=True, is_true=False)
-    assert [each.value for each in found] == [0.0] * 4
-    assert all(each.is_struck for each in found)
-
-
 def test_compares_answers_and_released_records_with_the_truth():
     """The answers are those of a uniform model, and all released records are in one cell."""
-    domain = Domain((CategoricalAttribute("a", ("f", "m")), IntegerAttribute("b", 0, 4)))
+    domain = dp.Domain((dp.CategoricalAttribute("a", ("f", "m")), dp.IntegerAttribute("b", 0, 4)))
     codes = [np.zeros(1, np.int64)] * 2
     release = dataclasses.replace(
         random_release(domain), codes=codes, counts=np.array([50]), num_represented=100
@@ -219,11 +214,11 @@ def test_compares_answers_and_released_records_with_the_truth():
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     """With next to no noise: 40, 20 and 10 records are in three of eight cells."""
-    domain = Domain(tuple(CategoricalAttribute(name, ("f", "m")) for name in "abc"))
+    domain = dp.Domain(tuple(dp.CategoricalAttribute(name, ("f", "m")) for name in "abc"))
     columns = {"a": ["f"] * 60 + ["m"] * 10, "b": ["m"] * 40 + ["f"] * 30, "c": ["f"] * 70}
-    guarantee = Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
-    workload = marginals(domain, ways=3)
-    release = release_table(pa.table(columns), domain, workload, guarantee)
+    guarantee = dp.Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
+    workload = dp.marginals(domain, ways=3)
+    release = dp.release(pa.table(columns), domain, workload, guarantee)
     # The owner's records differ from the released ones: five more are in the largest cell.
     codes = [np.array([0] * 65 + [1] * 10), np.array([1] * 45 + [0] * 30), np.zeros(75, np.int64)]
     page = page_of(release, truth=Truth(domain, codes, 0))
@@ -247,8 +242,8 @@ def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
 
 def test_states_how_many_larger_tables_are_shown():
     names = [f"c{place}" for place in range(6)]
-    domain = Domain(tuple(IntegerAttribute(name, 0, 14) for name in names))
-    release = dataclasses.replace(random_release(domain), workload=marginals(domain, ways=3))
+    domain = dp.Domain(tuple(dp.IntegerAttribute(name, 0, 14) for name in names))
+    release = dataclasses.replace(random_release(domain), workload=dp.marginals(domain, ways=3))
     page = page_of(release)
     parsed = check_page(page)
     assert "12 of 20 tables are shown" in page
@@ -258,16 +253,13 @@ def test_states_how_many_larger_tables_are_shown():
     assert "Three or more attributes" not in page_of(random_release(domain))
 
 
-def test_horizon_has_pictures_over_time():
+def test_horizons_have_pictures_over_time():
     parsed = check_page(page_of(read(GOLDEN / "horizon")))
     assert parsed.texts["h2"][:2] == ["Over time", "Each attribute"]
     assert "These pictures" in parsed.texts["dt"]
     labels = [each.get("aria-label") or "" for tag, each in parsed.elements if tag == "svg"]
     assert any(each.startswith("Records by window.") for each in labels)
     assert any(" over time. Largest: " in each for each in labels)
-
-
-def test_horizon_of_databases_has_a_picture_of_their_numbers():
     known, one = read(GOLDEN / "horizon"), read(GOLDEN / "synthetic_database")
     parsed = check_page(page_of(dataclasses.replace(known, windows={0: one, 1: one})))
     most = known.horizon.num_windows
@@ -285,7 +277,7 @@ def test_intervals_have_a_picture_of_running_totals():
     assert f"{total:,.1f}" in parsed.texts["td"]
 
 
-def test_long_labels_stay_different_and_short():
+def test_labels_are_short_and_as_many_as_fit():
     hours = [f"2026-11-23T{hour:02d}:00:00+00:00" for hour in (8, 9, 10)]
     days = [f"[{first}, {last})" for first, last in itertools.pairwise(hours)]
     assert short_labels(days, 16) == ["2026-11-23 08:00", "2026-11-23 09:00"]
@@ -294,9 +286,6 @@ def test_long_labels_stay_different_and_short():
     found = short_labels(names, 10)
     assert len(set(found)) == 3 and max(map(len, found)) == 10
     assert short_labels(["z" * 40], 10) == ["z" * 9 + "…"]
-
-
-def test_axis_has_as_many_labels_as_fit():
     groups = [f"{first} to {first + 4}" for first in range(0, 100, 5)]
     cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, FROM_NOISE)) for label in groups]
     shown = [each for each in Parsed(bars("Records by age", cells)).texts["text"] if " to " in each]
@@ -305,10 +294,10 @@ def test_axis_has_as_many_labels_as_fit():
 
 def test_escapes_names_and_labels():
     names = (HOSTILE, f"b{HOSTILE}")
-    domain = Domain(tuple(CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
+    domain = dp.Domain(tuple(dp.CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
     table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    release = release_table(table, domain, marginals(domain, ways=2), guarantee)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    release = dp.release(table, domain, dp.marginals(domain, ways=2), guarantee)
     page = page_of(release)
     parsed = check_page(page)
     assert "<script" not in page and "\u202e" not in page
@@ -317,7 +306,7 @@ def test_escapes_names_and_labels():
 
 @pytest.mark.part
 def test_page_of_many_attributes_states_how_many_are_not_drawn():
-    domain = Domain(tuple(IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
+    domain = dp.Domain(tuple(dp.IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
     assert "more attributes are not shown" in page
@@ -352,37 +341,31 @@ def test_numbers_are_shortened_to_a_few_digits(value, told):
     assert short(value) == told
 
 
-def test_long_texts_are_cut_before_they_are_escaped():
+def test_long_texts_and_tables_are_cut():
     assert text("<" * 10, 3) == "&lt;&lt;…"
     assert text("a\x00b\n") == "a\ufffdb\ufffd"
-
-
-def test_long_table_is_cut_and_states_the_number_of_missing_rows():
     parsed = Parsed(table("t", ("a", "b"), (("x", "y") for _ in range(MAX_ROWS + 7)), (1,)))
     assert parsed.faults == []
     assert "and 7 more" in parsed.texts["td"]
     assert sum(tag == "tr" for tag, _ in parsed.elements) == MAX_ROWS + 2
 
 
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        IntegerAttribute("number", 0, 99, other=True),
-        NumericAttribute("age", tuple(range(0, 101, 2)), nullable=True),
-        CategoricalAttribute("place", tuple(f"p{place}" for place in range(40))),
+        dp.IntegerAttribute("number", 0, 99, other=True),
+        dp.NumericAttribute("age", tuple(range(0, 101, 2)), nullable=True),
+        dp.CategoricalAttribute("place", tuple(f"p{place}" for place in range(40))),
     )
 )
 ANSWERS = RecordAnswers(random_release(DOMAIN))
 
 
-def test_every_level_is_in_one_group():
+def test_levels_are_in_one_group_with_a_label():
     for axis, size in enumerate(DOMAIN.shape):
         for most in (5, 12, 48):
             groups = groups_of(ANSWERS, axis, most)
             codes = np.concatenate([each.codes for each in groups])
             assert sorted(codes.tolist()) == list(range(size)) and len(groups) <= max(most, 1)
-
-
-def test_group_labels_state_their_range_or_size():
     assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
     assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
@@ -414,10 +397,3 @@ def test_cell_is_noisy_if_its_error_bar_exceeds_half_its_value():
     assert not cell(10, 5.0).is_noisy and not cell(0, None).is_noisy
     assert cell(10, 5.0, 16).is_missed
     assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed
-
-
-def test_cramers_v_ignores_negative_counts():
-    assert np.isclose(cramers_v(np.array([[5.0, -1.0], [-2.0, 7.0]])), 1.0)
-    assert cramers_v(np.array([[0.0, 0.0], [1.0, 2.0]])) == 0.0
-    table = np.array([[30.0, 10.0], [20.0, 40.0]])
-    assert np.isclose(cramers_v(table), (30 * 40 - 10 * 20) / np.sqrt(40 * 60 * 50 * 50))

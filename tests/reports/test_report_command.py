@@ -23,17 +23,10 @@ from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.in_memory import release
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.files.commit import Draw
 from pipelines.flags import read_truth
 
-DOMAIN = Domain((IntegerAttribute("age", 0, 9), CategoricalAttribute("sex", ("f", "m"))))
+DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 9), dp.CategoricalAttribute("sex", ("f", "m"))))
 # Three records per person, two of them used; one record is outside the domain.
 AGES = [*(np.arange(600) % 10), 99]
 TABLE = pa.table(
@@ -43,12 +36,12 @@ TABLE = pa.table(
         "person": pa.array([*(np.arange(600) // 3), 9999], pa.int64()),
     }
 )
-GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
+GUARANTEE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
 
 
 @functools.cache
 def released() -> Draw:
-    return draw_of(release(TABLE, DOMAIN, marginals(DOMAIN, ways=2), GUARANTEE))
+    return draw_of(dp.release(TABLE, DOMAIN, dp.marginals(DOMAIN, ways=2), GUARANTEE))
 
 
 @pytest.fixture
@@ -144,13 +137,13 @@ def test_python_and_command_write_the_same_page(tmp_path, capfd):
 
 def test_shows_the_ledger_entry(tmp_path, capfd):
     url = f"sqlite:///{tmp_path}/budgets.db"
-    ledger = Ledger(url)
+    ledger = dp.Ledger(url)
     ledger.declare("people", 2.0, 1e-8, "person", "add_or_remove_one")
     out = tmp_path / "paid"
-    release(
+    dp.release(
         TABLE,
         DOMAIN,
-        marginals(DOMAIN, ways=1),
+        dp.marginals(DOMAIN, ways=1),
         GUARANTEE,
         output=out,
         ledger=ledger,

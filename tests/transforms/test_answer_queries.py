@@ -140,12 +140,9 @@ def check_order(batches: list[AnswerBatch]) -> None:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_replayed_bundle_answers_once(is_stream, draws):
+def test_replayed_bundle_of_a_stream_answers_once(draws):
     """FnApiRunner does each bundle three times and keeps the state and the output of one."""
-    batches = answer(
-        [[FIRST], [SECOND, REPEAT]], repeats=2, is_stream=is_stream, num_records="noisy"
-    )
+    batches = answer([[FIRST], [SECOND, REPEAT]], repeats=2, is_stream=True, num_records="noisy")
     assert len({batch.run_id for batch in batches}) == 1
     assert len({batch.num_records for batch in batches}) == 1
     batches = set_of(batches)  # who collects is done three times, too
@@ -284,7 +281,7 @@ def started() -> tuple[Any, Kept, Kept]:
     return step, Kept(None), Kept([])
 
 
-def test_step_whose_saved_state_was_set_back_continues_from_that_state(started):
+def test_state_of_a_stream_is_plain_and_sets_a_step_back(started):
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
@@ -400,15 +397,12 @@ def sole_reader(by_name: dict[str, Any], name: str) -> str:
     return reader
 
 
-def test_reshuffle_separates_answers_from_their_readers():
+def test_reshuffle_separates_answers_from_their_readers(monkeypatch):
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")
     assert barrier == "Answers/Keep the answers"
     assert by_name[barrier].spec.urn == RESHUFFLE
     assert sole_reader(by_name, barrier) == "Read"
-
-
-def test_detects_missing_reshuffle(monkeypatch):
     remove_barrier(monkeypatch)
     by_name = steps(graph_of_a_stream())
     barrier = sole_reader(by_name, "Answers/Answer")

@@ -23,7 +23,6 @@ from apache_beam.utils.timestamp import Timestamp
 from fakes import outputs, pipeline, write_avro
 from versions import since
 
-import beam_dp.transforms.reading.read as read_module
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
@@ -204,18 +203,6 @@ def test_accepts_parquet_column_if_its_type_has_levels(tmp_path, column, expecte
 @pytest.mark.parametrize("kind", PYTHON, ids=str)
 def test_accepts_declared_field_if_its_type_has_levels(kind):
     assert accepted(functools.partial(check_field, fields={"a": kind})) == PYTHON[kind]
-
-
-@pytest.mark.job
-def test_avro_file_whose_column_has_no_levels_stops_the_job(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_module, "_CHECKED_FILES", 1)
-    write_avro(tmp_path, "long", [1, 2, 3], "a")
-    write_avro(tmp_path, AVRO["uuid"][0], [], "b")
-    condition = "column 'a' must be of numbers, text or booleans; it is uuid"
-    with pytest.raises(Exception, match=rf"b\.avro: {condition}"):  # noqa: SIM117
-        with pipeline() as p:
-            domain = Domain((IntegerAttribute("a", 0, 9),))
-            _ = p | ReadRecords(f"{tmp_path}/*") | EncodeRecords(domain, "record", as_cells=True)
 
 
 @pytest.mark.job

@@ -141,23 +141,20 @@ def test_tables_of_all_libraries_give_the_same_release(make):
     assert rows_of(found) == rows_of(expected)
 
 
-def test_incomparable_value_drops_only_its_own_record():
+def test_odd_values_and_units_count_by_themselves():
     frame = pd.DataFrame({"age": [1] * 999, "sex": "f", "smokes": True}, dtype=object)
     frame.at[7, "age"] = decimal.Decimal("sNaN")
     found = dp.release(frame, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT)
     assert found.num_records == 998
-
-
-ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa.binary(8))
-
-
-def test_accepts_8_byte_units_cast_to_binary():
     table = TABLE.append_column("who", ADDRESSES.cast(pa.binary()))
     found = dp.release(table, DOMAIN, WORKLOAD, guarantee("who"), mechanism=EXACT)
     assert (
         found.num_records
         == dp.release(TABLE, DOMAIN, WORKLOAD, guarantee(), mechanism=EXACT).num_records
     )
+
+
+ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(400)], pa.binary(8))
 
 
 @pytest.mark.parametrize("unit", ["age", "who"])
@@ -383,13 +380,9 @@ def test_sink_before_the_commit_would_see_several_draws(tmp_path, monkeypatch):
 
 
 @pytest.mark.job
-def test_synthetic_rows_are_those_of_the_release(released):
+def test_rows_agree_with_their_releases(released):
     found = [row._asdict() for row in released[1]["synthetic"]]
     assert in_order(found) == in_order(NINETY)
-
-
-@pytest.mark.job
-def test_marginal_rows_agree_with_the_release(released):
     folder, rows = released
     release = read_release(folder / "marginals", kind=dp.SyntheticDatabase)
     table = release.query().group_by("sex", "smokes").count().rows()
@@ -398,10 +391,6 @@ def test_marginal_rows_agree_with_the_release(released):
     found = [row._asdict() for row in rows["marginals"]]
     assert {row["error"] for row in found} == {FROM_NOISE}
     assert in_order([{name: row[name] for name in names} for row in found]) == in_order(expected)
-
-
-@pytest.mark.job
-def test_answer_rows_include_refused_queries(released):
     women, refused = sorted(released[1]["answers"], key=lambda row: row.value is None)
     assert (women.id, women.error, women.reason) == ("women", FROM_NOISE, None)
     assert women.bound > women.standard_error > 0

@@ -1,4 +1,4 @@
-"""Records outside the domain, counted with noise: each once, at most k a unit, in the same draw."""
+"""Records outside the domain, units by their records, and values of open columns: each once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ import pytest
 from fakes import DOMAIN, NoPrivacy, guarantee, outputs
 from noise_sources import NoNoise
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import encode_all_records, encode_records
-from beam_dp.mechanisms.marginals.measure_all import Laplace
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.transforms import ReadRecords, ReleaseIntervals, ReleaseSyntheticDatabase, WriteRelease
+import beam_dp as dp
+from beam_dp.encoding.open_values import OpenColumns
+from beam_dp.summaries.value_counts import ValueCounts, counted_values
+from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
+from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
 from beam_dp.transforms.drawing import one_worker
+from beam_dp.verification.records_per_unit import record_levels
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}
 IMPOSSIBLE = DOMAIN.with_impossible([{"age": [[0, 4]], "smokes": [True]}])
@@ -41,18 +37,21 @@ def without_noise(monkeypatch) -> None:
 
 
 def counting(
-    domain: Domain = DOMAIN, promise: Guarantee | None = None, mechanism: Any = None, **more: Any
-) -> ReleaseSyntheticDatabase:
-    workload, mechanism = marginals(domain, ways=1), mechanism or Laplace()
+    domain: dp.Domain = DOMAIN,
+    promise: dp.Guarantee | None = None,
+    mechanism: Any = None,
+    **more: Any,
+) -> dp.ReleaseSyntheticDatabase:
+    workload, mechanism = dp.marginals(domain, ways=1), mechanism or dp.Laplace()
     given = {"count_left_out": True, **more}
-    return ReleaseSyntheticDatabase(domain, workload, promise or guarantee(), mechanism, **given)
+    return dp.ReleaseSyntheticDatabase(domain, workload, promise or guarantee(), mechanism, **given)
 
 
 def of(unit: Any, number: int, **changed: Any) -> list[dict[str, Any]]:
     return [{**GOOD, **changed, "household": unit}] * number
 
 
-AGES = Domain((IntegerAttribute("age", 0, 9, nullable=True, other=False),))
+AGES = dp.Domain((dp.IntegerAttribute("age", 0, 9, nullable=True, other=False),))
 CASES: dict[str, tuple[list[Any], Any]] = {
     "each once": (
         [
@@ -82,7 +81,7 @@ CASES: dict[str, tuple[list[Any], Any]] = {
     "exact": ([GOOD, {**GOOD, "age": 99}], counting(mechanism=NoPrivacy())),
     "intervals": (
         [{"age": 3}, {"age": None}, {"age": 70}, {"age": "x"}, {}],
-        ReleaseIntervals(AGES, "age", guarantee(), count_left_out=True),
+        dp.ReleaseIntervals(AGES, "age", guarantee(), count_left_out=True),
     ),
 }
 
@@ -94,13 +93,13 @@ def released(folder: pathlib.Path, cases: Any = CASES, bundle_repeat: int = 0) -
                 p
                 | (beam.Create(records) if isinstance(records, list) else records)
                 | release
-                | WriteRelease(folder / name)
+                | dp.WriteRelease(folder / name)
             )
             for name, (records, release) in cases.items()
         },
         bundle_repeat,
     )
-    return {name: read_release(folder / name) for name in cases}
+    return {name: dp.read_release(folder / name) for name in cases}
 
 
 @pytest.mark.job
@@ -124,7 +123,7 @@ def test_counts_records_that_are_left_out(tmp_path):
     exact = found["exact"]
     assert (exact.num_records, exact.left_out.total, exact.guarantee) == (1, 1, guarantee())
     intervals = found["intervals"]
-    assert isinstance(intervals, IntervalRelease) and intervals.guarantee == guarantee()
+    assert isinstance(intervals, dp.IntervalRelease) and intervals.guarantee == guarantee()
     assert dict(intervals.left_out.counts) == {"age": 2}
     assert intervals.left_out.budget["release"]["epsilon"] == 0.95
 
@@ -134,7 +133,7 @@ def test_counts_records_that_are_left_out(tmp_path):
 def test_counts_lines_that_are_no_records_once_if_the_record_is_the_unit(tmp_path, unit):
     lines = "1,3,f,\n\n2,3\n3,3,f,,\n4,99,f,\n5,3,x,\n" + '6,"3,f,\n'
     (tmp_path / "a.csv").write_text(f"household,age,sex,smokes\n{lines}")
-    case = ReadRecords(str(tmp_path / "a.csv")), counting(promise=guarantee(unit, 1))
+    case = dp.ReadRecords(str(tmp_path / "a.csv")), counting(promise=guarantee(unit, 1))
     release = released(tmp_path, {"a": case}, bundle_repeat=2)["a"]
     expected = {"age": 4 if unit == "record" else 1, "sex": 1, "smokes": 0}
     assert dict(release.left_out.counts) == expected
@@ -144,7 +143,7 @@ def test_counts_lines_that_are_no_records_once_if_the_record_is_the_unit(tmp_pat
 @pytest.mark.job
 def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
     """The n-th draw answers 10 n in every cell of the table and n in the count."""
-    domain = Domain((IntegerAttribute("age", 0, 1),))
+    domain = dp.Domain((dp.IntegerAttribute("age", 0, 1),))
     draws: list[int] = []
 
     class Numbered(Exact):
@@ -157,31 +156,122 @@ def test_replayed_step_writes_one_draw(tmp_path, monkeypatch):
     monkeypatch.setattr(one_worker, "NoiseSource", Numbered)
     release = released(tmp_path, {"out": ([], counting(domain))}, bundle_repeat=2)["out"]
     assert draws == [1, 2, 3]
-    assert isinstance(release, SyntheticDatabase)
+    assert isinstance(release, dp.SyntheticDatabase)
     assert release.num_records == 20 * release.left_out.counts["age"]
 
 
-@pytest.mark.parametrize("unit", ["record", "household"])
-@pytest.mark.parametrize("as_cells", [True, False])
-def test_counting_left_out_records_does_not_change_the_records_inside(unit, as_cells):
+DECLARED = dp.Domain((dp.IntegerAttribute("age", 0, 99),))
+NOTHING = dp.Domain(())
+COLUMNS = OpenColumns(
+    DECLARED,
+    (
+        dp.CategoricalAttribute("city", ("city 1",), other=True, nullable=True),
+        dp.CategoricalAttribute("town", ("x",), other=True, case="ignore"),
+    ),
+    (dp.NumericAttribute("income", tuple(map(float, range(401))), clip=True),),
+)
+MOST = 20
+SIZE = 300
+BY_RECORD = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+BY_PERSON = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 2)
+
+
+def table() -> pa.Table:
     generator = np.random.default_rng(3)
-    batch = pa.record_batch(
+    persons: list[Any] = [str(each % 200) for each in generator.zipf(1.5, SIZE)]
+    persons[:100] = ["heavy"] * 100
+    persons[100:110] = [None] * 10
+    cities: list[Any] = [f"city {n}" * (1 + n % 3) for n in generator.zipf(1.4, SIZE) % 50]
+    cities[::11] = [None] * len(cities[::11])
+    return pa.table(
         {
-            "age": pa.array(generator.integers(-3, 13, 400)),
-            "sex": pa.array(np.array(["f", "m", "x"])[generator.integers(0, 3, 400)]),
-            "smokes": pa.array([None, True, False, None] * 100),
-            "household": pa.array([None if i % 7 == 0 else i // 3 for i in range(400)]),
+            "person": persons,
+            "age": generator.integers(0, 150, SIZE),
+            "city": cities,
+            "town": [f"{'T' if n % 2 else 't'}own" for n in generator.integers(0, 9, SIZE)],
+            "income": generator.exponential(90.0, SIZE),
         }
     )
-    alone = encode_records(IMPOSSIBLE, unit, as_cells, batch)
-    inside, left_out = encode_all_records(IMPOSSIBLE, unit, as_cells, batch)
-    cells = [np.asarray(each.cell_index(IMPOSSIBLE)).tolist() for each in (alone, inside)]
-    assert cells[0] == cells[1]
-    num_of_units = sum(1 for i in range(400) if unit == "record" or i % 7)
-    assert len(cells[0]) + len(left_out.cell_index(IMPOSSIBLE)) == num_of_units
-    if unit == "record":
-        assert inside.units is left_out.units is None
-    else:
-        assert alone.units is not None and inside.units is not None and left_out.units is not None
-        assert (alone.units == inside.units).all()
-        assert left_out.units.shape == (2, len(left_out.cell_index(IMPOSSIBLE)))
+
+
+def levels_by_hand(declared: dp.Domain) -> list[int]:
+    """The records of each unit, and the last level that begins there or before."""
+    records: dict[str, int] = {}
+    for row in table().to_pylist():
+        if row["person"] is not None and (declared is NOTHING or row["age"] <= 99):
+            records[row["person"]] = records.get(row["person"], 0) + 1
+    counts = [0] * len(record_levels(MOST))
+    for number in records.values():
+        counts[max(n for n, start in enumerate(record_levels(MOST)) if start <= number)] += 1
+    return counts
+
+
+def plain(found: ValueCounts) -> dict[str, Any]:
+    texts = {
+        name: dict(zip(texts.to_pylist(), sums.tolist(), strict=True))
+        for name, (texts, sums) in found.texts.items()
+    }
+    return texts | {name: sums.tolist() for name, sums in found.leaves.items()}
+
+
+STEPS: dict[str, Any] = {
+    "units": lambda: CountUnits(DECLARED, "person", MOST),
+    "units of any record": lambda: CountUnits(NOTHING, "person", MOST),
+    "values": lambda: CountValues(COLUMNS, BY_RECORD),
+    "values of persons": lambda: CountValues(COLUMNS, BY_PERSON),
+}
+
+
+def counted_in_memory(step: str) -> Any:
+    batches = table().to_batches(max_chunksize=70)
+    if step.startswith("units"):
+        declared = DECLARED if step == "units" else NOTHING
+        return levels_by_hand(declared)
+    promise = BY_RECORD if step == "values" else BY_PERSON
+    return plain(counted_values(COLUMNS, promise, batches))
+
+
+def read(step: str, shards: list[Any]) -> Any:
+    if step.startswith("units"):
+        return levels_of_shards(MOST, shards).tolist()
+    return plain(counts_of_values(COLUMNS, shards))
+
+
+def test_table_has_heavy_units_and_many_values():
+    assert counted_in_memory("units")[-1] >= 1 and len(counted_in_memory("values")["city"]) > 20
+
+
+def counted(batches: dict[str, list[Any]], bundle_repeat: int = 0) -> dict[str, list[Any]]:
+    """What each step counts of each list of batches, each time that it is read."""
+    found = outputs(
+        {
+            f"{step}, {name}": lambda p, step=step, given=given: (
+                p | beam.Create(given) | STEPS[step]() | beam.combiners.ToList()
+            )
+            for step in STEPS
+            for name, given in batches.items()
+        },
+        bundle_repeat,
+    )
+    return {
+        f"{step}, {name}": [read(step, shards) for shards in found[f"{step}, {name}"]]
+        for step in STEPS
+        for name in batches
+    }
+
+
+@pytest.mark.job
+def test_job_counts_as_in_memory_in_any_batches():
+    small = [table().slice(start, 21) for start in range(0, SIZE, 21)]
+    found = counted({"batches": small, "nothing": [table().slice(0, 0)]})
+    for step in STEPS:
+        assert found[f"{step}, batches"] == [counted_in_memory(step)], step
+    assert found["units, nothing"] == [[0] * len(record_levels(MOST))]
+
+
+@pytest.mark.job
+def test_retried_bundles_and_single_rows_are_counted_once():
+    found = counted({"rows": table().to_pylist()}, bundle_repeat=2)
+    for step in STEPS:
+        results = found[f"{step}, rows"]
+        assert results == [counted_in_memory(step)] * len(results), step

@@ -20,27 +20,23 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from collisions import colliding_cells, colliding_weights, kept_by_definition
-from fakes import COLLECTED, collect, outputs, pipeline
+from fakes import COLLECTED, collect, pipeline
 from hypothesis import given, settings, strategies as st
 
 import beam_dp
+import beam_dp as dp
 import beam_dp.in_memory as release_table
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import KeyBatch, KeyWords
 from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.shards import BLOCK_CELLS
-from beam_dp.transforms import EncodeRecords, KeyColumns, LimitContributions, Summarise
+from beam_dp.transforms import EncodeRecords, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
-WIDE = Domain((IntegerAttribute("left", 0, 2**62 - 1), IntegerAttribute("right", 0, 2**62 - 1)))
+WIDE = dp.Domain(
+    (dp.IntegerAttribute("left", 0, 2**62 - 1), dp.IntegerAttribute("right", 0, 2**62 - 1))
+)
 
 
 def key_batch(records: Sequence[Record]) -> KeyBatch:
@@ -188,7 +184,7 @@ def wide(unit: int) -> list[tuple[int, int]]:
 
 
 def bounded_keys(records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
-    columns = KeyColumns("left", "integer", weight="right")
+    columns = dp.KeyColumns("left", "integer", weight="right")
     encode = EncodeKeys(columns, 2**32, HashKey.draw(4), "unit")
     return records | encode | LimitContributions(KeyWords(), 1, cost_limit=None, num_partitions=4)
 
@@ -236,7 +232,7 @@ def test_keeps_the_same_colliding_records_through_beam(kind, runner):
         assert kept == set(expected_of(records, 1)), name
 
 
-DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 3)))
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 3)))
 
 
 @pytest.mark.job
@@ -250,8 +246,8 @@ def test_pipeline_limits_costs_like_release_in_memory():
             "person": person,
         }
     )
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 30)
-    plan = MWEM(max_unit_cost=8.0).plan(DOMAIN, marginals(DOMAIN, ways=2), guarantee, "noisy")
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 30)
+    plan = dp.MWEM(max_unit_cost=8.0).plan(DOMAIN, dp.marginals(DOMAIN, ways=2), guarantee, "noisy")
     with pipeline() as running:
         records = running | beam.Create([table.iloc[300:], table.iloc[:300]])
         inside, _ = limited_records(
@@ -290,33 +286,3 @@ def test_no_function_has_a_default_cost_limit():
     assert defaults("def f(a, cost_limit=None): ...") == ["cost_limit"]
     assert defaults("def f(*, unit_costs=None, b): ...") == ["unit_costs"]
     assert defaults("class C:\n    unit_costs: float | None = None") == ["unit_costs"]
-
-
-@pytest.mark.job
-def test_histogram_of_several_blocks_is_exact_though_bundles_are_done_again():
-    """Domains without index, and few records a unit: ``tests/contracts/test_sources.py``."""
-    domain = Domain((IntegerAttribute("a0", 0, 2**13 - 1), IntegerAttribute("a1", 0, 49)))
-    assert domain.num_cells > 3 * BLOCK_CELLS
-    rng = np.random.default_rng(3)
-    batches = [
-        pa.record_batch({each.name: rng.integers(0, each.size, 40) for each in domain})
-        for _ in range(5)
-    ]
-    accumulator = HistogramAccumulator(domain)
-    encode = EncodeRecords(domain, "record", as_cells=True)
-    found = outputs(
-        {
-            name: lambda p, given=given: (
-                p | beam.Create(given) | beam.Reshuffle() | encode | Summarise(accumulator)
-            )
-            for name, given in (("shards", batches), ("none", [batches[0].slice(0, 0)]))
-        },
-        bundle_repeat=2,
-    )
-    shards = set(found["shards"])
-    assert len({block for block, _ in shards}) == len(shards) > 3
-    table = pa.Table.from_batches(batches)
-    index = table["a0"].to_numpy() * 50 + table["a1"].to_numpy()
-    counts = accumulator.from_shards(shards).counts
-    np.testing.assert_array_equal(counts, np.bincount(index, minlength=domain.num_cells))
-    assert found["none"] == []

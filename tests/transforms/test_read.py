@@ -25,16 +25,14 @@ from fake_storage import FakeStorage
 from fakes import COLLECTED, collect, outputs, pipeline, reading
 from hypothesis import given, settings, strategies as st
 
+import beam_dp as dp
 import beam_dp.transforms.reading.formats as formats
 import beam_dp.transforms.reading.read as read_module
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.encoding.open_values import OpenColumns, encode_values
 from beam_dp.encoding.records import encode_cells, encode_records
 from beam_dp.encoding.tables import frame_batch
-from beam_dp.errors import InputError, UnreadableError
-from beam_dp.transforms import EncodeRecords, ReadRecords
+from beam_dp.errors import UnreadableError
+from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.avro_blocks import parse_schema
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
@@ -73,7 +71,7 @@ def _plain(value: Any) -> str:
 
 
 @pytest.mark.job
-def test_reads_every_record_of_every_matching_file_once(tmp_path, monkeypatch):
+def test_reads_every_file_of_a_pattern(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_SPLIT_BYTES", 4000)
     monkeypatch.chdir(tmp_path)
     for extension in EXTENSIONS:
@@ -88,29 +86,37 @@ def test_reads_every_record_of_every_matching_file_once(tmp_path, monkeypatch):
     two = [{"id": str(i), "group": str(i), "name": f"n{i}"} for i in range(2)]
     columns = [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
     all_of_them = [{"name": f"n{i % 5}", "id": str(i)} for i in range(1500)]
-    cases: dict[str, tuple[ReadRecords, list[dict[str, str]]]] = {
+    cases: dict[str, tuple[dp.ReadRecords, list[dict[str, str]]]] = {
         **{
             extension: (
-                ReadRecords(f"{tmp_path}/*.{extension}", columns=["name", "id"]),
+                dp.ReadRecords(f"{tmp_path}/*.{extension}", columns=["name", "id"]),
                 all_of_them,
             )
             for extension in EXTENSIONS
         },
         **{
-            pattern: (ReadRecords(pattern), two)
+            pattern: (dp.ReadRecords(pattern), two)
             for pattern in ("d*/*.csv", "day-1/one.csv", "day-[12]/o?e.csv", "./day-1/*.csv")
         },
         **{
-            url: (ReadRecords(f"{url}{tmp_path}/a%20b/*.csv", columns=["x", "y"]), columns)
+            url: (dp.ReadRecords(f"{url}{tmp_path}/a%20b/*.csv", columns=["x", "y"]), columns)
             for url in ("file://", "FILE://", "file://localhost")
         },
-        "a named format": (ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
-        "the same again": (ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
+        "a named format": (dp.ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
+        "the same again": (dp.ReadRecords("people.txt", file_format="csv"), [{"x": "1"}]),
     }
     found = outputs({name: lambda p, read=read: p | read for name, (read, _) in cases.items()})
     for name, (_, expected) in cases.items():
         rows = sorted(rows_of(found[name]), key=lambda row: int(row.get("id", row.get("x", 0))))
         assert rows == expected, name
+    monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
+    monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
+    (tmp_path / "more").mkdir()
+    for i in range(5):
+        write(tmp_path / "more" / f"{i}.csv", table(2, first=2 * i))
+    read = dp.ReadRecords(f"{tmp_path}/more/*.csv", columns=["id"])
+    rows = rows_of(outputs({"found": lambda p: p | read})["found"])
+    assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
 @pytest.mark.parametrize("length, most", [(20, 18), (10, 3), (7, 7), (1, 5), (0, 4)])
@@ -122,19 +128,6 @@ def test_cuts_a_file_into_the_fewest_ranges_of_equal_length(length, most):
     assert not lengths or max(lengths) <= min(most, min(lengths) + 1)
 
 
-@pytest.mark.job
-def test_reads_every_file_if_the_job_graph_holds_the_pattern_instead_of_names(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(read_module, "_NAMED_FILES", 3)
-    monkeypatch.setattr(read_module, "_CHECKED_FILES", 2)
-    for i in range(5):
-        write(tmp_path / f"{i}.csv", table(2, first=2 * i))
-    read = ReadRecords(f"{tmp_path}/*.csv", columns=["id"])
-    rows = rows_of(outputs({"found": lambda p: p | read})["found"])
-    assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
-
-
 def test_reads_text_as_dictionary_only_if_dictionary_is_short(tmp_path):
     path = tmp_path / "a.parquet"
     records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
@@ -144,19 +137,10 @@ def test_reads_text_as_dictionary_only_if_dictionary_is_short(tmp_path):
     assert batch.to_pydict() == records
 
 
-def test_rejects_codec_and_names_its_missing_package(tmp_path):
-    path = tmp_path / "a.avro"
-    with path.open("wb") as file:
-        fastavro.writer(file, {"type": "record", "name": "r", "fields": []}, [])
-    path.write_bytes(path.read_bytes().replace(b"\x08null", b"\x06lz4"))
-    with pytest.raises(InputError, match="lz4"):
-        ReadRecords(str(path))
-
-
 @pytest.mark.job
 def test_file_that_lost_a_column_stops_the_job(tmp_path):
     write(tmp_path / "a.parquet", table(3))
-    reading = ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
+    reading = dp.ReadRecords(str(tmp_path / "a.parquet"), columns=["id"])
     write(tmp_path / "a.parquet", table(3).drop_columns("id"))
     with pytest.raises(Exception, match=r"a\.parquet: has no column 'id'"), pipeline() as p:
         _ = p | reading
@@ -172,28 +156,24 @@ def two_files(tmp_path, monkeypatch) -> pathlib.Path:
 
 
 @pytest.mark.job
-def test_names_unchecked_file_whose_column_has_no_levels(two_files):
+def test_file_that_is_looked_into_by_the_job_is_checked_there(two_files):
+    days = pa.array([1, 2, 3], pa.date32())
+    write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
+    domain = dp.Domain((dp.IntegerAttribute("group", 0, 9),))
+    read, unit = dp.ReadRecords(f"{two_files}/*"), EncodeRecords(domain, "id", as_cells=True)
+    found = outputs({"encoded": lambda p: p | read | unit})
+    assert sum(len(batch.cells) for batch in found["encoded"]) == 6
     lists = pa.nulls(3, pa.list_(pa.field("element", pa.int64())))
     write(two_files / "b.parquet", table(3).set_column(1, "group", lists))
-    domain = Domain((IntegerAttribute("group", 0, 9),))
+    domain = dp.Domain((dp.IntegerAttribute("group", 0, 9),))
     condition = "column 'group' must be of numbers, text or booleans; it is list<element: int64>"
     with pytest.raises(Exception, match=rf"b\.parquet: {condition}") as error, pipeline() as p:
-        _ = p | ReadRecords(f"{two_files}/*") | EncodeRecords(domain, "record", as_cells=True)
+        _ = p | dp.ReadRecords(f"{two_files}/*") | EncodeRecords(domain, "record", as_cells=True)
     assert type(error.value).__name__ == "ReadError"
 
 
-@pytest.mark.job
-def test_accepts_unit_or_unread_column_of_a_type_without_levels(two_files):
-    days = pa.array([1, 2, 3], pa.date32())
-    write(two_files / "b.parquet", table(3).set_column(0, "id", days).append_column("day", days))
-    domain = Domain((IntegerAttribute("group", 0, 9),))
-    read, unit = ReadRecords(f"{two_files}/*"), EncodeRecords(domain, "id", as_cells=True)
-    found = outputs({"encoded": lambda p: p | read | unit})
-    assert sum(len(batch.cells) for batch in found["encoded"]) == 6
-
-
-AGE = Domain((IntegerAttribute("age", 0, 9),))
-HOURS = Domain((IntegerAttribute("hours", 0, 9),))
+AGE = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
+HOURS = dp.Domain((dp.IntegerAttribute("hours", 0, 9),))
 
 
 @pytest.fixture
@@ -203,7 +183,7 @@ def path(tmp_path) -> str:
     return str(tmp_path / "people.csv")
 
 
-def encode(domain: Domain = AGE, unit: str = "record") -> beam.PTransform:
+def encode(domain: dp.Domain = AGE, unit: str = "record") -> beam.PTransform:
     return f"Encode {domain.names} {unit}" >> EncodeRecords(domain, unit, as_cells=True)
 
 
@@ -211,9 +191,9 @@ def own_step(records: beam.PCollection[Any]) -> Any:
     return records | "Own step" >> beam.Map(lambda batch: batch)
 
 
-def test_reads_only_columns_that_releases_need(path):
+def test_reads_only_columns_that_releases_need_or_that_are_named(path):
     p = pipeline()
-    records = p | ReadRecords(path)
+    records = p | dp.ReadRecords(path)
     _ = records | encode()
     assert reading(p).columns == ["age"] and reading(p).integers == {"age"}
     _ = records | encode(HOURS, unit="person")
@@ -222,6 +202,12 @@ def test_reads_only_columns_that_releases_need(path):
     _ = records | encode(HOURS, unit="age")
     assert reading(p).columns == ["age", "hours", "person"]
     assert reading(p).integers == {"hours"}
+    p = pipeline()
+    records = p | dp.ReadRecords(path, columns=["hours", "age"])
+    _ = records | encode()
+    assert reading(p).columns == ["hours", "age"]
+    own_step(records)
+    assert reading(p).columns == ["hours", "age"] and not reading(p).integers
 
 
 CONSUMERS: dict[str, Callable[[Any], Any]] = {
@@ -241,7 +227,7 @@ CONSUMERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_reads_all_columns_as_text_if_another_step_uses_them(path, consumer, comes_first):
     p = pipeline()
-    records = p | ReadRecords(path)
+    records = p | dp.ReadRecords(path)
     if comes_first:
         CONSUMERS[consumer](records)
     _ = records | encode()
@@ -250,19 +236,10 @@ def test_reads_all_columns_as_text_if_another_step_uses_them(path, consumer, com
     assert reading(p).columns is None and not reading(p).integers
 
 
-def test_reads_named_columns_for_any_step(path):
-    p = pipeline()
-    records = p | ReadRecords(path, columns=["hours", "age"])
-    _ = records | encode()
-    assert reading(p).columns == ["hours", "age"]
-    own_step(records)
-    assert reading(p).columns == ["hours", "age"] and not reading(p).integers
-
-
 @pytest.mark.job
 def test_release_after_a_user_step_has_its_columns(path):
     with pipeline() as p:
-        records = p | ReadRecords(path)
+        records = p | dp.ReadRecords(path)
         _ = records | encode() | collect("ages")
         _ = own_step(records) | encode(HOURS, unit="age") | collect("hours")
     assert [batch.cells.tolist() for batch in COLLECTED["ages"]] == [[*range(10), *range(10)]]
@@ -327,7 +304,7 @@ def test_reads_all_rows_of_a_range_in_order(tmp_path_factory, rows, group, batch
     assert found == list(range(rows))
 
 
-DOMAIN = Domain((IntegerAttribute("age", 0, 9),))
+DOMAIN = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
 PLAIN = pa.table({"who": [1, 2], "age": [3, 4]})
 REPEATED = PLAIN.append_column("who", pa.array([7, 7]))
 
@@ -346,27 +323,21 @@ def test_pipeline_stops_with_the_name_of_a_unit_that_one_batch_of_three_repeats(
         outputs({"repeated": lambda p: p | beam.Create([0]) | untyped(batches) | encode})
 
 
-def test_no_step_chooses_between_columns_of_one_name():
+def test_repeated_columns_are_refused_if_they_are_named():
     (batch,) = REPEATED.append_column("age", PLAIN["age"]).to_batches()
-    city = CategoricalAttribute("age", ("x",), other=True)
+    city = dp.CategoricalAttribute("age", ("x",), other=True)
     for read in (
         lambda: encode_cells(DOMAIN, batch),
-        lambda: encode_records(Domain(()), "who", False, batch),
+        lambda: encode_records(dp.Domain(()), "who", False, batch),
         lambda: list(encode_values(OpenColumns(None, [city], []), "record", batch)),
         lambda: frame_batch(batch.to_pandas(), ["age"]),
         lambda: frame_batch(PLAIN.to_pandas().set_index("who", drop=False), ["who"]),
     ):
         with pytest.raises(UnreadableError, match="only one column"):
             read()
-
-
-def test_repeated_columns_that_nobody_names_are_no_fault():
     frame = pd.concat([PLAIN.to_pandas(), PLAIN.to_pandas()[["who"]]], axis=1)
     for batch in (REPEATED.to_batches()[0], frame_batch(frame, ["age"])):
         assert encode_cells(DOMAIN, batch).tolist() == [3, 4]
-
-
-def test_avro_schema_with_fields_of_one_name_is_refused():
     field = {"name": "who", "type": "long"}
     schema = {"type": "record", "name": "Visit", "fields": [field, field]}
     with pytest.raises(FileError, match="'who' is repeated"):

@@ -22,26 +22,18 @@ from apache_beam.utils.timestamp import Timestamp
 from fakes import pipeline
 from versions import since
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.windows.plan import plan_window_tables
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.windows.horizon_files import read_windows
+import beam_dp as dp
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals
-from beam_dp.transforms.reading.read import ReadRecords
-from beam_dp.transforms.reading.read_arrivals import FILE_TIME, ReadArrivals
+from beam_dp.transforms.reading.read_arrivals import FILE_TIME
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows.horizon import Horizon, WindowUnit
 
 pytestmark = since("apache-beam", "2.76")
-DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
-HORIZON = Horizon(1000, 10, 3, 5)
-RECORDS = WindowUnit("record", 1, 1, 1)
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 3),))
+HORIZON = dp.Horizon(1000, 10, 3, 5)
+RECORDS = dp.WindowUnit("record", 1, 1, 1)
 TABLES: list[tuple[int, list[int]]] = []  # of this process, in which the runner runs
 
 
@@ -70,7 +62,7 @@ def landing(tmp_path) -> pathlib.Path:
 EXPECTED = [(0, [1, 1, 0, 0]), (1, [0, 2, 1, 0]), (2, [0, 0, 1, 0])]
 
 
-def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
+def tables(read: dp.ReadArrivals) -> list[tuple[int, list[int]]]:
     TABLES.clear()
     count = CountWindows(DOMAIN, HORIZON, RECORDS, "event", FILE_TIME, unit_costs=None)
     with pipeline() as p:
@@ -79,21 +71,17 @@ def tables(read: ReadArrivals) -> list[tuple[int, list[int]]]:
 
 
 @pytest.mark.job
-def test_replay_counts_records_by_the_time_of_their_file(landing):
-    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
+def test_replay_and_watched_folder_count_records_by_the_time_of_their_file(landing):
+    read = dp.ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0, replay=True)
     assert tables(read) == EXPECTED
-
-
-@pytest.mark.job
-def test_watched_folder_gives_the_same_tables_as_a_replay(landing):
-    """The horizon is over, so that the first look is the last one."""
-    read = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
+    # The horizon is over, so that the first look is the last one.
+    read = dp.ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0)
     assert tables(read) == EXPECTED
 
 
 def test_watermark_depends_only_on_the_clock(landing, monkeypatch):
     """Not on files, which may have future times or be missing."""
-    poll = ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
+    poll = dp.ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=20).polling
     for clock, watermark in ((1005.5, 985.5), (1054.5, 1034.5)):
         monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda clock=clock: clock))
         found = poll(f"{landing}/*.parquet")
@@ -115,7 +103,7 @@ def test_reads_clock_before_files(landing, monkeypatch):
     monkeypatch.setattr(
         read_arrivals.read, "timed_files", lambda each: order.append("files") or listed(each)
     )
-    ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0).polling(f"{landing}/*")
+    dp.ReadArrivals(f"{landing}/*.parquet", HORIZON, poll=1, settle=0).polling(f"{landing}/*")
     assert order == ["clock", "files"]
 
 
@@ -134,25 +122,25 @@ def test_reads_avro_timestamps_as_times(tmp_path):
     with path.open("wb") as file:
         fastavro.writer(file, schema, rows)
     os.utime(path, (1014.9, 1014.9))
-    read = ReadArrivals(str(path), HORIZON, poll=1, settle=0, replay=True)
+    read = dp.ReadArrivals(str(path), HORIZON, poll=1, settle=0, replay=True)
     assert tables(read) == [(0, [1, 1, 0, 0]), (1, [0, 0, 1, 0]), (2, [0, 0, 0, 0])]
 
 
 def test_rejects_replay_before_the_horizon_ends(landing):
-    later = Horizon(int(time.time()) - 25, 10, 3, 5)
-    with pytest.raises(InputError, match=r"^replay: True can't be given before the la"):
-        ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
+    later = dp.Horizon(int(time.time()) - 25, 10, 3, 5)
+    with pytest.raises(dp.InputError, match=r"^replay: True can't be given before the la"):
+        dp.ReadArrivals(f"{landing}/*.parquet", later, poll=1, settle=60, replay=True)
 
 
 def test_rejects_stream_if_beam_cannot_watch_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(read_arrivals, "Watch", None)
-    with pytest.raises(InputError, match=r"^apache-beam: '2\..*must be 2.76 or newer"):
-        ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+    with pytest.raises(dp.InputError, match=r"^apache-beam: '2\..*must be 2.76 or newer"):
+        dp.ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
 
 
 @pytest.mark.job
 def test_folder_may_be_empty_at_the_start(tmp_path):
-    read = ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
+    read = dp.ReadArrivals(f"{tmp_path}/*.parquet", HORIZON, poll="30s", settle="2m")
     assert tables(read) == [(number, [0] * 4) for number in range(3)]
 
 
@@ -175,15 +163,15 @@ class Folder:
         os.utime(path, (modified, modified))
         return path
 
-    def reader(self, horizon_id: str = FIRST, **options: Any) -> ReadArrivals:
+    def reader(self, horizon_id: str = FIRST, **options: Any) -> dp.ReadArrivals:
         """That of a new job; by default of a horizon with limits, of which windows are released."""
-        read = ReadArrivals(f"{self.landing}/*.csv", HORIZON, poll=1, settle=20)
+        read = dp.ReadArrivals(f"{self.landing}/*.csv", HORIZON, poll=1, settle=20)
         seen = SeenFiles(self.output, None)
         seen.begin(horizon_id, may_be_new=options.get("may_be_new", not self.private.exists()))
         read.keep(seen, may_be_removed=options.get("may_be_removed", False))
         return read
 
-    def look(self, read: ReadArrivals, clock: float) -> list[str]:
+    def look(self, read: dp.ReadArrivals, clock: float) -> list[str]:
         """What a worker finds at some moment."""
         self.monkeypatch.setattr(read_arrivals, "time", SimpleNamespace(time=lambda: clock))
         polling = pickle.loads(pickle.dumps(read.polling))
@@ -236,7 +224,7 @@ def test_refuses_changed_file_and_shows_only_its_name(folder, modified, size):
     read = folder.reader()
     folder.look(read, 1010)
     path = folder.drop("before", modified, size)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(dp.InputError) as refused:
         folder.reader()
     expected = "must not change before its horizon is over, but has changed"
     assert str(refused.value) == f"input: {str(path)!r} is not valid: {expected}"
@@ -250,7 +238,9 @@ def test_refuses_missing_file_if_the_guarantee_depends_on_it(folder):
     folder.drop("after", 980)
     folder.look(folder.reader(), 1010)
     path.unlink()
-    with pytest.raises(InputError, match=r"before.csv' is not valid: must not be removed before"):
+    with pytest.raises(
+        dp.InputError, match=r"before.csv' is not valid: must not be removed before"
+    ):
         folder.reader()
     assert folder.look(folder.reader(may_be_removed=True), 1020) == ["after"]
 
@@ -268,25 +258,25 @@ def test_recognises_files_after_a_change_of_current_folder(folder, monkeypatch):
     folder.drop("before", 900)
     folder.look(folder.reader(), 1010)
     monkeypatch.chdir(folder.landing)
-    read = ReadArrivals("*.csv", HORIZON, poll=1, settle=20)
+    read = dp.ReadArrivals("*.csv", HORIZON, poll=1, settle=20)
     read.keep(SeenFiles(folder.output, None), may_be_removed=False)
     assert folder.look(read, 1020) == ["before"]
 
 
-def test_only_the_owner_can_read_the_private_folder(folder):
+def test_private_folder_is_refused_to_others_and_for_other_horizons(folder):
     folder.reader()
     assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
     assert not folder.output.exists()
     folder.private.chmod(0o750)
     with pytest.raises(
-        InputError, match=r"^private_folder: .* must be accessible only to its owner"
+        dp.InputError, match=r"^private_folder: .* must be accessible only to its owner"
     ):
         folder.reader()
 
 
 def test_refuses_private_folder_of_another_horizon(folder):
     folder.reader()
-    with pytest.raises(InputError, match=r"^private_folder: .* must not belong to another"):
+    with pytest.raises(dp.InputError, match=r"^private_folder: .* must not belong to another"):
         folder.reader(SECOND)
 
 
@@ -296,7 +286,7 @@ def test_refuses_lost_private_folder_after_windows_are_released(folder):
     for path in folder.private.iterdir():
         path.unlink()
     with pytest.raises(
-        InputError, match=r"^private_folder: .* must be the folder that lists the files"
+        dp.InputError, match=r"^private_folder: .* must be the folder that lists the files"
     ):
         folder.reader(may_be_new=False)
     assert folder.look(folder.reader(may_be_new=True), 1020) == ["before"]
@@ -306,7 +296,7 @@ def test_refuses_lost_private_folder_after_windows_are_released(folder):
 def test_refuses_damaged_list_of_files(folder, content):
     read = folder.reader()
     (folder.private / "files.sqlite").write_bytes(content)
-    with pytest.raises(InputError, match=r"^private_folder: "):
+    with pytest.raises(dp.InputError, match=r"^private_folder: "):
         folder.reader()
     with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
         folder.look(read, 1010)
@@ -328,84 +318,75 @@ def test_list_stores_seen_files_and_settled_time(folder):
         assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
 
 
+def release_of(
+    out: pathlib.Path, arrival: str, windows: int = 1, protected: int = 3, epsilon: float = 1.0
+) -> dp.ReleaseWindows:
+    """Begins or continues a horizon, whose private folder is beside it."""
+    workload = dp.marginals(dp.Domain((dp.IntegerAttribute("a", 0, 1),)), ways=1)
+    unit = dp.WindowUnit("person", 9, windows, protected)
+    plan = dp.plan_window_tables(workload, HORIZON, unit, epsilon, 0.0)
+    begun = dp.begin_windows(plan, out, event_time="t", arrival=arrival, replayable=True)
+    return dp.ReleaseWindows(plan, out, begun, "t", arrival, f"{out}-mine")
+
+
+def arriving(folder: pathlib.Path) -> dp.ReadArrivals:
+    return dp.ReadArrivals(f"{folder}/*.csv", HORIZON, poll=1, settle=0)
+
+
 @pytest.mark.job
 def test_continued_stream_does_not_count_late_files(tmp_path):
     """Through Beam, on a horizon that is over; the last window is lost before the second job."""
-    domain = Domain((IntegerAttribute("a", 0, 1),))
-    unit = WindowUnit("person", 9, 3, 3)
-    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 2e4, 0.0)
     out = tmp_path / "out"
-    times = {"event_time": "t", "arrival": FILE_TIME}
     for name, arrived in (("1", 1010), ("late", 1026)):
         path = tmp_path / f"{name}.csv"
         path.write_text("a,t,person\n1,1001,7\n1,1021,7\n")
         os.utime(path, (arrived, arrived + 0.5))
-        horizon_id = begin_windows(plan, out, **times, replayable=True)
+        release = release_of(out, FILE_TIME, 3, epsilon=2e4)
         with pipeline() as p:
-            arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
-            _ = p | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
-        found = read_windows(out).answer(plan.workload, slice(0, 3))[0].values
+            _ = p | arriving(tmp_path) | release
+        found = dp.read_windows(out).answer(release.plan.workload, slice(0, 3))[0].values
         np.testing.assert_allclose(found, [0, 1], atol=0.1)
         shutil.rmtree(out / "windows" / "000002")
     (tmp_path / "1.csv").touch()
-    arrivals = ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
-    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
-        _ = beam.Pipeline() | arrivals | ReleaseWindows(plan, out, horizon_id, *times.values())
+    with pytest.raises(dp.InputError, match=r"1\.csv' is not valid: must not change"):
+        _ = beam.Pipeline() | arriving(tmp_path) | release
 
 
 @pytest.mark.parametrize("fault", ["changed", "removed", "new"])
 def test_restarted_batch_job_requires_the_same_files(tmp_path, fault):
     def records() -> Any:
-        return beam.Pipeline() | ReadRecords(f"{tmp_path}/*.csv")
+        return beam.Pipeline() | dp.ReadRecords(f"{tmp_path}/*.csv")
 
-    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", "arrival")
     for name in ("1", "2"):
         (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,7\n")
-    of_each = WindowUnit("person", 9, 1, 1)
-    for unit in (WindowUnit("person", 9, 1, 3), of_each):
-        plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
-        out = tmp_path / f"out-{unit.protected_windows}"
-        horizon_id = begin_windows(plan, out, event_time="t", arrival="arrival", replayable=True)
-        release = ReleaseWindows(plan, out, horizon_id, *times, tmp_path / f"{out.name}-mine")
-        for _ in range(2):
-            _ = records() | release
-        if unit is of_each:
-            break
-        if fault == "removed":
-            (tmp_path / "2.csv").unlink()
-        else:
-            name = "2" if fault == "changed" else "3"
-            (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,77\n")
-        name = "3" if fault == "new" else "2"
-        with pytest.raises(InputError, match=rf"^input: '.*{name}\.csv' is not valid: must not"):
-            _ = records() | release
-    assert not (tmp_path / "out-1-mine").exists()
+    of_each, release = (release_of(tmp_path / f"{n}", "arrival", protected=n) for n in (1, 3))
+    for each in (release, release, of_each, of_each):
+        _ = records() | each
+    name = "3" if fault == "new" else "2"
+    if fault == "removed":
+        (tmp_path / "2.csv").unlink()
+    else:
+        (tmp_path / f"{name}.csv").write_text("a,t,arrival,person\n1,1001,1002,77\n")
+    with pytest.raises(dp.InputError, match=rf"^input: '.*{name}\.csv' is not valid: must not"):
+        _ = records() | release
+    _ = records() | of_each
+    assert not (tmp_path / "1-mine").exists()
 
 
 def test_refuses_changed_file_or_two_readers_before_user_steps(tmp_path):
     (tmp_path / "1.csv").write_text("a,t\n1,1001\n")
-    domain, times = Domain((IntegerAttribute("a", 0, 1),)), ("t", FILE_TIME)
-    unit = WindowUnit("person", 9, 1, 3)
-    plan = plan_window_tables(marginals(domain, ways=1), HORIZON, unit, 1.0, 0.0)
-    out = tmp_path / "out"
-    horizon_id = begin_windows(plan, out, event_time="t", arrival=FILE_TIME, replayable=True)
-    release = ReleaseWindows(plan, out, horizon_id, *times)
-
-    def read(start: beam.Pipeline, label: str = "Read") -> Any:
-        return start | label >> ReadArrivals(f"{tmp_path}/*.csv", HORIZON, poll=1, settle=0)
+    release = release_of(tmp_path / "out", FILE_TIME)
 
     def changed(records: Any) -> Any:
         return records | beam.Map(lambda batch: batch) | "Again" >> beam.Filter(bool)
 
-    _ = changed(read(beam.Pipeline())) | release
+    _ = changed(beam.Pipeline() | arriving(tmp_path)) | release
     os.utime(tmp_path / "1.csv", (1, 1))
-    with pytest.raises(InputError, match=r"1\.csv' is not valid: must not change"):
-        _ = changed(read(beam.Pipeline())) | release
+    with pytest.raises(dp.InputError, match=r"1\.csv' is not valid: must not change"):
+        _ = changed(beam.Pipeline() | arriving(tmp_path)) | release
     start = beam.Pipeline()
-    several = (read(start), read(start, "Read others")) | beam.Flatten()
-    with pytest.raises(
-        InputError, match=r"^records: 'from 2 readers' is not valid: must come from"
-    ):
+    several = (start | arriving(tmp_path), start | "Others" >> arriving(tmp_path)) | beam.Flatten()
+    with pytest.raises(dp.InputError, match=r"^records: 'from 2 readers' is not valid: must come"):
         _ = several | release
 
 

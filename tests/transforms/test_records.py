@@ -5,14 +5,16 @@ That all sources give the same counts is tested in ``tests/contracts/test_source
 
 from __future__ import annotations
 
+import base64
 import collections
 import dataclasses
 import datetime
 import decimal
 import gzip
+import io
 import pathlib
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -20,28 +22,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from fakes import DOMAIN, outputs, write_avro
+from pyarrow.parquet import encryption
 from versions import since
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
+from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.transforms import EncodeRecords, LimitContributions, ReadRecords
+from beam_dp.transforms import EncodeRecords, LimitContributions
+from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
-
-
-class Unwilling(Mapping[str, Any]):
-    """A mapping that fails, as a lazily parsed record may."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise RuntimeError
-
-    def __iter__(self) -> Iterator[str]:
-        raise RuntimeError
-
-    def __len__(self) -> int:
-        raise RuntimeError
+from beam_dp.transforms.reading.read import _SplitFile
 
 
 class Person(typing.NamedTuple):
@@ -107,10 +100,7 @@ def odd(column: str) -> pd.DataFrame:
 
 # Elements, and records that must be read as they are: in each case alone in its bundle.
 ALIKE: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
-    "none": ([MADE_UP, ROW, NO_MAPPING], [OTHER, ROW]),
-    "null": ([MADE_UP, ROW, NO_MAPPING, None], [OTHER, ROW]),
-    "unwilling": ([MADE_UP, ROW, NO_MAPPING, Unwilling()], [OTHER, ROW]),
-    "empty": ([MADE_UP, ROW, NO_MAPPING, {}], [OTHER, ROW]),
+    "none": ([MADE_UP, ROW, NO_MAPPING, {}], [OTHER, ROW]),
     **{f"{name}, alone": ([each] * 2, [OTHER] * 2) for name, each in KINDS.items()},
     **{
         f"{name}, among others": ([each, each, ROW, {}], [OTHER, OTHER, ROW])
@@ -170,7 +160,7 @@ def test_unit_is_read_value_by_value(tmp_path):
     # A pipeline learns in a worker that 8 bytes may be an address in memory: it refuses nothing.
     tables = [pa.table({**columns, "who": each}) for each in (addresses, range(5))]
     (tmp_path / "a.csv").write_text("age\n7\n07\n")
-    domain = Domain((IntegerAttribute("age", 0, 9),))
+    domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
     found = outputs(
         {
             "mixed": lambda p: encoded(p, [mixed], "who"),
@@ -179,7 +169,9 @@ def test_unit_is_read_value_by_value(tmp_path):
             "an odd unit": lambda p: encoded(p, [odd("who")], "who"),
             "addresses": lambda p: encoded(p, tables, "who"),
             "as written": lambda p: (
-                p | ReadRecords(f"{tmp_path}/a.csv") | EncodeRecords(domain, "age", as_cells=True)
+                p
+                | dp.ReadRecords(f"{tmp_path}/a.csv")
+                | EncodeRecords(domain, "age", as_cells=True)
             ),
         }
     )
@@ -200,8 +192,8 @@ def test_unit_in_two_files_is_limited_as_one_unit(tmp_path):
     """As pandas writes a column of integers: with a missing value they all become floats."""
     (tmp_path / "a.csv").write_text("id,age\n7,1\n8,2\n")
     (tmp_path / "b.csv").write_text("id,age\n7.0,3\n,4\n9.0,5\n")
-    domain = Domain((IntegerAttribute("age", 0, 9),))
-    read = ReadRecords(f"{tmp_path}/*.csv")
+    domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
+    read = dp.ReadRecords(f"{tmp_path}/*.csv")
     encode = EncodeRecords(domain, "id", as_cells=True)
     limit = LimitContributions(domain, 1, cost_limit=None)
     found = outputs({"kept": lambda p: p | read | encode | limit})
@@ -257,3 +249,118 @@ def test_unit_is_the_same_in_every_file_format(tmp_path):
     expected = units_of(tmp_path / "integers.csv")
     assert len(expected) == 4
     assert {path.name: units_of(path) for path in files} == {path.name: expected for path in files}
+
+
+SHORT_TEXTS = [*["a", "b"] * 500, None, ""]  # short, so that a dictionary would be read
+X = dp.CategoricalAttribute("x", ("a", "b", ""), nullable=True)
+
+
+def written(table: pa.Table, path: pathlib.Path, **options: Any) -> str:
+    pq.write_table(table, path, row_group_size=600, **options)
+    return str(path)
+
+
+def read_column(path: str, column: str) -> pa.Array:
+    batches = list(dp.ReadRecords(path).batches([column], []))
+    return pa.chunked_array([batch.column(0) for batch in batches])
+
+
+@pytest.mark.parametrize(
+    "encoding", ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "dictionary"]
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()], ids=str)
+def test_short_texts_are_read_in_every_encoding(tmp_path, encoding, kind):
+    options = {"use_dictionary": False, "column_encoding": {"x": encoding}}
+    table = pa.table({"x": pa.array(SHORT_TEXTS, kind)})
+    path = written(table, tmp_path / "a.parquet", **options if encoding != "dictionary" else {})
+    assert encode_column(X, read_column(path, "x")).tolist() == [*[0, 1] * 500, 3, 2]
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+def test_numbers_are_read_in_every_encoding_and_codec(tmp_path, compression):
+    encodings = {"i": "DELTA_BINARY_PACKED", "f": "BYTE_STREAM_SPLIT", "b": "RLE"}
+    table = pa.table({"i": range(100), "f": np.arange(100.0), "b": np.arange(100) < 50})
+    options = {"use_dictionary": False, "column_encoding": encodings, "compression": compression}
+    path = written(table, tmp_path / "a.parquet", data_page_version="2.0", **options)
+    for name in encodings:
+        assert read_column(path, name).to_pylist() == table[name].to_pylist()
+
+
+def test_int96_times_of_all_years_are_themselves(tmp_path):
+    """As nanoseconds of 64 bits, which Arrow reads by default, the year 9999 is 1816."""
+    years = (1, 1500, 1816, 1969, 2021, 2263, 9999)
+    times = [datetime.datetime(year, 12, 31, 23, 59, 59, 999_999) for year in years]
+    table = pa.table({"t": pa.array([*times, None], pa.timestamp("us"))})
+    path = written(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    edges = (*(f"{year:04}-01-01T00:00" for year in years), "9999-12-31T23:59:59.999999")
+    bins = dp.DatetimeAttribute("t", edges, nullable=True)
+    column = read_column(path, "t")
+    assert encode_column(bins, column).tolist() == [*range(len(years)), bins.null_code]
+    assert unit_fingerprints(column)[0].tolist() == unit_fingerprints(table["t"])[0].tolist()
+
+
+class Kms(encryption.KmsClient):
+    """Keeps keys as they are."""
+
+    def __init__(self, _: Any) -> None:
+        encryption.KmsClient.__init__(self)
+
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key: bytes, name: str) -> bytes:
+        return base64.b64decode(key)
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+@pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
+def test_encrypted_file_is_refused(tmp_path, plaintext_footer, algorithm):
+    """Without the refusal, a plain footer lets Arrow abort the process."""
+    path = tmp_path / "a.parquet"
+    how = encryption.EncryptionConfiguration(
+        footer_key="f",
+        column_keys={"c": ["secret"]},
+        plaintext_footer=plaintext_footer,
+        data_key_length_bits=128,
+        encryption_algorithm=algorithm,
+    )
+    keys = encryption.CryptoFactory(Kms).file_encryption_properties(
+        encryption.KmsConnectionConfig(), how
+    )
+    table = pa.table({"x": ["a"], "secret": [1]})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=keys) as writer:
+        writer.write_table(table)
+    with pytest.raises(dp.InputError, match="must not be encrypted"):
+        dp.ReadRecords(str(path))
+    with pytest.raises(ReadError, match=r"a\.parquet: must not be encrypted"):
+        list(_SplitFile("", "parquet").process((str(path), path.stat().st_size)))
+
+
+def with_footer(old: bytes, new: bytes) -> bytes:
+    """A file with the columns x and y, and a change in the footer's entry of x."""
+    sink = io.BytesIO()
+    table = pa.table({"x": ["a", "b"], "y": ["a", "b"]})
+    pq.write_table(table, sink, write_statistics=False, store_schema=False)
+    content = sink.getvalue()
+    start = content.index(b"\x19\x35\x00\x06\x10\x19\x18\x01x\x15\x02")
+    end = start + 11
+    return content[:start] + content[start:end].replace(old, new) + content[end:]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"\x01x\x15\x02", b"\x01x\x15\x06", "string, compressed as LZO"),
+        (b"\x06\x10", b"\x06\x28", "string, of an unknown encoding"),
+    ],
+)
+def test_codec_or_encoding_that_is_unknown_here_is_refused_before_the_job(
+    tmp_path, old, new, reason
+):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(with_footer(old, new))
+    source = dp.ReadRecords(str(path))
+    source.check_column("domain", "y")  # a column that can be read
+    for argument in ("domain", "privacy_unit", "key", "event_time"):
+        with pytest.raises(dp.InputError, match=f"that can be read here .* it is {reason}"):
+            source.check_column(argument, "x")

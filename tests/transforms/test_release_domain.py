@@ -11,10 +11,6 @@ from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee, open_domain, re
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
 import beam_dp.transforms.drawing.one_worker as one_worker
-from beam_dp.domain.attributes import PaidRelease
-from beam_dp.mechanisms.discovery.plan import plan_domain, total_loss
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.domain.release import DomainRelease
 
 TABLE = residents()
 
@@ -29,33 +25,8 @@ def run(table: pa.Table, release: beam.PTransform, folder: str, beside: str | No
         _ = batches | release | dp.WriteRelease(folder, beside)
 
 
-@pytest.mark.job
-def test_two_pipelines_and_one_token_with_two_parts(tmp_path) -> None:
-    ledger = Ledger(str(tmp_path / "ledger"))
-    ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
-    plan = plan_domain(open_domain(), guarantee())
-    token = ledger.spend("people", guarantee(), total_loss(plan.shared), "mwem")
-    run(TABLE, dp.ReleaseDomain(plan, token), str(tmp_path / "domain"))
-    found = dp.read_release(tmp_path / "domain", kind=dp.DomainRelease)
-    assert found.domain["city"].values_from == PaidRelease("people/1", found.draw_id)
-    assert set(found.found[0].values) == set(FREQUENT)
-    again = dp.ReleaseSyntheticDatabase(
-        found.domain,
-        workload(found.domain),
-        guarantee(),
-        dp.MWEM(),
-        ledger_token=token,
-        domain_release=found,
-    )
-    run(TABLE, again, str(tmp_path / "out"))
-    release = dp.read_release(tmp_path / "out", kind=dp.SyntheticDatabase)
-    assert release.guarantee == guarantee()
-    assert release.discovered.draw_id == found.draw_id
-    assert all(dp.verify_release(each).holds for each in (found, release))
-
-
-def released(noise: NoNoise, table: pa.Table = TABLE) -> DomainRelease:
-    plan = plan_domain(open_domain(), guarantee(100.0))
+def released(noise: NoNoise, table: pa.Table = TABLE) -> dp.DomainRelease:
+    plan = dp.plan_domain(open_domain(), guarantee(100.0))
     batches = table.to_batches()
     return plan.release(in_memory.counted_values(plan.columns, plan.whole, batches), noise)
 
@@ -63,7 +34,7 @@ def released(noise: NoNoise, table: pa.Table = TABLE) -> DomainRelease:
 @pytest.mark.job
 def test_a_pipeline_finds_what_is_found_in_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(one_worker, "NoiseSource", NoNoise)
-    plan = plan_domain(open_domain(), guarantee(100.0))
+    plan = dp.plan_domain(open_domain(), guarantee(100.0))
     run(TABLE, dp.ReleaseDomain(plan), str(tmp_path / "out"))
     found = dp.read_release(tmp_path / "out", kind=dp.DomainRelease)
     expected = released(NoNoise())
@@ -84,7 +55,7 @@ def test_records_outside_the_declared_columns_do_not_count(monkeypatch) -> None:
 
 
 def test_a_table_in_memory_is_released_with_an_open_domain(tmp_path) -> None:
-    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger = dp.Ledger(str(tmp_path / "ledger"))
     ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
     domain = open_domain()
     release = dp.release(
@@ -106,16 +77,13 @@ def test_a_table_in_memory_is_released_with_an_open_domain(tmp_path) -> None:
     assert dp.verify_release(release).holds
 
 
-def test_a_stream_of_batches_in_memory_is_read_once() -> None:
+def test_streams_and_pure_bins_are_released_in_memory():
     domain = open_domain(CITY, SEX)
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(100))
     release = dp.release(reader, domain, workload(domain), guarantee(5.0), count_left_out=True)
     assert abs(release.num_records - 1500) < 150
     assert release.left_out is not None
     assert dp.verify_release(release).holds
-
-
-def test_pure_bins_in_memory() -> None:
     domain = open_domain(INCOME, SEX)
     release = dp.release(TABLE, domain, workload(domain), guarantee(2.0, 0.0), domain_share=0.3)
     assert release.guarantee.delta == 0

@@ -15,23 +15,12 @@ import pytest
 from fakes import outputs
 from sketch_laws import Shifted, seeded_key
 
+import beam_dp as dp
 import beam_dp.encoding.keys as keys_module
-from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.mechanisms.sketches.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    StabilityHistogram,
-)
-from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms import KeyColumns, ReleaseProjection, WriteRelease
 from beam_dp.transforms.counting.count_keys import (
     CountElements,
     CountListedKeys,
@@ -42,7 +31,7 @@ from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys, Summarise
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
-COLUMNS = KeyColumns("email")
+COLUMNS = dp.KeyColumns("email")
 RECORDS = [{"email": f"{i % 40}@example.org", "person": i // 3} for i in range(600)]
 KEY = HashKey(4, np.arange(1, 11, dtype=np.uint64), bytes(16))
 
@@ -58,7 +47,7 @@ def fixed_keys(monkeypatch) -> None:
 def plan(
     mechanism: Any, unit: str = "record", k: int = 1, epsilon: float = HUGE, most: int = 5
 ) -> SparsePlan:
-    promise = Guarantee(epsilon, 1e-9, "add_or_remove_one", unit, k)
+    promise = dp.Guarantee(epsilon, 1e-9, "add_or_remove_one", unit, k)
     made: SparsePlan = mechanism.plan(promise, max_sparsity=10, max_weight=most)
     return made
 
@@ -76,25 +65,25 @@ def released(folder: Path, cases: dict[str, tuple[Any, Any]], **how: Any) -> dic
     outputs(
         {
             name: lambda p, name=name, records=records, release=release: (
-                p | beam.Create(records) | release | WriteRelease(folder / name)
+                p | beam.Create(records) | release | dp.WriteRelease(folder / name)
             )
             for name, (records, release) in cases.items()
         },
         **how,
     )
-    return {name: read_release(folder / name, kind=SparseRelease) for name in cases}
+    return {name: dp.read_release(folder / name, kind=dp.SparseRelease) for name in cases}
 
 
 SKETCHES = [
-    SparseProject(128, family="dense"),
-    SparseProject(2**18, num_blocks=8),
-    CountSketch(3 * 2**17),
+    dp.SparseProject(128, family="dense"),
+    dp.SparseProject(2**18, num_blocks=8),
+    dp.CountSketch(3 * 2**17),
 ]
-SMALL = CountSketch(3 * 64)
-CLIPPED = CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0)
+SMALL = dp.CountSketch(3 * 64)
+CLIPPED = dp.CountSketch(3 * 64, 3, noise="gaussian", unit_norm=2.0)
 TEXTS_OF_7 = [{"email": text} for text in ["7", "7.0", b"7.0", 7, 7.0, "7.00"] for _ in range(200)]
 # Keys that are listed.
-LISTED = KeyColumns("city", list_keys=True)
+LISTED = dp.KeyColumns("city", list_keys=True)
 LONG = "Llanfairpwllgwyngyll" * 12 + "ABC"  # 243 bytes
 CITIES: list[Any] = ["Bern", "Bern ", "Zürich", LONG, LONG[:-1] + "D", LONG + "x" * 14, "7", "7.0"]
 CITIES += [7, b"\xff\xfe", "", None, 2.5]
@@ -109,7 +98,7 @@ EXPECTED |= {"": 12}
 
 
 def listing(mechanism: Any, unit: str = "record", k: int = 1, columns: Any = LISTED) -> SparsePlan:
-    return ReleaseProjection(plan(mechanism, unit, k, most=1), columns).plan
+    return dp.ReleaseProjection(plan(mechanism, unit, k, most=1), columns).plan
 
 
 @pytest.mark.job
@@ -117,29 +106,38 @@ def test_written_releases_answer_queries(tmp_path):
     """Of any mechanism; a key does not depend on the spelling of its integer."""
     mechanisms = {
         "dense": SKETCHES[0],
-        "blocks": SparseProject(2**12, num_blocks=8),
-        "count sketch": CountSketch(3 * 2**10),
-        "histogram": StabilityHistogram(),
-        "hybrid": HybridSketch(3 * 2**10, 3),
+        "blocks": dp.SparseProject(2**12, num_blocks=8),
+        "count sketch": dp.CountSketch(3 * 2**10),
+        "histogram": dp.StabilityHistogram(),
+        "hybrid": dp.HybridSketch(3 * 2**10, 3),
     }
     found = released(
         tmp_path,
         {
             **{
-                name: (RECORDS, ReleaseProjection(plan(each), COLUMNS))
+                name: (RECORDS, dp.ReleaseProjection(plan(each), COLUMNS))
                 for name, each in mechanisms.items()
             },
             **{
-                f"spelling, {each.name}": (TEXTS_OF_7, ReleaseProjection(plan(each), COLUMNS))
-                for each in (SMALL, StabilityHistogram())
+                f"spelling, {each.name}": (TEXTS_OF_7, dp.ReleaseProjection(plan(each), COLUMNS))
+                for each in (SMALL, dp.StabilityHistogram())
             },
             **{
-                f"listed, {each.name}": (OF_CITIES, ReleaseProjection(plan(each, most=1), LISTED))
-                for each in (StabilityHistogram(), HybridSketch(2**10))
+                f"listed, {each.name}": (
+                    OF_CITIES,
+                    dp.ReleaseProjection(plan(each, most=1), LISTED),
+                )
+                for each in (dp.StabilityHistogram(), dp.HybridSketch(2**10))
             },
-            "listed, nothing": ([], ReleaseProjection(plan(StabilityHistogram(), most=1), LISTED)),
-            "empty": ([], ReleaseProjection(plan(HybridSketch(2**10), epsilon=1.0), COLUMNS)),
-            "full": (RECORDS, ReleaseProjection(plan(HybridSketch(2**10), epsilon=1.0), COLUMNS)),
+            "listed, nothing": (
+                [],
+                dp.ReleaseProjection(plan(dp.StabilityHistogram(), most=1), LISTED),
+            ),
+            "empty": ([], dp.ReleaseProjection(plan(dp.HybridSketch(2**10), epsilon=1.0), COLUMNS)),
+            "full": (
+                RECORDS,
+                dp.ReleaseProjection(plan(dp.HybridSketch(2**10), epsilon=1.0), COLUMNS),
+            ),
         },
     )
     for name in mechanisms:
@@ -150,10 +148,10 @@ def test_written_releases_answer_queries(tmp_path):
         assert answer.value == pytest.approx(120, abs=5 * answer.standard_error + 3 * moved)
     for name in [name for name in found if name.startswith("spelling")]:
         for text, count in (("7.0", 1000), ("7", 1000), ("7.00", 200), ("8.0", 0)):
-            answer = found[name].answer_query(SparseQuery({text: 1}))
+            answer = found[name].answer_query(dp.SparseQuery({text: 1}))
             assert answer.value == pytest.approx(count, abs=1)
-        with pytest.raises(InputError, match=r"must be given once: '7.0' is the same"):
-            found[name].answer_query(SparseQuery({"7.0": 1, "7": 1}))
+        with pytest.raises(dp.InputError, match=r"must be given once: '7.0' is the same"):
+            found[name].answer_query(dp.SparseQuery({"7.0": 1, "7": 1}))
     for name in ("listed, stability_histogram", "listed, hybrid_sketch"):
         keys = found[name].listed_keys()
         assert dict(keys) == EXPECTED
@@ -175,7 +173,7 @@ def of_weights(weights: list[Any]) -> list[dict[str, Any]]:
     return [{"email": "a", "n": weight} for weight in weights]
 
 
-def encoded(columns: KeyColumns, most: int, key: HashKey, unit: str = "record") -> EncodeKeys:
+def encoded(columns: dp.KeyColumns, most: int, key: HashKey, unit: str = "record") -> EncodeKeys:
     return EncodeKeys(columns, most, key, unit)
 
 
@@ -187,7 +185,7 @@ def test_counts_and_sums_are_exact_in_any_batches():
     accumulators = [
         ProjectionAccumulator(each.sketch.signs(each.hash_key)) for each in made if each.sketch
     ]
-    weighed = KeyColumns("email", weight="n")
+    weighed = dp.KeyColumns("email", weight="n")
     clipped = plan(CLIPPED)
 
     def of_size(size: int) -> Callable[[Any], Any]:
@@ -262,8 +260,8 @@ def by_text(shards: list[bytes]) -> dict[bytes | None, list[int]]:
 @pytest.mark.job
 def test_adding_a_unit_only_adds_its_k_kept_records():
     """Of the counts of elements, of those of texts, and of one unit whatever others there are."""
-    made, listed = (each(StabilityHistogram(), "person", 2) for each in (plan, listing))
-    one = listing(StabilityHistogram(), "person", 1)
+    made, listed = (each(dp.StabilityHistogram(), "person", 2) for each in (plan, listing))
+    one = listing(dp.StabilityHistogram(), "person", 1)
     clipped = plan(CLIPPED, "person", 50)
     cities = [{"city": f"city {i % 40} of a long name", "person": i // 3} for i in range(600)]
     one_unit = [{"email": f"{i}@example.org", "person": 1} for i in range(40)]
@@ -331,7 +329,7 @@ def test_adding_a_unit_only_adds_its_k_kept_records():
 def test_texts_have_their_own_counts_in_any_batches(monkeypatch):
     """Also texts of one hash: none may be listed because another has the same."""
     table = pa.table({"city": [f"city {i % 40}" * (1 + i % 3) for i in range(100)]})
-    made = listing(StabilityHistogram())
+    made = listing(dp.StabilityHistogram())
     sizes = (1, 7, 100)
     batches = {size: [table.slice(start, size) for start in range(0, 100, size)] for size in sizes}
     monkeypatch.setattr(
@@ -353,8 +351,8 @@ def test_texts_have_their_own_counts_in_any_batches(monkeypatch):
     }
 
 
-def test_texts_below_the_threshold_are_not_listed():
-    made = listing(StabilityHistogram())
+def test_keys_are_listed_by_their_own_counts_above_the_threshold():
+    made = listing(dp.StabilityHistogram())
     assert made.histogram is not None
     least = made.histogram.threshold
     texts = [b"a", b"b", b"c", b"\xff", None]
@@ -363,15 +361,11 @@ def test_texts_below_the_threshold_are_not_listed():
         np.array([least - 1, least, least + 5, least, least], np.int64),
         pa.array(texts, pa.large_binary()),
     )
-    found = release_sparse(made, SparseSummary(counts=exact), Shifted(0))
+    found = dp.release_sparse(made, SparseSummary(counts=exact), Shifted(0))
     assert found.listed_keys() == [("c", least + 5), ("b", least)]
     assert found.histogram is not None and len(found.histogram.counts) == 4
-    found = release_sparse(made, SparseSummary(counts=exact), Shifted(1))
+    found = dp.release_sparse(made, SparseSummary(counts=exact), Shifted(1))
     assert dict(found.listed_keys()) == {"a": least, "b": least + 1, "c": least + 6}
-
-
-def test_released_texts_with_the_same_element_share_one_released_count():
-    made = listing(StabilityHistogram())
     assert made.histogram is not None
     least = made.histogram.threshold
     exact = ElementCounts(
@@ -379,7 +373,7 @@ def test_released_texts_with_the_same_element_share_one_released_count():
         np.array([least, least - 1, least + 2, least], np.int64),
         pa.array([b"a", b"b", b"c", b"d"], pa.large_binary()),
     )
-    histogram = release_sparse(made, SparseSummary(counts=exact), Shifted(0)).histogram
+    histogram = dp.release_sparse(made, SparseSummary(counts=exact), Shifted(0)).histogram
     assert histogram is not None and histogram.keys is not None
     assert histogram.elements.tolist() == [3, 9]
     assert histogram.counts.tolist() == [least, 2 * least + 2]

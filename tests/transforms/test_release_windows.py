@@ -23,38 +23,27 @@ from fakes import outputs, pipeline
 from hypothesis import given, settings, strategies as st
 from limited_panes import IN_ORDER
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.encoding.contributions import select_records
 from beam_dp.encoding.units import unit_fingerprints
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.windows.plan import plan_window_databases, plan_window_tables
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.windows.horizon_files import block_directory, read_windows, window_directory
+from beam_dp.releases.windows.horizon_files import block_directory, window_directory
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release_windows import (
-    ReleaseWindows,
-    WindowsPlan,
-    begin_windows,
-)
-from beam_dp.windows.horizon import Horizon, WindowUnit
+from beam_dp.transforms.drawing.release_windows import WindowsPlan
 
-DOMAIN = Domain((IntegerAttribute("a", 0, 3), IntegerAttribute("b", 0, 1)))
-HORIZON = Horizon(100, 10, 12, 5)
-RECORDS = WindowUnit("record", 1, 1, 1)
-LONG = Domain((IntegerAttribute("a", 0, 300_000),))
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 3), dp.IntegerAttribute("b", 0, 1)))
+HORIZON = dp.Horizon(100, 10, 12, 5)
+RECORDS = dp.WindowUnit("record", 1, 1, 1)
+LONG = dp.Domain((dp.IntegerAttribute("a", 0, 300_000),))
 NUM_PARTITIONS = 2
 Panes = list[tuple[int, list[int], int, int]]  # number, counts, end of Beam's window, which pane
 # Of this process, in which both runners run.
-PANES: defaultdict[WindowUnit, Panes] = defaultdict(list)
+PANES: defaultdict[dp.WindowUnit, Panes] = defaultdict(list)
 SHARDS: list[tuple[int, list[tuple[int, bytes]]]] = []
 
 
 class Keep(beam.DoFn):
-    def __init__(self, unit: WindowUnit) -> None:
+    def __init__(self, unit: dp.WindowUnit) -> None:
         self.unit = unit
 
     def process(self, pane, window=beam.DoFn.WindowParam, info=beam.DoFn.PaneInfoParam):
@@ -86,10 +75,10 @@ def schedules(draw: st.DrawFn) -> list[list[dict[str, int]]]:
 
 
 @st.composite
-def units(draw: st.DrawFn) -> WindowUnit:
+def units(draw: st.DrawFn) -> dp.WindowUnit:
     protected = draw(st.integers(1, HORIZON.num_windows))
     most = draw(st.integers(1, protected))
-    return WindowUnit("person", draw(st.integers(1, 3)), most, protected)
+    return dp.WindowUnit("person", draw(st.integers(1, 3)), most, protected)
 
 
 def window_of(row: dict[str, int]) -> int | None:
@@ -107,7 +96,7 @@ def panes_of(counts: Counter[tuple[int, int]]) -> Panes:
     ]
 
 
-def by_hand(arriving: list[list[dict[str, int]]], unit: WindowUnit = RECORDS) -> Panes:
+def by_hand(arriving: list[list[dict[str, int]]], unit: dp.WindowUnit = RECORDS) -> Panes:
     held: defaultdict[int, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for place, row in enumerate(row for rows in arriving for row in rows):
         number = window_of(row)
@@ -125,7 +114,7 @@ def by_hand(arriving: list[list[dict[str, int]]], unit: WindowUnit = RECORDS) ->
     return panes_of(counts)
 
 
-def lowest(person: int, cells: list[int], unit: WindowUnit) -> list[int]:
+def lowest(person: int, cells: list[int], unit: dp.WindowUnit) -> list[int]:
     """The records of one unit alone that are used."""
     units, _ = unit_fingerprints(pa.array([person] * len(cells)))
     words, ones = [np.array(cells, "<u4")], np.ones(len(cells), np.int64)
@@ -134,7 +123,7 @@ def lowest(person: int, cells: list[int], unit: WindowUnit) -> list[int]:
 
 
 def counted(
-    source: Any, units: Sequence[WindowUnit] = (RECORDS,), runner: str | None = None
+    source: Any, units: Sequence[dp.WindowUnit] = (RECORDS,), runner: str | None = None
 ) -> list[Panes]:
     """What one pass counts for each kind of unit."""
     PANES.clear()
@@ -149,7 +138,9 @@ def counted(
     return [sorted(PANES[unit]) for unit in units]
 
 
-def in_a_stream(arriving: list[list[dict[str, int]]], units: Sequence[WindowUnit]) -> list[Panes]:
+def in_a_stream(
+    arriving: list[list[dict[str, int]]], units: Sequence[dp.WindowUnit]
+) -> list[Panes]:
     """The watermark follows arrivals; it says nothing of the future."""
     stream = test_stream.TestStream()
     for rows in arriving:
@@ -160,7 +151,7 @@ def in_a_stream(arriving: list[list[dict[str, int]]], units: Sequence[WindowUnit
     return counted(stream.advance_watermark_to_infinity(), units, "BundleBasedDirectRunner")
 
 
-def compare(arriving: list[list[dict[str, int]]], unit: WindowUnit) -> None:
+def compare(arriving: list[list[dict[str, int]]], unit: dp.WindowUnit) -> None:
     """The tables of a stream and of a batch, of records and of units, counted one by one."""
     units = RECORDS, unit
     expected = [by_hand(arriving, each) for each in units]
@@ -192,17 +183,17 @@ def test_unit_beyond_its_limits_counts_in_allowed_windows_only():
         [{"a": n % 4, "b": 0, "event": now, "arrival": now, "person": 7} for n in range(4)]
         for now in range(105, 220, 10)
     ]
-    compare(rows, WindowUnit("person", 2, 2, 5))
+    compare(rows, dp.WindowUnit("person", 2, 2, 5))
     kept = [
         number
-        for number, counts, _, _ in by_hand(rows, WindowUnit("person", 2, 2, 5))
+        for number, counts, _, _ in by_hand(rows, dp.WindowUnit("person", 2, 2, 5))
         if sum(counts)
     ]
     assert kept == [0, 1, 5, 6, 10, 11]
 
 
 @pytest.mark.job
-def test_counts_column_batches_like_rows():
+def test_batches_count_like_rows_and_empty_windows_have_tables():
     arriving = [
         [{"a": n % 4, "b": n % 2, "event": 95 + n, "arrival": 100 + n, "person": n}]
         for n in range(100)
@@ -211,10 +202,6 @@ def test_counts_column_batches_like_rows():
     batch = pa.RecordBatch.from_pylist(rows)
     batches = beam.Create([batch.slice(0, 50), batch.slice(50)])
     assert counted(batches) == [by_hand(arriving)]
-
-
-@pytest.mark.job
-def test_empty_window_has_a_table():
     expected = [(number, [0] * 8, HORIZON.closes(number), 0) for number in range(12)]
     row = {"a": 0, "b": 0, "event": 99, "arrival": 99}
     assert counted(beam.Create([row])) == [expected]
@@ -222,7 +209,7 @@ def test_empty_window_has_a_table():
 
 @pytest.mark.job
 def test_counts_tables_of_several_blocks():
-    horizon = Horizon(0, 10, 2, 0)
+    horizon = dp.Horizon(0, 10, 2, 0)
     rows = [{"a": a, "t": t} for a, t in ((0, 3), (300_000, 4), (299_999, 15), (300_000, 4))]
     SHARDS.clear()
     with pipeline() as p:
@@ -254,7 +241,7 @@ ROWS = st.lists(
 )
 LIMITS = st.integers(1, 6).flatmap(
     lambda protected: st.builds(
-        lambda k, c: WindowUnit("person", k, c, protected),
+        lambda k, c: dp.WindowUnit("person", k, c, protected),
         st.integers(1, 3),
         st.integers(1, protected),
     )
@@ -284,15 +271,15 @@ def test_unit_changes_at_most_c_windows_by_at_most_k_records(rows, unit, person)
 
 
 def test_unit_counts_up_to_its_record_and_window_limits():
-    unit = WindowUnit("person", 2, 2, 3)
+    unit = dp.WindowUnit("person", 2, 2, 3)
     rows = [(1, 0, 10 * number, 10 * number) for number in range(6) for _ in range(5)]
     assert limited_panes.counted(rows, unit, IN_ORDER).sum(axis=1).tolist() == [2, 2, 0, 2, 2, 0]
 
 
-SIX_WINDOWS = Horizon(100, 10, 6, 5)
-WORKLOAD = marginals(DOMAIN, ways=2)
+SIX_WINDOWS = dp.Horizon(100, 10, 6, 5)
+WORKLOAD = dp.marginals(DOMAIN, ways=2)
 # Next to no noise.
-SURE = plan_window_tables(WORKLOAD, SIX_WINDOWS, RECORDS, 2e4, 0.0, strategy="levels", block=3)
+SURE = dp.plan_window_tables(WORKLOAD, SIX_WINDOWS, RECORDS, 2e4, 0.0, strategy="levels", block=3)
 RELEASED_ROWS = [
     {"a": number % 4, "b": number % 2, "t": 100 + 7 * number % 60, "arrival": 100 + 7 * number % 60}
     for number in range(50)
@@ -311,13 +298,13 @@ def tables() -> np.ndarray:
 
 def begin(plan: WindowsPlan, directory: pathlib.Path, **changed: Any) -> str:
     given = {"event_time": "t", "arrival": "arrival", "replayable": True, **changed}
-    return begin_windows(plan, directory, **given)
+    return dp.begin_windows(plan, directory, **given)
 
 
 def run(
     plan: WindowsPlan, directory: pathlib.Path, rows: Sequence[dict[str, Any]] = RELEASED_ROWS
 ) -> None:
-    release = ReleaseWindows(plan, directory, begin(plan, directory), "t", "arrival")
+    release = dp.ReleaseWindows(plan, directory, begin(plan, directory), "t", "arrival")
     with pipeline() as p:
         _ = p | beam.Create(rows) | release
 
@@ -325,7 +312,7 @@ def run(
 def draws(directory: pathlib.Path) -> dict[str, str]:
     """The draw of each release, by its folder."""
     cards = sorted(directory.rglob("card.json"))
-    return {str(card.parent): read_release(card.parent).draw_id for card in cards}
+    return {str(card.parent): dp.read_release(card.parent).draw_id for card in cards}
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +324,7 @@ def directory(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.job
 def test_releases_every_window_and_block(directory):
-    release = read_windows(directory)
+    release = dp.read_windows(directory)
     assert release.released == tuple(range(6))
     for number, counts in enumerate(tables()):
         (answer,) = release.answer(WORKLOAD, slice(number, number + 1))
@@ -345,7 +332,7 @@ def test_releases_every_window_and_block(directory):
     (answer,) = release.answer(WORKLOAD, slice(1, 5))
     np.testing.assert_allclose(answer.values, tables()[1:5].sum(axis=0), atol=0.01)
     for number in range(2):
-        block = read_release(block_directory(directory, 3, number))
+        block = dp.read_release(block_directory(directory, 3, number))
         np.testing.assert_allclose(
             block.tables[WORKLOAD.marginals[0]], tables()[3 * number :][:3].sum(axis=0), atol=0.01
         )
@@ -363,7 +350,7 @@ def test_draws_only_missing_windows(directory, tmp_path):
     run(SURE, copy)
     after = draws(copy)
     assert {folder for folder, draw in after.items() if before[folder] != draw} == gone
-    assert read_windows(copy).released == tuple(range(6))
+    assert dp.read_windows(copy).released == tuple(range(6))
 
 
 @pytest.mark.job
@@ -393,9 +380,9 @@ def test_stream_releases_the_same_as_a_batch(tmp_path):
         _ = (
             p
             | stream.advance_watermark_to_infinity()
-            | ReleaseWindows(SURE, tmp_path / "out", horizon_id, "t", "arrival")
+            | dp.ReleaseWindows(SURE, tmp_path / "out", horizon_id, "t", "arrival")
         )
-    release = read_windows(tmp_path / "out")
+    release = dp.read_windows(tmp_path / "out")
     found = [release.answer(WORKLOAD, slice(n, n + 1))[0].values for n in range(6)]
     np.testing.assert_allclose(found, tables(), atol=0.01)
     assert len(draws(tmp_path / "out")) == 8
@@ -403,27 +390,27 @@ def test_stream_releases_the_same_as_a_batch(tmp_path):
 
 @pytest.mark.job
 def test_releases_synthetic_database_of_each_window(tmp_path):
-    plan = plan_window_databases(Laplace(), WORKLOAD, SIX_WINDOWS, RECORDS, 1e3, 0.0)
+    plan = dp.plan_window_databases(dp.Laplace(), WORKLOAD, SIX_WINDOWS, RECORDS, 1e3, 0.0)
     run(plan, tmp_path / "out")
     for number, counts in enumerate(tables()):
-        found = read_release(window_directory(tmp_path / "out", number))
-        assert isinstance(found, SyntheticDatabase)
+        found = dp.read_release(window_directory(tmp_path / "out", number))
+        assert isinstance(found, dp.SyntheticDatabase)
         np.testing.assert_allclose(found.answer(WORKLOAD)[0].values, counts, atol=1)
 
 
 @pytest.mark.job
 def test_identical_records_of_a_unit_count_up_to_the_limit_per_window():
-    unit = WindowUnit("u", 200, 2, 6)
+    unit = dp.WindowUnit("u", 200, 2, 6)
     rows = [
         {"a": 1, "b": 1, "t": t, "arrival": t, "u": 7} for t in (101, 131, 151) for _ in range(200)
     ]
     mechanisms = {
-        "mwem": MWEM(max_unit_cost=2),
-        "gaussian": Gaussian(max_unit_cost=3),
-        "planned": MWEM(max_unit_cost="planned"),
+        "mwem": dp.MWEM(max_unit_cost=2),
+        "gaussian": dp.Gaussian(max_unit_cost=3),
+        "planned": dp.MWEM(max_unit_cost="planned"),
     }
     plans = {
-        name: plan_window_databases(each, WORKLOAD, SIX_WINDOWS, unit, 1.0, 1e-6)
+        name: dp.plan_window_databases(each, WORKLOAD, SIX_WINDOWS, unit, 1.0, 1e-6)
         for name, each in mechanisms.items()
     }
     found = outputs(
@@ -431,7 +418,7 @@ def test_identical_records_of_a_unit_count_up_to_the_limit_per_window():
             name: lambda p, plan=plan: (
                 p
                 | beam.Create(rows)
-                | ReleaseWindows(plan, "unused", "0" * 32, "t", "arrival").count
+                | dp.ReleaseWindows(plan, "unused", "0" * 32, "t", "arrival").count
             )
             for name, plan in plans.items()
         }

@@ -16,42 +16,26 @@ from tiny import ADD, domain_of, promise
 
 import beam_dp as dp
 import beam_dp.transforms.drawing.one_worker as batches_module
-from beam_dp.domain.attributes import BooleanAttribute
-from beam_dp.domain.files import parse_domain
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.answers.files import answers_file, read_rows
-from beam_dp.releases.kinds import read_release
 from beam_dp.storage.bucket import BucketStore
-from beam_dp.transforms import (
-    AnswerBatch,
-    AnswerQueries,
-    AnswerWorkload,
-    WriteAnswers,
-    WriteRelease,
-)
+from beam_dp.transforms import AnswerBatch
 from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
 from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
 
 MOST_BYTES = 2**24
 NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")
-DOMAIN = Domain((BooleanAttribute("member"), BooleanAttribute("paid")))
-GUARANTEE = Guarantee(1000.0, 0.0, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+DOMAIN = dp.Domain((dp.BooleanAttribute("member"), dp.BooleanAttribute("paid")))
+GUARANTEE = dp.Guarantee(1000.0, 0.0, dp.Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
 
 
 def row(number: int, text: str = "") -> dict[str, Any]:
     return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
 
 
-def test_answer_batches_are_small_and_contain_all_rows():
+def test_answers_and_queries_are_sent_in_small_parts_in_order():
     rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
     parts = answer_batches("run", 7, rows)
     coder = beam.coders.registry.get_coder(AnswerBatch)
@@ -59,22 +43,13 @@ def test_answer_batches_are_small_and_contain_all_rows():
     assert [each for part in parts for each in part.answers] == rows
     assert [part[:3] for part in parts] == [("run", number, 7) for number in range(len(parts))]
     assert {part.num_batches for part in parts} == {len(parts)}
-
-
-def test_run_without_answers_is_one_empty_batch():
     assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
-
-
-def test_queries_keep_their_order_if_lists_arrive_out_of_order():
     lines = [f"{number} {'q' * (number % 1000)}" for number in range(20_000)]
     elements = numbered_queries(lines)
     assert len(elements) > 3
     assert all(sum(map(len, queries)) < MOST_BYTES for _, queries in elements)
     random.Random(0).shuffle(elements)
     assert list(each_query(elements)) == lines
-
-
-def test_reads_lists_and_single_queries():
     assert list(each_query([{"a": 1}, ["b", "c"], ("d", "e"), "f"])) == [
         {"a": 1},
         *"bcdef",
@@ -84,12 +59,12 @@ def test_reads_lists_and_single_queries():
 @pytest.mark.job
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_writes_only_a_complete_run(tmp_path, is_complete):
-    plan = plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
+    plan = dp.plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
     parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
     given = parts if is_complete else parts[1:]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         # A batch that comes twice is one.
-        _ = pipeline | beam.Create([*given, given[0]]) | WriteAnswers(tmp_path / "out", plan)
+        _ = pipeline | beam.Create([*given, given[0]]) | dp.WriteAnswers(tmp_path / "out", plan)
     assert (tmp_path / "out").exists() is is_complete
     if is_complete:
         path = tmp_path / "out" / answers_file("0" * 32)
@@ -100,40 +75,40 @@ def test_writes_only_a_complete_run(tmp_path, is_complete):
 def test_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
     monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
     lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
-    plan = plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)
+    plan = dp.plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         records = pipeline | "Records" >> beam.Create([{"member": True, "paid": True}] * 50)
         _ = (
             pipeline
             | "Queries" >> beam.Create(numbered_queries(lines))
-            | AnswerQueries(plan, records)
-            | WriteAnswers(tmp_path / "out", plan)
+            | dp.AnswerQueries(plan, records)
+            | dp.WriteAnswers(tmp_path / "out", plan)
         )
-    answers = read_release(tmp_path / "out")
+    answers = dp.read_release(tmp_path / "out")
     rows = list(read_rows((tmp_path / "out" / answers_file(answers.draw_id)).read_bytes()))
     assert [each["id"] for each in rows] == [str(number) for number in range(9)]
     assert all(abs(each["value"] - 50) < 5 for each in rows)
 
 
-PAIRS = parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
+PAIRS = dp.parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
 
 
 @pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
 def test_accepts_token_for_the_public_mechanism_name(delta, name, tmp_path):
-    plan = plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
+    plan = dp.plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
     assert plan.mechanism == plan.public["mechanism"] == name
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 10.0, 1e-6, "record", ADD)
     token = ledger.spend("people", plan.guarantee, plan.loss, plan.mechanism, plan.public)
-    AnswerWorkload(plan, [], token)
-    WriteAnswers(tmp_path / "out", plan, token)
+    dp.AnswerWorkload(plan, [], token)
+    dp.WriteAnswers(tmp_path / "out", plan, token)
 
 
-PROMISE = Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
-PLAN = plan_private_mw(parse_domain('{"age": 3}'), PROMISE, 10, num_questions=2)
+PROMISE = dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+PLAN = dp.plan_private_mw(dp.parse_domain('{"age": 3}'), PROMISE, 10, num_questions=2)
 WRITERS = {
-    "release": WriteRelease,
-    "answers": lambda directory: WriteAnswers(directory, PLAN),
+    "release": dp.WriteRelease,
+    "answers": lambda directory: dp.WriteAnswers(directory, PLAN),
 }
 
 
@@ -157,7 +132,7 @@ def test_refuses_second_writer_of_a_directory(folder):
     for path, (first, second) in zip(paths * 2, pairs, strict=False):
         pipeline = beam.Pipeline("FnApiRunner")
         apply(pipeline, first, Path("out"))
-        with pytest.raises(InputError, match=r"^output: .* this pipeline writes there already"):
+        with pytest.raises(dp.InputError, match=r"^output: .* this pipeline writes there already"):
             apply(pipeline, second, path)
 
 
@@ -168,7 +143,7 @@ def test_refuses_a_second_writer_only_in_the_same_bucket_folder(monkeypatch, sch
     pipeline = beam.Pipeline("FnApiRunner")
     for url in ("one/out", "one/out2", "two/out"):
         apply(pipeline, "release", f"{scheme}://{url}")
-    with pytest.raises(InputError, match="writes there already"):
+    with pytest.raises(dp.InputError, match="writes there already"):
         apply(pipeline, "answers", f"{scheme}://two/out/")
 
 
@@ -184,8 +159,8 @@ def test_refused_writer_does_not_reserve_the_directory(folder):
     windowed = (
         pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
     )
-    with pytest.raises(InputError, match="records"):
-        _ = windowed | WriteRelease("out")
+    with pytest.raises(dp.InputError, match="records"):
+        _ = windowed | dp.WriteRelease("out")
     apply(pipeline, "release", "out")
 
 
@@ -218,7 +193,7 @@ DOORS: dict[str, tuple[Plan, Door]] = {
     ),
     "online": (DENSE, lambda token, _: dp.AnswerQueries(DENSE, None, ledger_token=token)),
     "sparse online": (SPARSE, lambda token, _: dp.AnswerSparseQueries(SPARSE, KEY, None, token)),
-    "linear": (ANSWERS, lambda token, _: AnswerWorkload(ANSWERS, [], token)),
+    "linear": (ANSWERS, lambda token, _: dp.AnswerWorkload(ANSWERS, [], token)),
     "written answers": (
         ANSWERS,
         lambda token, folder: dp.WriteAnswers(folder / "out", ANSWERS, token),
