@@ -12,9 +12,9 @@ means are those of the midpoints.
 asks random means, sums and quantiles of columns of numbers under random conditions, and compares
 them with the values themselves, before binning; also for the raw tables, whose bins and texts a
 release finds. Means and sums are those of values clipped to the ends of the bins, and *unclipped*
-is the share that held for the values as they are. *Times* compares bars with errors where noise
-dominates, which is where bins are less than a third of the bar: it is how much longer the bars are
-than 95 % of the errors need. Codes of tables without bins count as values.
+is the share that held for the values as they are. *Times* is how much longer bars are than 95 % of
+the errors need, where noise dominates: bins are less than a third of the bar, which does not rest
+on a model. Codes of tables without bins count as values.
 
 The two numbers of the model of fitted answers were chosen at epsilon 10 and more on ``nltcs`` and
 parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
@@ -60,6 +60,7 @@ MECHANISMS = {"mwem": MWEM, "laplace": Laplace, "gaussian": Gaussian}
 KINDS = ("conjunction", "interval", "mean")
 MAX_ATTRIBUTES = 5
 RAW_RECORDS = 50_000
+_ENOUGH = 50  # errors, for a quantile of them
 # Literals are of a random record this often, so that rare answers and common ones are asked.
 _FROM_A_RECORD = 0.6
 _SIZES = (0.0, 10.0, 100.0, 1000.0, np.inf)
@@ -189,7 +190,7 @@ def value_questions(
 ) -> Iterator[tuple[str, dict[str, Any], Mapping[str, float]]]:
     """Yields the kind of each random question about values, its row, and what is true.
 
-    The truth has the answer, that of clipped values, and the width of the bins in the answer.
+    The truth is that of raw and of clipped values; they have the same quantiles inside the bins.
     """
     domain, rng = release.domain, np.random.default_rng(seed)
     codes, keep = encode_batch(domain, table)
@@ -224,11 +225,20 @@ def value_questions(
         (row,) = asked.quantile(attribute.name, share).rows()
         if len(values):
             truth = float(np.quantile(values, share, method="inverted_cdf"))
-            if isinstance(attribute, NumericAttribute):
-                edges = np.array(attribute.edges)
-                place = np.clip(np.searchsorted(edges, truth, "right") - 1, 0, len(edges) - 2)
-                row["within_bins"] = float(edges[place + 1] - edges[place]) / 2
+            if row["error"] is not None:
+                row["within_bins"] = _half_widths(attribute, row["low"], row["high"])
             yield "quantile", row, {"raw": truth, "clipped": truth}
+
+
+def _half_widths(attribute: NumericAttribute | IntegerAttribute, low: float, high: float) -> float:
+    """Returns half the widths of both bins at the ends of a bar; a whole number is 1 wide."""
+    if isinstance(attribute, IntegerAttribute):
+        return 1.0
+    edges = np.array(attribute.edges)
+    ends = np.clip([low, high], edges[0], edges[-1])
+    first = np.searchsorted(edges[:-1], ends[0], "right")
+    last = np.searchsorted(edges[1:], ends[1], "left")
+    return float(edges[first] - edges[first - 1] + edges[last + 1] - edges[last]) / 2
 
 
 def measure_values(options: argparse.Namespace) -> None:
@@ -243,7 +253,7 @@ def measure_values(options: argparse.Namespace) -> None:
         drawn = release_table(table, domain, workload, guarantee, mechanism=mechanism)
         for kind, row, truth in value_questions(drawn, table, options.questions, run):
             if row["error"] is None:
-                found[kind].append((0, np.nan, np.nan, np.nan, np.nan))
+                found[kind].append((0, np.nan, np.nan, np.nan))
                 continue
             within = row.get("within_bins") or 0.0
             value = next(value for name, value in row.items() if name.startswith(kind))
@@ -255,21 +265,20 @@ def measure_values(options: argparse.Namespace) -> None:
             slack = 1e-9 * max(abs(value), 1.0)
             held = [low - slack <= truth[each] <= high + slack for each in ("clipped", "raw")]
             margin = (high - low) / 2
-            is_noise = within < margin / 3 and np.isfinite(margin)
+            is_noise = within < margin / 3 < np.inf and row["error"] != "model_based"
             off = abs(truth["clipped"] - value) / margin if is_noise else np.nan
-            found[kind].append((1, *held, off, within))
+            found[kind].append((1, *held, off))
     print(f"## {options.table}, epsilon {options.epsilon:g}, {options.runs} releases\n")
     print("| asked | number | no bar | held | unclipped | noise dominates | times |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for kind, rows in found.items():
-        barred, held, raw, off, _ = np.array(rows, np.float64).T
+        barred, held, raw, off = np.array(rows, np.float64).T
         of_noise = off[np.isfinite(off)]
-        times = 1 / np.quantile(of_noise, 0.95) if len(of_noise) else np.nan
+        is_enough = len(of_noise) >= _ENOUGH
+        times = f"{1 / np.quantile(of_noise, 0.95):.2f}" if is_enough else "too few"
         shares = f"{100 * np.nanmean(held):.1f} % | {100 * np.nanmean(raw):.1f} %"
         without = int(len(rows) - barred.sum())
-        print(
-            f"| {kind} | {len(rows):,} | {without:,} | {shares} | {len(of_noise):,} | {times:.2f} |"
-        )
+        print(f"| {kind} | {len(rows):,} | {without:,} | {shares} | {len(of_noise):,} | {times} |")
 
 
 def main() -> None:
