@@ -22,7 +22,7 @@ from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.testing.audit import Law, discrete_laplace, neighbouring_units, product_law
+from beam_dp.testing.audit import discrete_laplace, neighbouring_units, product_law
 
 Record = tuple[int, int]  # element, weight
 
@@ -94,14 +94,6 @@ def largest_share(
         share_spent(guarantee, draws(one), draws(other))
         for one, other in neighbouring_units(records, guarantee.neighboring, most)
     )
-
-
-def sketch_law(plan: SparsePlan, data: Iterable[Record], reach: int = 4) -> Law:
-    """The law of the cells of a Laplace sketch, clipped."""
-    (draw,) = draws_of(plan, data)
-    assert draw.kind == "laplace"
-    cells = draw.exact.tolist()
-    return product_law([discrete_laplace(draw.scale, each, -reach, reach) for each in cells])
 
 
 class Shifted(NoNoise):

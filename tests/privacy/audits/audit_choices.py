@@ -1,25 +1,19 @@
 """Audits of what chooses among candidates: the selections, and SmallDB with each of its samplers.
 
 The law is enumerated from what the mechanism computes, on all neighbours of tiny data; the sampler,
-with the production noise, is compared with a law that is written down here independently; whole
-runs are audited as a black box. SmallDB is audited through Beam as well: one pipeline counts the
-records of a data set, and its drawing step draws many releases from that count.
+with the production noise, is compared with a law that is written down here independently.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations_with_replacement, islice
 from typing import Any
-from unittest import mock
 
-import apache_beam as beam
 import numpy as np
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from auditing import (
     Audit,
     Bug,
@@ -29,12 +23,9 @@ from auditing import (
     audited,
     follows,
     halve_noise_of,
-    ratio_of,
     replaced,
-    told_apart,
-    unchecked,
 )
-from tiny import ADD, REPLACE, domain_of, promise, with_unit
+from tiny import ADD, REPLACE, domain_of, promise
 from top_choice_laws import LAWS, PICKS
 
 from beam_dp.mechanisms import choosing as choose
@@ -49,12 +40,10 @@ from beam_dp.noise import source as noise_module
 from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload, query_matrix
+from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
-from beam_dp.transforms import ReleaseSyntheticDatabase
-from beam_dp.transforms.drawing import one_worker
 
 RUNS = 5000
 # With 3,000 sequences drawn in place of multisets looked right once in 500 times.
@@ -108,7 +97,6 @@ TABLES = {
 SIZE, NUM_RECORDS = 3, 5
 EPSILON = 3.0
 BASE = (3, 1, 0, 1)
-PAIRS = {ADD: ((0,), ()), REPLACE: ((0,), (3,))}
 
 
 def audits() -> list[Audit]:
@@ -137,9 +125,6 @@ def audits() -> list[Audit]:
             found.append(
                 audited(f"small_db, {sampler}", guarantee, checks, bugs, sampler, guarantee)
             )
-        bugs = {"black box": {"choice three times too sharp": unchecked(sharpened(3))}}
-        checks = {"black box": pipeline_black_box}
-        found.append(audited("small_db, whole pipeline", guarantee, checks, bugs, guarantee))
     return found
 
 
@@ -221,68 +206,6 @@ def released(
 def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
     cells = release.domain.cell_index(release.codes)
     return tuple(np.repeat(cells, release.counts).tolist())
-
-
-def black_box(
-    sides: list[Callable[[int], Any]], laws: list[audit.Law], guarantee: Guarantee, runs: int
-) -> Finding:
-    first, second = laws
-    known = (first, second)
-    return told_apart(sides, guarantee, runs=runs, laws=known, score=ratio_of(known))
-
-
-FOUND: list[bytes] = []  # of this process, in which FnApiRunner runs everything
-
-
-def _collect(shard: tuple[str, tuple[int, int, bytes]]) -> None:
-    FOUND.append(shard[1][2])
-
-
-def cell_bytes(release: SyntheticDatabase) -> bytes:
-    """Stands in for a release's file, which is post-processing, and dearer than a draw."""
-    return bytes(cells_of(release))
-
-
-def pipeline_black_box(guarantee: Guarantee) -> Finding:
-    """Records, some of them outside the domain, through the whole transform, on two neighbours."""
-    domain = domain_of(4)
-    workload = parse_linear_workload("prefixes:a0", domain)
-    table = np.tri(4, dtype=int)
-    sides, laws = [], []
-    for unit in PAIRS[guarantee.neighboring.value]:
-        counts = with_unit(np.array(BASE), unit)
-        codes = [*np.repeat(range(4), counts).tolist(), 7, -1]
-        sides.append(functools.partial(draws_of, domain, workload, guarantee, codes))
-        laws.append(stated_law(table, counts))
-    return black_box(sides, laws, guarantee, 6800)
-
-
-def draws_of(
-    domain: Any, workload: LinearWorkload, guarantee: Guarantee, codes: list[int], number: int
-) -> list[tuple[int, ...]]:
-    FOUND.clear()
-    transform = ReleaseSyntheticDatabase(
-        domain, workload, guarantee, SmallDB(size=SIZE), NUM_RECORDS
-    )
-    original = one_worker.Draw.process
-
-    def many(self: Any, element: Any, left_out: Any, shards: Any) -> Iterator[Any]:
-        held = list(shards)
-        for _ in range(number):
-            yield from original(self, element, left_out, held)
-
-    with (
-        mock.patch.object(one_worker.Draw, "process", many),
-        mock.patch.object(one_worker, "release_to_bytes", cell_bytes),
-        beam.Pipeline(runner=FnApiRunner()) as pipeline,
-    ):
-        _ = (
-            pipeline
-            | beam.Create([{"a0": code} for code in codes])
-            | transform
-            | "Collect" >> beam.Map(_collect)
-        )
-    return [tuple(each) for each in FOUND]
 
 
 def sharpened(factor: int) -> Bug:

@@ -6,8 +6,11 @@ sums of a unit with few or very many texts spend of mu.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,6 +19,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 from auditing import (
+    DELTA,
     Audit,
     Bug,
     Finding,
@@ -24,17 +28,29 @@ from auditing import (
     derived,
     replaced,
 )
+from noise_sources import NoNoise
 from numpy.typing import NDArray
-from sketch_laws import Shifted, promise
-from subjects import Subject, price
-from tiny import ADD, REPLACE
+from sketch_laws import Shifted, promise as large_promise
+from subjects import Subject, beside, exact_law, price
+from tiny import ADD, REPLACE, Unit, neighbours, promise, units
 
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.encoding import open_values as open_module
-from beam_dp.mechanisms.discovery import values as values_module
+from beam_dp.interval_strategies.hierarchy import tree
+from beam_dp.mechanisms.discovery import bins as bins_module, values as values_module
+from beam_dp.mechanisms.discovery.bins import Bins, BinsPlan, plan_bins
+from beam_dp.mechanisms.discovery.records_per_unit import (
+    RECORDS_SHARE,
+    RecordsPlan,
+    plan_records,
+)
 from beam_dp.mechanisms.discovery.values import ValuesPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.accounting import gaussian_delta
+from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.intervals.choice import records_of
+from beam_dp.summaries import records_per_unit as counting
 from beam_dp.testing.audit import (
     Law,
     discrete_gaussian,
@@ -48,8 +64,8 @@ from beam_dp.verification.steps import gaussian_epsilon
 TEXTS = ("a", "b")
 MOST = 2
 # So large that laws of a few outcomes and a few thousand runs resolve them.
-MU, SLACK, DELTA = 2.0, 0.01, 0.01
-EPSILON = gaussian_epsilon(Fraction(MU) ** 2, Fraction(DELTA))
+MU, SLACK, LARGE_DELTA = 2.0, 0.01, 0.01
+EPSILON = gaussian_epsilon(Fraction(MU) ** 2, Fraction(LARGE_DELTA))
 COARSE = 8  # steps of a unit, so that laws have few outcomes
 ABOVE = 60  # larger noisy sums are clipped
 
@@ -123,7 +139,7 @@ def subject(guarantee: Guarantee) -> Subject:
         release_of(plan, {text: many + sums(held).get(n, 0) for n, text in enumerate(TEXTS)}, noise)
 
     return Subject(
-        promise(guarantee.neighboring.value, MOST, DELTA, EPSILON),
+        large_promise(guarantee.neighboring.value, MOST, LARGE_DELTA, EPSILON),
         lambda promised: plan_for(promised, open_module.GRID),
         release,
         lambda: neighbouring_units(range(len(TEXTS)), guarantee.neighboring, MOST),
@@ -139,7 +155,8 @@ def bound(guarantee: Guarantee) -> Finding:
     is_limited = True
     grid = open_module.GRID
     for most in (1, 2, 3, 10):
-        plan = plan_for(promise(guarantee.neighboring.value, most, DELTA + SLACK, EPSILON), grid)
+        promised = large_promise(guarantee.neighboring.value, most, LARGE_DELTA + SLACK, EPSILON)
+        plan = plan_for(promised, grid)
         holdings = [range(size) for size in (1, 2, most, 2_000)] + [
             [0] * 500,
             [*range(9), *[1] * 90],
@@ -204,7 +221,7 @@ def audits() -> list[Audit]:
     """The discovery of texts under either relation, with two texts a unit."""
     found = []
     for relation in (ADD, REPLACE):
-        guarantee = promise(relation, MOST, DELTA + SLACK, EPSILON)
+        guarantee = large_promise(relation, MOST, LARGE_DELTA + SLACK, EPSILON)
         checks = {
             "price": lambda guarantee: price(subject(guarantee)),
             "law": law,
@@ -226,4 +243,208 @@ def audits() -> list[Audit]:
         else:
             bugs["bound"]["replaced as if added"] = REPLACED_AS_ADDED
         found.append(audited("discovered texts", guarantee, checks, bugs, guarantee, dear=("law",)))
+    return found
+
+
+# Bins of a column: leaves have a tree of two levels. The records of a unit share the steps of
+# the grid, which two do not divide.
+
+GRID = 5
+TREE = tree((2, 4))
+# Other units, with one record or two.
+OTHERS: tuple[tuple[Unit, ...], ...] = ((), ((0,), (0, 1), (3,)))
+
+
+def weight(num_records: int) -> int:
+    """What a record of a unit adds to its leaf."""
+    return GRID // num_records
+
+
+def leaves_of(held: Sequence[Unit], num_leaves: int) -> np.ndarray:
+    counts = np.zeros(num_leaves, np.int64)
+    for unit in held:
+        np.add.at(counts, list(unit), weight(len(unit)) if unit else 0)
+    return counts
+
+
+def plan_of_bins(num_leaves: int, promised: Guarantee) -> BinsPlan:
+    leaves = NumericAttribute("a", tuple(range(num_leaves + 1)))
+    loss: dict[str, Any] = {"epsilon": promised.epsilon}
+    if promised.delta:
+        loss = {"mu": discrete_gaussian_mu(promised.epsilon, promised.delta)}
+    return plan_bins(leaves, 2, promised.neighboring, grid=GRID, **loss)
+
+
+def found_bins(plan: BinsPlan, held: Sequence[Unit], noise: Any) -> Bins:
+    return plan.release(leaves_of(held, plan.leaves.num_levels), noise)
+
+
+def subject_of_bins(guarantee: Guarantee, num_leaves: int, bases: Any = OTHERS) -> Subject:
+    held = units(num_leaves, guarantee.max_records_per_unit)
+    return Subject(
+        guarantee,
+        functools.partial(plan_of_bins, num_leaves),
+        found_bins,
+        lambda: beside(bases, neighbours(held, guarantee.neighboring.value)),
+    )
+
+
+def law_of_bins(guarantee: Guarantee) -> Finding:
+    """Of the bins and counts of two leaves."""
+    two = subject_of_bins(guarantee, 2, ((), ((0,),), ((0,), (1,))))
+    return exact_law(two, lambda bins: (bins.cuts, bins.counts), least=0.6, ends=(-4, 14))
+
+
+def with_tree(check: Any, guarantee: Guarantee) -> Finding:
+    """Runs a check where four leaves have a tree, instead of their histogram."""
+    four, original = subject_of_bins(guarantee, TREE.num_leaves), bins_module.best_tree
+    bins_module.best_tree = lambda leaves, power: (
+        TREE if leaves == TREE.num_leaves else original(leaves, power)
+    )
+    try:
+        return check(four)
+    finally:
+        bins_module.best_tree = original
+
+
+def _without_empty_ends(found_bins: Any, plan: BinsPlan, counts: Any, noise: Any) -> Bins:
+    """Cuts off the ends that are empty, instead of those that seem to be empty."""
+    bins = found_bins(plan, counts, noise)
+    used = np.flatnonzero(counts)
+    ends = {int(used[0]), int(used[-1]) + 1} if len(used) else {0, len(counts)}
+    return dataclasses.replace(bins, cuts=tuple(sorted(ends)))
+
+
+def a_level_not_counted(delta: float) -> Bug:
+    factor = 0.5**0.5 if delta else 0.5
+    return around(
+        sys.modules[__name__],
+        "plan_bins",
+        lambda plan, *given, **named: dataclasses.replace(
+            found := plan(*given, **named), scale=found.scale * factor
+        ),
+    )
+
+
+def audits_of_bins() -> list[Audit]:
+    found = []
+    for delta, relation, most in itertools.product((0.0, DELTA), (ADD, REPLACE), (1, 2)):
+        guarantee = promise(relation, delta, 2.0 if delta else 3.0, most)
+        # Two records of a unit share what one has.
+        bugs = {"price": derived(guarantee, draws=1, without=("k ignored",))}
+        bugs["price"]["a level not counted"] = a_level_not_counted(delta)
+        if most > 1:
+            bugs["price"]["records counted instead of units"] = replaced(
+                sys.modules[__name__], "weight", lambda _: GRID
+            )
+        checks = {"price": functools.partial(with_tree, price)}
+        if not delta:
+            checks["law"] = law_of_bins
+            bugs["law"] = {"exact ends": around(BinsPlan, "release", _without_empty_ends)}
+        name = f"bins, {'delta' if delta else 'pure'}, k = {most}"
+        found.append(audited(name, guarantee, checks, bugs, guarantee, dear=("law",)))
+    return found
+
+
+# The choice of the records per unit: a unit may have any number of records, also far more than
+# can be chosen.
+
+LEVELS = 4  # so there are four levels
+CHOICE_EPSILON = 3.0  # of the choice
+# The numbers of records of other units.
+NUMBERS: tuple[tuple[int, ...], ...] = ((), (1, 1, 3))
+HELD = [(), (1,), (2,), (4,), (5,), (1000,)]
+
+
+def plan_of_choice(most: int, promised: Guarantee) -> RecordsPlan:
+    """The plan whose choice has the guarantee; the later chosen has the rest of the whole."""
+    epsilon = promised.epsilon / RECORDS_SHARE
+    whole = dataclasses.replace(promised, epsilon=epsilon, max_records_per_unit=most)
+    return plan_records(Domain(()), whole, 0.1)
+
+
+def levels(held: Sequence[int], most: int) -> np.ndarray:
+    """The number of units in each level, by the code that counts them."""
+    rows = np.repeat(np.arange(len(held), dtype=np.uint64), 2)
+    units = np.stack((rows, rows * np.uint64(7)))
+    counts = np.array([part for n in held for part in (n - n // 2, n // 2)], np.int64)
+    kept = counts > 0
+    found = counting.levels_of_units(units[:, kept], counts[kept], most)
+    return np.bincount(found, minlength=most).astype(np.int64)
+
+
+def chosen(plan: RecordsPlan, held: Sequence[int], noise: Any) -> Any:
+    return plan.release(levels(held, plan.most), noise)
+
+
+def subject_of_choice(guarantee: Guarantee, most: int = LEVELS, bases: Any = NUMBERS) -> Subject:
+    relation = guarantee.neighboring.value
+    return Subject(
+        guarantee,
+        functools.partial(plan_of_choice, most),
+        chosen,
+        lambda: [
+            ((*base, *one), (*base, *other))
+            for base in bases
+            for one, other in neighbours(HELD, relation)
+        ],
+    )
+
+
+def law_of_choice(guarantee: Guarantee) -> Finding:
+    """Of the chosen number and the counts of two levels."""
+
+    def seen(drawn: Any) -> Any:
+        counts = drawn.estimate.answer(np.arange(2), np.arange(2))
+        return (records_of(drawn).main.max_records_per_unit, *counts.tolist())
+
+    two = subject_of_choice(guarantee, 2, [(), (1,), (2,), (2, 3), (2, 2, 9)])
+    return exact_law(two, seen, least=0.9, ends=(-3, 7))
+
+
+def _count_records(original: Any, units: Any, counts: Any, most: int) -> np.ndarray:
+    """A unit counts once per row of records, not once."""
+    found = [original(units[:, [row]], counts[[row]], most) for row in range(len(counts))]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _without_bound(original: Any, units: Any, counts: Any, most: int) -> np.ndarray:
+    """A unit with more records than can be chosen counts again for the others."""
+    found = original(units, counts, most)
+    rest = counts - most
+    if not (rest > 0).any():
+        return found
+    return np.concatenate([found, original(units[:, rest > 0], rest[rest > 0], most)])
+
+
+def _choose_exactly(original: Any, plan: RecordsPlan, counts: Any, noise: Any) -> Any:
+    """The noise of the choice follows from the exact counts: empty levels at the end stay empty."""
+    found = original(plan, counts, noise)
+    exact = original(plan, counts, NoNoise())
+    return found if counts[-1] else dataclasses.replace(found, estimate=exact.estimate)
+
+
+COUNTING_BUGS = {
+    name: around(counting, "levels_of_units", bug)
+    for name, bug in (
+        ("records counted instead of units", _count_records),
+        ("number of a unit's records without bound", _without_bound),
+    )
+}
+
+
+def audits_of_choices() -> list[Audit]:
+    """The choice under both relations; it counts units, of however many records."""
+    checks: dict[str, Any] = {
+        "price": lambda guarantee: price(subject_of_choice(guarantee)),
+        "law": law_of_choice,
+    }
+    found = []
+    for relation in (ADD, REPLACE):
+        guarantee = promise(relation, 0.0, CHOICE_EPSILON, LEVELS)
+        bugs = {
+            "price": derived(guarantee, draws=1, without=("k ignored",)) | COUNTING_BUGS,
+            "law": {"exact counts without units": around(RecordsPlan, "release", _choose_exactly)},
+        }
+        found.append(audited("records per unit", guarantee, checks, bugs, guarantee, dear=("law",)))
     return found

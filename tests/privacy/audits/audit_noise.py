@@ -14,8 +14,6 @@ from auditing import (
     draw_once_for_all,
     follows,
     halve_scales,
-    repeated,
-    scale_selection,
     share_one_draw,
     skip_empty_cells,
     told_apart,
@@ -30,18 +28,15 @@ from beam_dp.testing import audit
 DRAWS = 50_000
 # Noise of 0.95 of the scale passes with a chance below 1e-12.
 SAMPLER_DRAWS = 150_000
-SELECTIONS = 15_000
 EPSILON = 1.5
 DELTA = 1e-6
 REACH = 12
-SHARPENED = scale_selection(1 / 8)
 
 
 def audits() -> list[Audit]:
     found = []
     for relation in (ADD, REPLACE):
-        pure = promise(relation, 0.0, EPSILON)
-        found += [counting("laplace", pure), selecting(pure)]
+        found.append(counting("laplace", promise(relation, 0.0, EPSILON)))
         found.append(counting("gaussian", promise(relation, DELTA, 12.0)))
     return found
 
@@ -99,43 +94,3 @@ def counting(kind: str, guarantee: Guarantee) -> Audit:
     checks = {"law": exact, "sampler": sampler, "black box": black_box}
     blinding = {"noise doubled": double_scales}
     return audited(f"noise: {kind}", guarantee, checks, bugs, blinding=blinding)
-
-
-def selecting(guarantee: Guarantee) -> Audit:
-    """The exponential mechanism: scores are counts of each of three codes, and a constant."""
-    scale = 2 / guarantee.epsilon
-
-    def scores(data: tuple[int, ...]) -> np.ndarray:
-        # The sign makes one record move scores both ways: the case that needs the factor 2.
-        signs = np.array([[1, -1, 0], [-1, 1, 0], [-1, -1, 1]])
-        return signs[list(data)].sum(axis=0).astype(np.int64)
-
-    # Under replace-one each score moves by 2 where a unit's record is replaced.
-    moved = 1 if guarantee.neighboring.value == ADD else 2
-
-    def law(data: tuple[int, ...]) -> audit.Law:
-        return audit.exponential_mechanism(scores(data).tolist(), moved * scale)
-
-    def draw(data: tuple[int, ...]) -> Callable[[int], list[int]]:
-        noise = NoiseSource()
-        return repeated(lambda: noise.select(scores(data), moved * scale))
-
-    def exact() -> Finding:
-        return Finding(audit.audit_law(law, (0, 1, 2), guarantee).is_private)
-
-    def sampler() -> Finding:
-        return follows(draw((0,))(SELECTIONS), law((0,)))
-
-    pair = ((0,), ()) if guarantee.neighboring.value == ADD else ((0,), (1,))
-
-    def black_box() -> Finding:
-        laws = (law(pair[0]), law(pair[1]))
-        return told_apart(map(draw, pair), guarantee, runs=SELECTIONS, laws=laws)
-
-    checks = {"law": exact, "sampler": sampler, "black box": black_box}
-    bugs = {
-        "sampler": {"scale an eighth: chi-square": SHARPENED},
-        "black box": {"scale an eighth: black box": SHARPENED},
-    }
-    blinding = {"scale doubled": scale_selection(2.0)}
-    return audited("noise: select", guarantee, checks, bugs, blinding=blinding)

@@ -51,7 +51,13 @@ def imported_modules(path: pathlib.Path) -> list[str]:
     return sorted(name for name in found if name.startswith("beam_dp."))
 
 
-LISTED = [(stem, audit) for stem in FILES for audit in importlib.import_module(stem).audits()]
+LISTED = [
+    (stem, audit)
+    for stem in FILES
+    for name, audits in vars(importlib.import_module(stem)).items()
+    if name.startswith("audits")
+    for audit in audits()
+]
 BY_ID = {audit_id(audit): audit for _, audit in LISTED}
 FILE_OF = {audit_id(audit): stem for stem, audit in LISTED}
 DEPENDS = {stem: imported_modules(path) for stem, path in FILES.items()}
