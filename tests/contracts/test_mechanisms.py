@@ -102,6 +102,9 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
                     check_promise(dataclasses.replace(plan, guarantee=more), more)
         assert case.least * plan.guarantee.epsilon <= epsilon <= plan.guarantee.epsilon
         assert plan.loss.covers(spent)
+        measures = ("epsilon", "mu_squared", "rho")
+        measure = next(each for each in measures if getattr(plan.loss, each) is not None)
+        assert getattr(plan.loss, measure) <= getattr(spent, measure) * (1 + 1e-5)
 
 
 def scales_halved(value: Any, unstated: tuple[str, ...]) -> Iterator[Any]:

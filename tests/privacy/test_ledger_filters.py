@@ -14,6 +14,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from hypothesis import given, settings
+from test_ledger_pure_first import Step, reached, response, revealing
 
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger import filters as ledger_filters
@@ -259,56 +260,14 @@ def test_independent_library_confirms_that_accepted_releases_fit_the_budget(acco
         assert epsilon <= account.epsilon + 1e-3 * (len(parts) + 1)
 
 
-Step = tuple[float, float]  # epsilon and slack
-
-
-def best_adversary(account: Account, steps: tuple[Step, ...]) -> float:
-    """The largest sum of (P - e^epsilon Q)+ that adaptive randomised responses can reach.
-
-    Randomised response is the worst purely private mechanism; with a slack it is one that tells
-    everything with that probability. The adversary sees every answer and chooses the next step;
-    what was spent is known from the first step and from how often each was chosen.
-    """
-
-    def loss_of_step(step: Step) -> Loss:
-        epsilon, slack = step
-        return Loss.approximate(epsilon, slack) if slack else Loss.pure(epsilon)
-
-    @functools.cache
-    def fits(first: int | None, counts: tuple[int, ...], step: Step) -> bool:
-        order = [] if first is None else [first]
-        order += [i for i, count in enumerate(counts) for _ in range(count - (i == first))]
-        history = tuple(loss_of_step(steps[i]) for i in order)
-        spent = Account(account.epsilon, account.delta, account.composition, history)
-        return spent.fits(loss_of_step(step))
-
-    @functools.cache
-    def best(first: int | None, counts: tuple[int, ...], signs: tuple[int, ...]) -> float:
-        """Of the rest, per unit of Q, given how often each answer pointed to P."""
-        loss = sum(step[0] * sign for step, sign in zip(steps, signs, strict=True))
-        value = max(0.0, math.exp(loss) - math.exp(account.epsilon))
-        for position, step in enumerate(steps):
-            if fits(first, counts, step):
-                start = position if first is None else first
-                more = tuple(c + (i == position) for i, c in enumerate(counts))
-                up, down = (
-                    tuple(s + (i == position) * sign for i, s in enumerate(signs))
-                    for sign in (1, -1)
-                )
-                epsilon, slack = step
-                q = 1 / (1 + math.exp(epsilon))  # of an answer that points to P, under Q
-                rest = q * best(start, more, up) + (1 - q) * best(start, more, down)
-                # What tells everything has the probability slack e^loss under P, and 0 under Q.
-                value = max(value, slack * math.exp(loss) + (1 - slack) * rest)
-        return value
-
-    return best(None, (0,) * len(steps), (0,) * len(steps))
+def best_adversary(account: Account, *steps: Step) -> float:
+    return reached(account, steps, most=60)
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian"])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.5, 0.01), (0.5, 0.1)])
 def test_worst_case_adversary_stays_within_delta(composition, epsilon, delta):
-    reached = best_adversary(Account(epsilon, delta, composition), ((0.1, 0.0), (0.3, 0.0)))
+    reached = best_adversary(Account(epsilon, delta, composition), response(0.1), response(0.3))
     assert reached <= delta
 
 
@@ -317,7 +276,7 @@ def test_worst_case_adversary_stays_within_delta(composition, epsilon, delta):
 @pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
 def test_worst_case_adversary_with_slacks_stays_within_delta(composition, epsilon, delta, share):
     account = Account(epsilon, delta, composition)
-    reached = best_adversary(account, ((0.2, 0.0), (1e-3, share * delta)))
+    reached = best_adversary(account, response(0.2), revealing(share * delta, 1e-3))
     assert (share if account.fits(approximate(1e-3, share * delta)) else 0) * delta <= reached
     assert reached <= delta * (1 + 1e-9)
 
@@ -327,7 +286,7 @@ def test_worst_case_adversary_exceeds_delta_with_four_budgets(monkeypatch):
         return 4 * limit(which, epsilon, delta)
 
     monkeypatch.setattr("beam_dp.privacy.ledger.filters.limit", wrong)
-    assert best_adversary(Account(1.0, 0.05, "zcdp"), ((0.3, 0.0),)) > 0.05
+    assert best_adversary(Account(1.0, 0.05, "zcdp"), response(0.3)) > 0.05
 
 
 def whole_delta_kept(account: Account, next_loss: Loss | None = None) -> float:
@@ -352,7 +311,7 @@ def test_worst_case_adversary_exceeds_delta_if_slacks_are_not_separate(monkeypat
         monkeypatch.setattr(Account, "_limit", whole_delta_for_the_filter)
     monkeypatch.setattr(Account, name, value)
     account = Account(1.0, 0.05, "zcdp")
-    assert best_adversary(account, ((0.2, 0.0), (0.05, 0.05))) > 0.05 * 1.2
+    assert best_adversary(account, response(0.2), revealing(0.05, 0.05)) > 0.05 * 1.2
 
 
 def test_stated_margin_covers_the_discreteness_of_all_releases():

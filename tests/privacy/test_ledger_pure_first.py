@@ -63,17 +63,18 @@ def gaussian(mu: float, cells: int = 6) -> Step:
     return Step(Loss.gaussian(mu), tuple(zip(*masses, strict=True)))
 
 
-def revealing(slack: float) -> Step:
-    """Tells everything with a probability."""
-    law = ((slack, 0.0), (0.0, slack), (1 - slack, 1 - slack))
-    return Step(Loss.approximate(1e-9, slack), law)
+def revealing(slack: float, epsilon: float = 1e-9) -> Step:
+    """Tells everything with a probability; otherwise a randomised response."""
+    true = (1 - slack) / (1 + math.exp(-epsilon))
+    law = ((slack, 0.0), (0.0, slack), (true, 1 - slack - true), (1 - slack - true, true))
+    return Step(Loss.approximate(epsilon, slack), law)
 
 
 def in_order(steps: Sequence[Step], paid: tuple[int, ...]) -> tuple[int, ...]:
-    """The same history for an account: pure releases, the first other one, all later ones."""
+    """The same history for an account: the first, pure ones, the first not pure, all later."""
     before = tuple(itertools.takewhile(lambda each: steps[each].is_pure, paid))
     rest = paid[len(before) :]
-    return (*sorted(before), *rest[:1], *sorted(rest[1:]))
+    return (*before[:1], *sorted(before[1:]), *rest[:1], *sorted(rest[1:]))
 
 
 def reached(
