@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import fastavro
-from jobs import answer_flags, everything_under, interval_flags, job_flags, people
+from jobs import answer_flags, everything_under, job_flags, people
+from program_jobs import JOBS, Job, keys, named, texts
 
-from pipelines import (
-    answer_queries,
-    release_intervals,
-    release_projection,
-    release_synthetic_database,
-)
+from pipelines import answer_queries
 
 LOCAL = ["--runner=FnApiRunner"]
 HOUSEHOLDS = {"privacy_unit": "household", "max_records_per_unit": "2"}
+OWNERS = {"privacy_unit": "owner", "max_records_per_unit": "2"}
 # Decided by the job's flags, not by records or draws: equal on every runner.
 PUBLIC = (
     "schema_version", "kind", "mechanism", "guarantee", "domain", "attribute", "workload",
@@ -30,53 +27,24 @@ QUERIES = (
     '{"id": "unknown", "conjunction": {"sex": "Femal"}}',
     '{"id": "middle", "interval": {"attribute": "age", "low": 20, "high": 60}}',
 )
-SPARSE_QUERY = '{"id": "thirties", "sparse": {"30": 1, "31": 0.5}}'
 
 
-class Program(NamedTuple):
-    """A program, and the flags of a job in a folder, some of them changed."""
-
-    main: Callable[[Sequence[str]], int]
-    make: Callable[..., list[str]]
-    flags: dict[str, str | None]
-
-    def argv(self, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-        return self.make(folder, **self.flags, output=str(output))
-
-
-def _with_keys(folder: pathlib.Path, **flags: str | None) -> list[str]:
-    """Ages are keys, which need no domain."""
-    (folder / "sparse.jsonl").write_text(SPARSE_QUERY, encoding="utf-8")
-    queries = {"queries": str(folder / "sparse.jsonl")} if "num_records" in flags else {}
-    argv = job_flags(folder, workload=None, **{"num_records": None, **queries, **flags})
-    return [flag for flag in argv if not flag.startswith("--domain=")]
-
-
-def _queries(folder: pathlib.Path, **flags: str | None) -> list[str]:
-    return answer_flags(folder, QUERIES, **flags)
-
-
-_SYNTHETIC = release_synthetic_database.main
-_KEYS: dict[str, str | None] = {"key": "age", "max_sparsity": "10", "size": "65536"}
-_SPARSE_MW: dict[str, str | None] = {
-    "key": "age", "max_sparsity": "3", "mechanism": "sparse_mw", "num_records": "noisy"
-}  # fmt: skip
-_SMALL_DB = {"mechanism": "small_db", "size": "4", "workload": "marginals:1", "num_records": "500"}
 PROGRAMS = {
-    # With a public number of records the released number is the same for every draw.
-    "mwem": Program(_SYNTHETIC, job_flags, {"num_records": "500"}),
-    "gaussian, households": Program(
-        _SYNTHETIC, job_flags, {"num_records": "500", "mechanism": "gaussian", **HOUSEHOLDS}
+    **{
+        name: job
+        for name, job in JOBS.items()
+        if job.releases == ("",) and job.program not in ("run_yaml", "check_domain")
+    },
+    "gaussian, households": Job(
+        "release_synthetic_database",
+        lambda folder: named(
+            job_flags(folder, mechanism="gaussian", num_records="500", **HOUSEHOLDS)
+        ),
     ),
-    "small_db": Program(_SYNTHETIC, job_flags, {**_SMALL_DB}),
-    "projection": Program(release_projection.main, _with_keys, _KEYS),
-    "hybrid, households": Program(
-        release_projection.main, _with_keys, {**_KEYS, **HOUSEHOLDS, "mechanism": "hybrid"}
+    "hybrid, owners": Job(
+        "release_projection",
+        lambda folder: keys(folder, size="1024", mechanism="hybrid", **OWNERS),
     ),
-    "intervals": Program(release_intervals.main, interval_flags, {}),
-    "private_mw": Program(answer_queries.main, _queries, {}),
-    "laplace": Program(answer_queries.main, _queries, {"mechanism": "laplace"}),
-    "sparse_mw": Program(answer_queries.main, _with_keys, _SPARSE_MW),
 }
 
 
@@ -126,14 +94,14 @@ def check_contract(name: str, folder: pathlib.Path, runner: Sequence[str]) -> No
     """Runs a program on FnApiRunner and on another runner, and compares their outputs."""
     program = PROGRAMS[name]
     for output, flags in (("local", LOCAL), ("other", runner)):
-        assert program.main([*program.argv(folder, folder / output), *flags]) == 0
+        argv = {**program.flags(folder), "output": str(folder / output)}
+        assert program.main([*texts(argv), *flags]) == 0
     assert_same_contract(folder / "local", folder / "other")
 
 
 def check_answers(folder: pathlib.Path, runner: Sequence[str]) -> None:
     """Asks a runner questions: answers are accurate, and a bad line gets an error."""
-    program = PROGRAMS["private_mw"]
-    assert program.main([*program.argv(folder, folder / "out"), *runner]) == 0
+    assert answer_queries.main([*answer_flags(folder, QUERIES), *runner]) == 0
     (path,) = (folder / "out").glob("answers-*.avro")
     with path.open("rb") as file:
         rows: dict[str, Any] = {row["id"]: row for row in fastavro.reader(file)}  # type: ignore

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from engines.contracts import PROGRAMS, card, check_answers, check_contract
-from jobs import breaks_later, everything_under, files_of_one_draw, job_flags
+from jobs import answer_flags, breaks_later, everything_under, files_of_one_draw, job_flags
 from stopped_program import assert_stops
 
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.storage.store import LocalStore
 from beam_dp.summaries.histogram import MarginalsAccumulator
-from pipelines import release_synthetic_database
+from pipelines import answer_queries, release_synthetic_database
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 SECRET = "a count of 4711"
@@ -75,9 +75,8 @@ def test_paid_release_on_prism_is_marked_and_prints_no_beam_logs(tmp_path, prism
 
 
 def test_rejects_saving_a_run_on_engines(tmp_path, engine, capfd):
-    program = PROGRAMS["private_mw"]
     state = f"--state={tmp_path / 'state'}"
-    assert program.main([*program.argv(tmp_path, tmp_path / "out"), state, *engine]) == 2
+    assert answer_queries.main([*answer_flags(tmp_path), state, *engine]) == 2
     _, err = capfd.readouterr()
     assert re.fullmatch(
         r"error: --state: '.*/state' cannot be combined with --runner [^\n]+\n", err
