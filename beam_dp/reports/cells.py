@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.ordered import OrderedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
+from beam_dp.reports.terminal import some
 
 # Attributes with more levels are grouped in order, not by size, because asking for the count of
 # every level would be too slow.
@@ -108,6 +109,19 @@ class Counts(Protocol):
 
     def among(self, windows: range) -> Counts:
         """Returns the counts of the records in consecutive windows of a horizon."""
+
+
+def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
+    """Returns warnings about columns with one bin, or with most rows in ``other``."""
+    single = [
+        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
+    ]
+    lost = [f"{name} {share:.0%}" for name, share in in_other.items() if share > 0.5]
+    found = {
+        "Only one bin, so the values carry no information": single,
+        "More than half of the rows are in the level other": lost,
+    }
+    return [f"{what}: {some(names)}" for what, names in found.items() if names]
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:

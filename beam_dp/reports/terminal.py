@@ -9,8 +9,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
-from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import NoGuarantee
 
 if TYPE_CHECKING:
@@ -87,19 +85,6 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def some(texts: Sequence[str]) -> str:
     """Returns the first texts of a list, for one line."""
     return ", ".join(texts[:_SHOWN_FOUND]) + (", ..." if len(texts) > _SHOWN_FOUND else "")
-
-
-def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
-    """Returns warnings about columns with one bin, or with most rows in ``other``."""
-    single = [
-        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
-    ]
-    lost = [f"{name} {share:.0%}" for name, share in in_other.items() if share > 0.5]
-    found = {
-        "Only one bin, so the values carry no information": single,
-        "More than half of the rows are in the level other": lost,
-    }
-    return [f"{what}: {some(names)}" for what, names in found.items() if names]
 
 
 def short(number: float) -> str:

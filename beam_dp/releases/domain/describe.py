@@ -8,7 +8,7 @@ from beam_dp.domain.discover import OpenAttribute
 from beam_dp.errors import shown
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Counts
+from beam_dp.reports.cells import Counts, column_warnings
 from beam_dp.reports.markup import table
 from beam_dp.reports.page import Told, noise_words
 from beam_dp.reports.terminal import counted
@@ -37,7 +37,7 @@ def describe_domain(release: DomainRelease) -> RenderableType:
         terminal.plain_text(f"{found_text(release)}.", "bold"),
         *(
             terminal.plain_text(f"Warning: {each}.", "bold")
-            for each in terminal.column_warnings(release.domain, {})
+            for each in column_warnings(release.domain, {})
         ),
         *terminal.facts_tables({"release": facts}),
     ]
@@ -63,7 +63,7 @@ def report_domain(release: DomainRelease, _: Counts | None) -> Told:
         for attribute, found, _ in release.columns()
     }
     noise = noise_words(release.noise)
-    warnings = terminal.column_warnings(release.domain, {})
+    warnings = column_warnings(release.domain, {})
     return Told("Domain", found_text(release), _ABOUT, {}, sections, noise, warnings)
 
 

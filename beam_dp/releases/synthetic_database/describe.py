@@ -22,7 +22,15 @@ from beam_dp.releases.synthetic_database.columns import compare_columns
 from beam_dp.releases.synthetic_database.promises import COMBINED, promises_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Asked, Counts, Groups, indicators, summed_groups, values_of
+from beam_dp.reports.cells import (
+    Asked,
+    Counts,
+    Groups,
+    column_warnings,
+    indicators,
+    summed_groups,
+    values_of,
+)
 from beam_dp.reports.marginals import MAX_PAIRS, RULE, Marginals, pairs_of
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
 from beam_dp.reports.terminal import counted, some
@@ -183,7 +191,7 @@ def other_shares(release: SyntheticDatabase) -> dict[str, float]:
 
 def warnings_of(release: SyntheticDatabase) -> list[str]:
     """Returns warnings about columns that carry little information, from public numbers."""
-    return terminal.column_warnings(release.domain, other_shares(release))
+    return column_warnings(release.domain, other_shares(release))
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
