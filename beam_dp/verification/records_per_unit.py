@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.noise.bound import FAILURE_PROBABILITY, weighted_noise_bound
-from beam_dp.verification.steps import Step, laplace_step
 
 RECORDS = "records per unit"  # what the choice measures
 # Above this number of records, levels begin at numbers that grow by at most a fifth.
@@ -28,17 +27,6 @@ def records_attribute(most: int) -> NumericAttribute:
     """Returns the attribute whose levels are those of ``record_levels(most)``."""
     edges = tuple(map(float, (*record_levels(most), most + 0.5)))
     return NumericAttribute(RECORDS, edges, clip=True, whole=True)
-
-
-def records_step(num_moved: int, scale: float) -> Step:
-    """Returns the step that counts the units of each level, with discrete Laplace noise.
-
-    A unit is in one level or, without records, in none. So it changes one count by 1, and a unit
-    that replaces another changes two counts.
-
-    ``num_moved``: 1 if neighbours differ in the presence of a unit, 2 if a unit is replaced.
-    """
-    return laplace_step("count units by their records", num_moved, scale)
 
 
 def chosen_records(

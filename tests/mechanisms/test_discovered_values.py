@@ -21,8 +21,8 @@ from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.noise.bound import log_normal
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.testing.audit import discrete_gaussian
-from beam_dp.verification.bins import bins_step
 from beam_dp.verification.steps import Step, normal_tail
 from beam_dp.verification.thresholds import (
     _groups,
@@ -192,7 +192,8 @@ def incomes() -> np.ndarray:
 
 
 def step_of(plan: BinsPlan) -> Step:
-    return bins_step(num_moved=plan.neighboring.num_moved, **plan.to_json())
+    guarantee = Guarantee(1.0, 1e-9, plan.neighboring, "record", 1)
+    return domain_steps([plan.to_json()], guarantee)[0]
 
 
 @pytest.mark.parametrize("neighboring", [ADDING, REPLACING])

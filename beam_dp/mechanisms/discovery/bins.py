@@ -60,7 +60,7 @@ class BinsPlan:
     """The public parameters for finding the bins of one column. Made by ``plan_bins``.
 
     Privacy: counting the leaves is the only step that reads records, and its noise has the loss of
-    ``bins_step``, under the relation ``neighboring``, for units whose counts add up to at most
+    ``domain_steps``, under the relation ``neighboring``, for units whose counts add up to at most
     ``grid``. The bins and the counts follow from the noisy sums.
     """
 
@@ -79,7 +79,7 @@ class BinsPlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the noise as a card states it: the arguments of ``bins_step``."""
+        """Returns the noise as a card states it."""
         return {
             "measured": self.leaves.name,
             "distribution": self.distribution,

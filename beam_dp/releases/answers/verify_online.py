@@ -83,9 +83,7 @@ def verify_online(release: AnswersRelease) -> Verification:
             figures.same(f"bound of an answer, {row['route']}", row["bound"], settings.get(name))
     most = settings["noise"]["max_above"]
     updates = sum(row["route"] == "update" for row in release.rows)
-    figures.number += 1
-    if updates > most:
-        figures.faults.append(f"{updates:,} answers are updates; must be at most {most:,}")
+    figures.at_least("answers that are updates", updates, 0, most)
     return judged("answers", str(card["mechanism"]), release.guarantee, steps, figures)
 
 

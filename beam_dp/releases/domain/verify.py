@@ -21,9 +21,8 @@ from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.verification import verdict
-from beam_dp.verification.bins import bins_step
-from beam_dp.verification.records_per_unit import RECORDS, records_step
-from beam_dp.verification.steps import Step, total
+from beam_dp.verification.records_per_unit import RECORDS
+from beam_dp.verification.steps import Step, laplace_step, noise_step, total
 from beam_dp.verification.thresholds import least_threshold, threshold_step
 from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 
@@ -43,9 +42,8 @@ def verify_domain(release: DomainRelease) -> verdict.Verification:
     check_fields("parameters", release.plan, _NEEDED, _FREE)
     steps = domain_steps(release.noise, release.guarantee)
     found, whole = release.discovered, release.discovered.whole
-    for name in ("neighboring", "privacy_unit", "max_records_per_unit", "delta"):
-        stated = getattr(release.guarantee, name)
-        figures.equal(f"guarantee.{name}", stated, getattr(whole, name))
+    own = release.guarantee.to_json()
+    figures.equal("guarantee", own, whole.to_json() | {"epsilon": own["epsilon"]})
     _, epsilon = total(steps, release.guarantee)
     figures.same("guarantee.epsilon", release.guarantee.epsilon, epsilon)
     domain_figures(found, steps, release.domain, figures)
@@ -60,14 +58,6 @@ def verify_domain(release: DomainRelease) -> verdict.Verification:
     return verdict.judged(
         "domain", release.mechanism, release.guarantee, steps, figures, notes=notes
     )
-
-
-def share_figures(
-    discovered: Discovered, steps: Sequence[Step], beside: Sequence[Step], figures: Figures
-) -> None:
-    """Compares the guarantee of a release without its domain with the release's own steps."""
-    _, epsilon = total(steps, discovered.main, beside)
-    figures.at_least("discovered.release.epsilon", discovered.main.epsilon, epsilon)
 
 
 def domain_figures(
@@ -89,8 +79,8 @@ def domain_figures(
     figures.equal("discovered.noise, columns", kinds, origins)
     for entry, step in zip(discovered.noise, steps, strict=True):
         _noise_figures(discovered, entry, step, figures)
-    for name in ("neighboring", "privacy_unit", "max_records_per_unit"):
-        figures.equal(f"discovered.{name}", getattr(main, name), getattr(whole, name))
+    limits = [each.max_records_per_unit for each in (main, whole)]
+    figures.equal("discovered.release.max_records_per_unit", *limits)
     if main.delta > 0:
         left = whole.delta - _slack(discovered)
         figures.same("discovered.release.delta", main.delta, left)
@@ -197,26 +187,25 @@ def domain_steps(noise: Sequence[Mapping[str, Any]], guarantee: Guarantee) -> li
 def _step(entry: Mapping[str, Any], guarantee: Guarantee) -> Step:
     name, moved = entry.get("measured"), guarantee.neighboring.num_moved
     if set(entry) == set(_RECORDS) and name == RECORDS:
+        # A unit is in one level or, without records, in none.
         check_choice("distribution", entry["distribution"], ("discrete_laplace",))
-        return records_step(moved, entry["scale"])
+        return laplace_step("count units by their records", moved, entry["scale"])
+    check_fields(f"noise of {name}", entry, _TEXTS if "threshold" in entry else _BINS)
+    grid, scale = checked_integer("grid", entry["grid"], 1), entry["scale"]
     if "threshold" in entry:
-        check_fields(f"noise of {name}", entry, _TEXTS)
         return threshold_step(
             f"find values of {name}",
             num_moved=moved,
             max_texts=guarantee.max_records_per_unit,
-            grid=checked_integer("grid", entry["grid"], 1),
-            scale=entry["scale"],
+            grid=grid,
+            scale=scale,
             threshold=checked_integer("threshold", entry["threshold"]),
         )
-    check_fields(f"noise of {name}", entry, _BINS)
-    for number in entry["levels"]:
-        checked_integer("levels", number, 1)
-    return bins_step(
-        str(name),
-        num_moved=moved,
-        distribution=entry["distribution"],
-        scale=entry["scale"],
-        grid=checked_integer("grid", entry["grid"], 1),
-        levels=entry["levels"],
-    )
+    # A unit adds at most ``grid`` to the leaves in total, and each leaf is in one node of each
+    # level. So the unit changes each level by at most ``grid`` in the L1 norm, and therefore in the
+    # L2 norm. No change is negative, so the difference between two units, of which one replaces the
+    # other, has at most twice the squared L2 norm of one unit.
+    levels = [checked_integer("levels", each, 1) for each in entry["levels"]]
+    what = f"count {name} in {levels[-1]:,} leaves, by {len(levels)} levels of sums"
+    l1 = moved * len(levels) * grid
+    return noise_step(what, entry["distribution"], l1, l1 * grid, scale)

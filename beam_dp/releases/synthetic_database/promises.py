@@ -19,7 +19,6 @@ from beam_dp.releases.discovered import Discovered, earlier_releases
 from beam_dp.releases.domain.verify import (
     domain_figures,
     domain_steps,
-    share_figures,
     with_domain,
 )
 from beam_dp.releases.intervals.choice import chosen_figures
@@ -112,7 +111,9 @@ class Promise:
             beside = verdict.left_out_steps(self.left_out, promise, domain)
             verdict.left_out_figures(self.left_out, promise, domain, steps, figures)
         if self.discovered is not None:
-            share_figures(self.discovered, steps, beside, figures)
+            _, epsilon = total(steps, self.discovered.main, beside)
+            stated = self.discovered.main.epsilon
+            figures.at_least("discovered.release.epsilon", stated, epsilon)
             found = domain_steps(self.discovered.noise, self.discovered.whole)
             domain_figures(self.discovered, found, self.stated.domain, figures)
             steps, beside = with_domain(self.discovered, steps, beside)

@@ -106,10 +106,7 @@ def _compare(
         return (unit**2 - 4) / (scale**2 - 4) if scale > 2 else math.inf
 
     spent = sum(units(each.scale) for each in rounds)
-    figures.number += 1
-    if spent > parameters["num_units"] * (1 + _ROUNDING):
-        words = f"noise: the tables cost {spent:.6g} units; must be at most"
-        figures.faults.append(f"{words} {parameters['num_units']}")
+    figures.at_least("noise: units of the tables", spent, 0, parameters["num_units"])
     if parameters.get("num_rounds") != "annealed":
         figures.equal("num_rounds", parameters.get("num_rounds"), len(rounds))
         for each in rounds:
@@ -182,9 +179,7 @@ def _stopped_bound(release: SyntheticDatabase, figures: Figures) -> None:
     found += selection_scale * math.log(4 * release.workload.num_cells() * rounds / beta)
     figures.same("bound_when_stopped", parameters.get("bound_when_stopped"), found)
     updates = checked_integer("num_updates", parameters["num_updates"], 0)
-    figures.number += 1
-    if updates > rounds:
-        figures.faults.append(f"{updates:,} updates were made; must be at most {rounds:,}")
+    figures.at_least("num_updates", updates, 0, rounds)
 
 
 _GRID = "score_grid"
@@ -355,10 +350,10 @@ def _share_figures(
         *scores.items(),
     ]
     for name, step in spent:
-        found, epsilon = step.loss.mu_squared, float(step.loss.epsilon or 0)
+        found, epsilon = step.loss.mu_squared, step.loss.epsilon or _ZERO
         least = math.inf if found is None else up(found / whole)
         # A choice is planned by its range, also where its pure epsilon has a smaller mu.
-        most = max(least, math.pi / 8 * epsilon**2 / float(whole))
+        most = max(least, up(Fraction(math.pi / 8) * epsilon**2 / whole))
         figures.at_least(name, shares[name], least, most)
 
 
@@ -395,12 +390,8 @@ def _reserved(
     loss = Loss(rho=max(step.loss.rho, rho))
     if found is None:
         return dataclasses.replace(step, loss=loss)
-    figures.number += 1
     most = squares if most is None else most
-    if root_up(found) > root_up(max(most, _ZERO)) * (1 + 1e-9):
-        figures.faults.append(
-            f"noise: what is measured has mu^2 {above(found)}; must be at most {above(most)}"
-        )
+    figures.at_least("noise: mu", root_up(found), 0, root_up(max(most, _ZERO)))
     loss = dataclasses.replace(loss, mu_squared=max(found, squares))
     numbers = f"{step.numbers}, of {above(squares)} reserved"
     return dataclasses.replace(step, numbers=numbers, loss=loss)
