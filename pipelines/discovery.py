@@ -25,7 +25,7 @@ from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.files.commit import JOB, complete_committed, holds_card, probe_output
+from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.storage.store import DRAFT_PREFIX, Store, store_for
@@ -199,13 +199,14 @@ class DomainJob(FirstJob):
 
     plan: DomainPlan
     told: Sequence[str] = ()
+    beside: str | None = RECORDS_FOLDER
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that release and write the domain."""
         released = records | "Release domain" >> ReleaseDomain(self.plan, token)
-        return released | "Write domain" >> WriteRelease(self.output, RECORDS_FOLDER)
+        return released | "Write domain" >> WriteRelease(self.output, self.beside)
 
     def headline(self) -> str:
         """Returns a short description of the job."""
@@ -235,10 +236,6 @@ class DomainJob(FirstJob):
         """Prints what was found."""
         assert isinstance(release, DomainRelease)
         print(f"{found_text(release)}: {self.output}")
-
-    def probe(self) -> None:
-        """Refuses an output where the domain can't be committed."""
-        probe_output(self.output, RECORDS_FOLDER, self.later.disk_bytes)
 
     def committed(self) -> DomainRelease | None:
         """Returns the domain that an earlier run of the same command has committed, if any."""

@@ -55,7 +55,8 @@ class Job(ABC):
     """The checked flags of a program, and the plan, which is made from the flags only once.
 
     ``input`` is a glob of files, or empty if the records come from another transform.
-    ``as_json``: whether ``validate_only`` prints JSON.
+    ``as_json``: whether ``validate_only`` prints JSON. ``beside``: the name of a subfolder of
+    ``output`` that may exist.
     """
 
     done: ClassVar[str] = "released"
@@ -70,6 +71,7 @@ class Job(ABC):
     validate_only: bool
     as_json: bool
     beam_flags: tuple[str, ...]
+    beside: str | None = None
 
     @abstractmethod
     def add(
@@ -222,7 +224,7 @@ class Job(ABC):
 
     def probe(self) -> None:
         """Refuses an output where the release can't be committed."""
-        probe_output(self.output, num_bytes=self.plan.disk_bytes)
+        probe_output(self.output, self.beside, self.paid_plan.disk_bytes)
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Runs the pipeline of a paid job to its end; returns whether it succeeded."""
@@ -247,7 +249,7 @@ class ReleaseJob(Job):
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that release the records and write the release."""
-        written = "Write" >> WriteRelease(self.output)
+        written = "Write" >> WriteRelease(self.output, self.beside)
         return records | "Release" >> self.release(token) | written
 
     @abstractmethod

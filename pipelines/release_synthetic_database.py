@@ -51,15 +51,14 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, origin_of
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.files.commit import holds_card, probe_output
+from beam_dp.releases.files.commit import holds_card
 from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.describe import warnings_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.terminal import bytes_text, counted
-from beam_dp.transforms import WriteRelease
+from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
 from . import program
@@ -139,10 +138,11 @@ class Job(program.ReleaseJob):
             error = f"depends on the data; if the rounds end early, {told}"
         workload = self.plan.workload
         records, noise = program.number_text(self.plan.num_records), self.plan.num_rows_from_noise
-        disk = f"up to {bytes_text(self.plan.disk_bytes)} of released records"
+        size = f"up to {self.plan.disk_bytes / 1e6:,.1f} MB"
+        disk = f"{size} of released records"
         if noise:
             records = f"{records}; released, up to {noise:,.0f} more or fewer than there are"
-            disk = f"what the records take, and up to {bytes_text(self.plan.disk_bytes)} more"
+            disk = f"what the records take, and {size} more"
         return {
             "records": records,
             "disk": disk,
@@ -180,13 +180,13 @@ class LaterJob(Job):
     """A job whose domain or records per unit were released into a folder of its output.
 
     ``entry``: the ledger's entry that paid for all releases; None without a ledger, or if this
-    release is paid for again. ``told``: more warnings. ``beside``: the name of the folder.
+    release is paid for again. ``told``: more warnings.
     """
 
     first: FirstJob
     entry: Entry | None = None
     told: Sequence[str] = ()
-    beside: str = FOLDER
+    beside: str | None = FOLDER
 
     def headline(self) -> str:
         """Returns a short description of the job."""
@@ -199,17 +199,6 @@ class LaterJob(Job):
     def token(self) -> Token | None:
         """Returns the entry, or a token for the future payment; None without a ledger."""
         return super().token() if self.entry is None else self.entry
-
-    def add(
-        self, records: beam.PCollection[Any], token: Token | None = None
-    ) -> beam.PCollection[str]:
-        """Adds the transforms that release the records and write the release."""
-        written = "Write" >> WriteRelease(self.output, self.beside)
-        return records | "Release" >> self.release(token) | written
-
-    def probe(self) -> None:
-        """Refuses an output where the release can't be committed."""
-        probe_output(self.output, self.beside, self.plan.disk_bytes)
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Marks the entry, so that no later run uses it; then runs the pipeline."""

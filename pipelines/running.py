@@ -52,40 +52,30 @@ def run_main(
     """
     given = list(sys.argv[1:] if argv is None else argv)
     with lasting_output() as output:
-        code = _main(name, own_flags, description, run, given, parsed)
+        try:
+            progress = Progress()
+            with StopSignals(), progress.hearing_warnings():
+                command = command_of(name)
+                texts, beam_flags = flags.parse(
+                    own_flags, given, program=command, description=description, parsed=parsed
+                )
+                code = run(texts, beam_flags, progress)
+        except (FlagError, InputError) as error:
+            print(flags.one_line(error, own_flags), file=sys.stderr)
+            return flags.EXIT_BAD_INPUT
+        except (ImportError, OSError) as error:
+            # ``run_pipeline`` handles the errors of a job: these are errors of the program.
+            fault = early_failure(error, flags.typed(given))
+            if fault is None:
+                raise
+            print(f"error: {fault}", file=sys.stderr)
+            return flags.EXIT_BAD_INPUT
+        except Stopped as stopped:
+            print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
+            return stopped.exit_code
         output.flush()
         only_prints = "--validate_only" in given or all(flag.name != "output" for flag in own_flags)
         return code if code or not only_prints else code_of_lost(output)
-
-
-def _main(
-    name: str,
-    own_flags: Sequence[Flag],
-    description: str | None,
-    run: Callable[[dict[str, str], list[str], Progress], int],
-    given: list[str],
-    parsed: tuple[dict[str, str], list[str]] | None,
-) -> int:
-    try:
-        progress = Progress()
-        with StopSignals(), progress.hearing_warnings():
-            texts, beam_flags = flags.parse(
-                own_flags, given, program=command_of(name), description=description, parsed=parsed
-            )
-            return run(texts, beam_flags, progress)
-    except (FlagError, InputError) as error:
-        print(flags.one_line(error, own_flags), file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
-    except (ImportError, OSError) as error:
-        # ``run_pipeline`` handles the errors of a job, so only errors of the program arrive here.
-        fault = early_failure(error, flags.typed(given))
-        if fault is None:
-            raise
-        print(f"error: {fault}", file=sys.stderr)
-        return flags.EXIT_BAD_INPUT
-    except Stopped as stopped:
-        print(f"error: stopped by {stopped.signal.name}", file=sys.stderr)
-        return stopped.exit_code
 
 
 def run_pipeline(
@@ -199,18 +189,15 @@ def stage_pipeline(pipeline: beam.Pipeline, progress: Progress) -> int:
 
 
 def mark_submitted(ledger: Ledger | None, token: Token | None) -> bool:
-    """Marks a paid job; prints one line and returns False if the ledger fails.
-
-    Such a job is not submitted: an entry that stays ``spent`` says that nothing was drawn.
-    """
+    """Marks a paid job; False if the ledger fails, as ``spent`` says that nothing was drawn."""
     try:
         if ledger is not None and token is not None:
             ledger.mark_submitted(token)
+        return True
     except LedgerError as error:
-        told = f"{token.release_id} was paid, but its job was not submitted" if token else ""
-        print(f"error: {told}: {error}", file=sys.stderr)
+        paid = token and token.release_id
+        print(f"error: {paid} was paid, but its job was not submitted: {error}", file=sys.stderr)
         return False
-    return True
 
 
 def mark_released(ledger: Ledger, token: Token, draw_id: str) -> None:

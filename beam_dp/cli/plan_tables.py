@@ -28,15 +28,7 @@ from beam_dp.planning.ranking import (
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.reports.terminal import (
-    bytes_text,
-    counted,
-    guarantee_text,
-    noise_text,
-    plain_table,
-    short,
-    surely,
-)
+from beam_dp.reports.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
 from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
 from beam_dp.windows.horizon import stated_promise, whole_promise
 
@@ -381,6 +373,11 @@ def memory_text(option: Option) -> str:
     if option.resources is None:
         return "-"
     return bytes_text(option.resources.memory_bytes)
+
+
+def bytes_text(memory: float) -> str:
+    """Returns a number of bytes as text, with few digits."""
+    return f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
 
 
 def time_text(option: Option) -> str:

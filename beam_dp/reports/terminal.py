@@ -101,11 +101,6 @@ def short(number: float) -> str:
     return f"{number:,.0f}" if size >= 99.95 else f"{number or 0.0:.3g}"
 
 
-def bytes_text(num_bytes: float) -> str:
-    """Returns a number of bytes as text, with few digits."""
-    return f"{num_bytes / 1e6:,.0f} MB" if num_bytes < 1e9 else f"{short(num_bytes / 1e9)} GB"
-
-
 def guarantee_text(guarantee: Guarantee) -> str:
     """Returns epsilon, delta and the neighbouring relation as text."""
     relation = guarantee.neighboring.value.replace("_", " ")
