@@ -27,7 +27,8 @@ from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.truth import Truth, truth_columns, truth_domain, truth_of
+from beam_dp.reports.cells import Truth
+from beam_dp.reports.truth import truth_columns, truth_domain, truth_of
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file

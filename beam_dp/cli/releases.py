@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from beam_dp.queries.workload import Workload
     from beam_dp.releases.differences import CellDifference
     from beam_dp.releases.release import AnyRelease, Release
-    from beam_dp.reports.truth import Truth
+    from beam_dp.reports.cells import Truth
     from beam_dp.verification.steps import Step
     from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.reports.terminal import some
+from beam_dp.reports.terminal import counted, some
 
 # Attributes with more levels are grouped in order, not by size, because asking for the count of
 # every level would be too slow.
@@ -66,8 +67,6 @@ class Cell:
 
 
 Groups = Sequence[Sequence[Group]]
-# Of each attribute, the code of each row, -1 without a level, and the number, NaN without one.
-Columns = Sequence[Sequence[NDArray[Any]]]
 # A table to ask for: the positions of its attributes, ascending, and the groups of each attribute.
 Asked = tuple[tuple[int, ...], Groups]
 
@@ -89,26 +88,58 @@ class Answers(Protocol):
         """Returns the tables of pairs of attributes, level by level, without errors."""
 
 
-class Counts(Protocol):
-    """Exact counts of the confidential records to compare with a release; see ``truth``."""
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Truth:
+    """The confidential records to compare with a release; ``truth`` reads them."""
 
-    @property
-    def columns(self) -> Columns:
-        """All rows of the records; empty for windows."""
+    domain: Domain
+    codes: Sequence[NDArray[Any]]  # the codes of each attribute, shape (num_records,)
+    num_left_out: int
+    num_beyond: int = 0
+    windows: NDArray[np.int64] | None = None  # the window of each record, ascending
+    # Of all rows and each attribute: the codes, -1 without a level, and numbers, NaN without one.
+    columns: Sequence[Sequence[NDArray[Any]]] = ()
+    missing: Sequence[str] = ()  # the columns of the records that the release does not have
+
+    def __repr__(self) -> str:
+        return "Truth(secret)"
 
     @property
     def num_records(self) -> int:
         """The number of records that are counted."""
+        return len(self.codes[0])
 
     @property
     def not_counted(self) -> str:
         """The numbers of records that are not counted, in words; empty if all are counted."""
+        where = "outside the domain"
+        where += "" if self.windows is None else ", too late, or in no released window"
+        numbers = {where: self.num_left_out, "beyond the limit of their unit": self.num_beyond}
+        found = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
+        found += [f"the columns {some(self.missing)}"] if self.missing else []
+        return ", and ".join(found)
+
+    def among(self, windows: range) -> Truth:
+        """Returns the records in consecutive windows."""
+        assert self.windows is not None
+        part = slice(*np.searchsorted(self.windows, (windows.start, windows.stop)))
+        codes, numbers = [column[part] for column in self.codes], self.windows[part]
+        return dataclasses.replace(self, codes=codes, windows=numbers)
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
-        """Returns the exact counts of the cells of one table, which ``Answers.of`` estimates."""
-
-    def among(self, windows: range) -> Counts:
-        """Returns the counts of the records in consecutive windows of a horizon."""
+        """Returns the count of each combination of groups; the last axis changes fastest."""
+        shape = [len(each) for each in groups]
+        index = np.zeros(self.num_records, np.int64)
+        inside = np.ones(self.num_records, np.bool_)
+        for axis, group in zip(axes, groups, strict=True):
+            places = np.full(self.domain.shape[axis], -1)
+            for place, each in enumerate(group):
+                places[each.codes] = place
+            found = places[self.codes[axis]]
+            inside &= found >= 0
+            index = index * len(group) + found
+        counts: list[int] = np.bincount(index[inside], minlength=math.prod(shape)).tolist()
+        return counts
 
 
 def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
@@ -124,7 +155,7 @@ def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
     return [f"{what}: {some(names)}" for what, names in found.items() if names]
 
 
-def cells_of(answers: Answers, tables: Sequence[Asked], truth: Counts | None) -> list[list[Cell]]:
+def cells_of(answers: Answers, tables: Sequence[Asked], truth: Truth | None) -> list[list[Cell]]:
     """Returns the cells of some tables; the last attribute changes fastest."""
     found = []
     for (axes, groups), estimates in zip(tables, answers.of(tables), strict=True):

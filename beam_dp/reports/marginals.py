@@ -16,8 +16,8 @@ from beam_dp.reports.cells import (
     Answers,
     Asked,
     Cell,
-    Counts,
     Groups,
+    Truth,
     cells_of,
     groups_of,
     single_levels,
@@ -62,7 +62,7 @@ class Marginals:
     answers: Answers
     singles: Sequence[int]  # positions of the attributes that the release can be asked about
     pairs: Sequence[Axes]  # ascending positions of the pairs to look through
-    truth: Counts | None = None
+    truth: Truth | None = None
     sets: Sequence[Axes] = ()  # ascending positions of the attributes of the released tables
     # The counts of the released records in a table, if the release has records.
     of_records: Callable[[Axes, Groups], NDArray[np.float64]] | None = None

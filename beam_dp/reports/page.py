@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
-    from beam_dp.reports.cells import Counts
+    from beam_dp.reports.cells import Truth
     from beam_dp.verification.steps import Step
     from beam_dp.verification.verdict import Verification
 
@@ -72,7 +72,7 @@ class Beside:
     verdict: str = ""  # the last line of `beam-dp verify`, or its error message
     verification: Verification | None = None  # None if verification rejects the card
     entry: Entry | None = None  # the entry of the ledger that paid, if a ledger was given
-    truth: Counts | None = None  # the private exact counts, if the owner compares the records
+    truth: Truth | None = None  # the private exact counts, if the owner compares the records
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
@@ -136,7 +136,7 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     return "".join(parts)
 
 
-def _truth_words(truth: Counts | None) -> str:
+def _truth_words(truth: Truth | None) -> str:
     if truth is None:
         return ""
     words = (

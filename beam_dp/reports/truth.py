@@ -6,7 +6,6 @@ The counts are as confidential as the records. Each page of a report with exact 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,65 +26,11 @@ from beam_dp.releases.synthetic_database.columns import numbers_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.cells import Columns, Groups
-from beam_dp.reports.terminal import counted, some
+from beam_dp.reports.cells import Truth
 from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Truth:
-    """The confidential records to compare with a release; see ``Counts``."""
-
-    domain: Domain
-    codes: Sequence[NDArray[Any]]  # the codes of each attribute, shape (num_records,)
-    num_left_out: int
-    num_beyond: int = 0
-    windows: NDArray[np.int64] | None = None  # the window of each record, ascending
-    columns: Columns = ()
-    missing: Sequence[str] = ()  # the columns of the records that the release does not have
-
-    def __repr__(self) -> str:
-        return "Truth(secret)"
-
-    @property
-    def num_records(self) -> int:
-        """The number of records that are counted."""
-        return len(self.codes[0])
-
-    @property
-    def not_counted(self) -> str:
-        """See ``Counts``."""
-        where = "outside the domain"
-        where += "" if self.windows is None else ", too late, or in no released window"
-        numbers = {where: self.num_left_out, "beyond the limit of their unit": self.num_beyond}
-        found = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
-        found += [f"the columns {some(self.missing)}"] if self.missing else []
-        return ", and ".join(found)
-
-    def among(self, windows: range) -> Truth:
-        """Returns the records in consecutive windows."""
-        assert self.windows is not None
-        part = slice(*np.searchsorted(self.windows, (windows.start, windows.stop)))
-        codes, numbers = [column[part] for column in self.codes], self.windows[part]
-        return dataclasses.replace(self, codes=codes, windows=numbers)
-
-    def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
-        """Returns the count of each combination of groups; the last axis changes fastest."""
-        shape = [len(each) for each in groups]
-        index = np.zeros(self.num_records, np.int64)
-        inside = np.ones(self.num_records, np.bool_)
-        for axis, group in zip(axes, groups, strict=True):
-            places = np.full(self.domain.shape[axis], -1)
-            for place, each in enumerate(group):
-                places[each.codes] = place
-            found = places[self.codes[axis]]
-            inside &= found >= 0
-            index = index * len(group) + found
-        counts: list[int] = np.bincount(index[inside], minlength=math.prod(shape)).tolist()
-        return counts
 
 
 def truth_domain(release: AnyRelease, path: str) -> Domain:

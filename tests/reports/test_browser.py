@@ -21,7 +21,7 @@ from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.queries.workload import marginals
-from beam_dp.reports.truth import Truth
+from beam_dp.reports.cells import Truth
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DOMAIN = Domain(

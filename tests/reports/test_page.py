@@ -17,13 +17,12 @@ import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
-from beam_dp.reports.cells import Cell, cells_of, groups_of
+from beam_dp.reports.cells import Cell, Truth, cells_of, groups_of
 from beam_dp.reports.marginals import cramers_v, headline, tiles
 from beam_dp.reports.markup import MAX_ROWS, table, text
 from beam_dp.reports.notebook import summary_of
 from beam_dp.reports.pictures import bars, short_labels
 from beam_dp.reports.terminal import short
-from beam_dp.reports.truth import Truth
 from pipelines.program import ReleaseJob
 from pipelines.release_synthetic_database import Job
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Counts
+from beam_dp.reports.cells import Truth
 from beam_dp.reports.markup import folded, table
 from beam_dp.reports.page import Told, noise_words
 
@@ -49,7 +49,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     )
 
 
-def report_answers(release: AnswersRelease, _: Counts | None) -> Told:
+def report_answers(release: AnswersRelease, _: Truth | None) -> Told:
     """Returns the sections about the answers and about their noise."""
     rows = [row for row in release.rows if row.get("error") is None]
     refused = len(release.rows) - len(rows)

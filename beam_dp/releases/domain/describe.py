@@ -8,7 +8,7 @@ from beam_dp.domain.discover import OpenAttribute
 from beam_dp.errors import shown
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Counts, column_warnings
+from beam_dp.reports.cells import Truth, column_warnings
 from beam_dp.reports.markup import table
 from beam_dp.reports.page import Told, noise_words
 from beam_dp.reports.terminal import counted
@@ -54,7 +54,7 @@ def describe_domain(release: DomainRelease) -> RenderableType:
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
 
 
-def report_domain(release: DomainRelease, _: Counts | None) -> Told:
+def report_domain(release: DomainRelease, _: Truth | None) -> Told:
     """Returns one section per open attribute, and the noise."""
     sections = {
         f"Found in {attribute.name[:60]}": table(

@@ -18,7 +18,7 @@ from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Asked, Cell, Counts, groups_of
+from beam_dp.reports.cells import Asked, Cell, Truth, groups_of
 from beam_dp.reports.marginals import RULE, Marginals, bar_words, figure
 from beam_dp.reports.page import Told, noise_words, noisy_number_fact
 from beam_dp.reports.pictures import MAX_COLUMNS, vertical_bars
@@ -54,7 +54,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     )
 
 
-def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
+def report_intervals(release: IntervalRelease, truth: Truth | None) -> Told:
     """Returns the sections about the counts, also up to each value, and the noise."""
     answers = IntervalAnswers(release)
     marginals = Marginals(answers, [0], [], truth)
@@ -69,7 +69,7 @@ def report_intervals(release: IntervalRelease, truth: Counts | None) -> Told:
     return Told(what, marginals.headline(), RULE, found, sections, noise_words(release.noise))
 
 
-def _up_to(answers: IntervalAnswers, truth: Counts | None) -> str:
+def _up_to(answers: IntervalAnswers, truth: Truth | None) -> str:
     """Returns a picture of the numbers of records up to each value, and the quartiles."""
     groups = groups_of(answers, 0, MAX_COLUMNS)
     lasts = [int(each.codes[-1]) for each in groups]

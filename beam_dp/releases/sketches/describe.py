@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.reports import terminal
-from beam_dp.reports.cells import Counts
+from beam_dp.reports.cells import Truth
 from beam_dp.reports.markup import paragraph, table, text
 from beam_dp.reports.page import Told, noise_words
 
@@ -86,7 +86,7 @@ def _key_rows(release: SparseRelease) -> list[tuple[str, str, str]]:
     ]
 
 
-def report_sparse_release(release: SparseRelease, _: Counts | None) -> Told:
+def report_sparse_release(release: SparseRelease, _: Truth | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
     bounds = release.bounds()
     rows = _key_rows(release)

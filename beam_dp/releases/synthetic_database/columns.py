@@ -19,7 +19,7 @@ from beam_dp.reports.terminal import short, some
 
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.reports.cells import Counts
+    from beam_dp.reports.cells import Truth
 
 _FIGURES = "mean", "standard deviation", "5 %", "median", "95 %"
 _SHARES = "beyond the edges", "in other", "without a level", "in other of the release"
@@ -43,7 +43,7 @@ def numbers_of(attribute: OrderedAttribute, column: Any) -> Any:
 
 @np.errstate(all="ignore")
 def compare_columns(
-    release: SyntheticDatabase, truth: Counts, in_other: Mapping[str, float]
+    release: SyntheticDatabase, truth: Truth, in_other: Mapping[str, float]
 ) -> tuple[list[str], str]:
     """Returns a warning of columns that the release does not describe, and tables of columns."""
     import pandas as pd

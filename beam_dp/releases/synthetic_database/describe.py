@@ -24,8 +24,8 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import (
     Asked,
-    Counts,
     Groups,
+    Truth,
     column_warnings,
     indicators,
     summed_groups,
@@ -250,7 +250,7 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
     return attribute.name, attribute.kind, f"{size:,}", shown
 
 
-def report_synthetic_database(release: SyntheticDatabase, truth: Counts | None) -> Told:
+def report_synthetic_database(release: SyntheticDatabase, truth: Truth | None) -> Told:
     """Returns the sections about marginals, and the noise."""
     domain = release.domain
     held = release.measurements.described if release.measurements is not None else ()

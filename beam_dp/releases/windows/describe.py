@@ -25,8 +25,8 @@ from beam_dp.reports.cells import (
     Answers,
     Asked,
     Cell,
-    Counts,
     Groups,
+    Truth,
     cells_of,
     groups_of,
     summed_groups,
@@ -163,7 +163,7 @@ def report_window_tables(release: WindowTables, _: None) -> Told:
     return Told(what, marginals.headline(), RULE, facts, marginals.sections(), noise)
 
 
-def _marginals(workload: Workload, tables: NoisyTables, truth: Counts | None) -> Marginals:
+def _marginals(workload: Workload, tables: NoisyTables, truth: Truth | None) -> Marginals:
     held = [workload.domain.axes(names) for names in workload]
     singles = sorted({axis for axes in held for axis in axes})
     pairs = dict.fromkeys(pair for axes in held for pair in itertools.combinations(axes, 2))
@@ -174,7 +174,7 @@ def _span(start: int, end: int) -> str:
     return f"{_moment(start)} to {_moment(end)}"
 
 
-def report_horizon(release: HorizonRelease, truth: Counts | None) -> Told:
+def report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     """Returns the sections about the windows over time, and about many windows together."""
     numbers = release.released
     step = -(-len(numbers) // MAX_COLUMNS) or 1
@@ -213,7 +213,7 @@ def report_horizon(release: HorizonRelease, truth: Counts | None) -> Told:
 
 def _over_time(
     together: Answers,
-    windows: Sequence[tuple[Answers, Counts | None]],
+    windows: Sequence[tuple[Answers, Truth | None]],
     times: Sequence[str],
     axis: int,
 ) -> str:
@@ -232,7 +232,7 @@ def _over_time(
     return figure(name, bar_words(cells), drawn, kind="" if cells[0].truth is None else "side")
 
 
-def _window_cell(release: HorizonRelease, place: int, truth: Counts | None) -> Cell:
+def _window_cell(release: HorizonRelease, place: int, truth: Truth | None) -> Cell:
     window = release.windows[place]
     label = (_moment(release.horizon.times(range(place, place + 1))[0]),)
     true = None if truth is None else truth.num_records
