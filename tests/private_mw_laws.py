@@ -100,8 +100,8 @@ def probed(kind, plan, data, transcript, total):
     return run
 
 
-def law_of(plan, kind=PrivateMW, probed=probed, interact=interact, **named):
-    """The law of a run, by its data. Args beside: as of ``transcript_law``."""
+def law_of(plan, kind=PrivateMW, probed=probed, interact=interact):
+    """The law of a run, by its data."""
 
     def ask_with(total):
         def ask(data, transcript):
@@ -115,8 +115,8 @@ def law_of(plan, kind=PrivateMW, probed=probed, interact=interact, **named):
 
     def given_total(data, total):
         settings = plan.settle(total)
-        reach = {"low": -1, "high": 3, **named}
-        law = transcript_law(settings.noise, settings.threshold, data, ask_with(total), **reach)
+        noise, ask = settings.noise, ask_with(total)
+        law = transcript_law(noise, settings.threshold, data, ask, low=-1, high=3)
         return {(total, *transcript): p for transcript, p in law.items()}
 
     def law(data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -57,24 +57,6 @@ def finer_scores(patch: Patch) -> None:
     )
 
 
-def exact_scores(patch: Patch) -> None:
-    """Noise is drawn, and the choice made without it."""
-    original = selection_module.noisy_scores
-
-    def mutant(
-        pairs: Sequence[Any], answers: Any, marginals: Any, domain: Any, budget: Any, noise: Any
-    ) -> dict[Any, float]:
-        original(pairs, answers, marginals, domain, budget, noise)
-        return {
-            axes: l1_score(
-                marginals.marginal(tuple(domain.names[axis] for axis in axes)), answers[axes], 1
-            )
-            for axes in pairs
-        }
-
-    patch.setattr(selection_module, "noisy_scores", mutant)
-
-
 def change_check(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
     return change_budget(lambda b: {"check": dataclasses.replace(b.check, **change(b.check))})
 
@@ -97,22 +79,6 @@ def sums_of_cells(patch: Patch) -> None:
     )
 
 
-def exact_choices(patch: Patch) -> None:
-    """Noise is drawn, and the pair with the largest distance is added without it."""
-    original = selection_module.choose_left_out
-
-    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> list[Any]:
-        chosen = original(answers, marginals, domain, *others)
-
-        def distance(axes: Any) -> int:
-            names = tuple(domain.names[axis] for axis in axes)
-            return largest_cell_score(marginals.marginal(names), answers[axes], 1)
-
-        return sorted(answers, key=distance)[len(answers) - len(chosen) :]
-
-    patch.setattr(selection_module, "choose_left_out", mutant)
-
-
 def change_triples(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
     return change_budget(lambda b: {"triples": dataclasses.replace(b.triples, **change(b.triples))})
 
@@ -124,27 +90,6 @@ def finer_triples(patch: Patch) -> None:
         "l1_score",
         lambda exact, answer, grid: 4 * l1_score(exact, answer, grid),
     )
-
-
-def replacement_moves_one(patch: Patch) -> None:
-    """A choice of a triple is priced as if a replacement moved one cell."""
-    change_triples(lambda c: {"choice_scale": c.choice_scale / 2})(patch)
-
-
-def exact_triples(patch: Patch) -> None:
-    """Noise is drawn, and the triple with the largest distance is added without it."""
-    original = triples_module.choose_triples
-
-    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> list[Any]:
-        chosen = original(answers, marginals, domain, *others)
-
-        def distance(axes: Any) -> int:
-            names = tuple(domain.names[axis] for axis in axes)
-            return l1_score(marginals.marginal(names), answers[axes], 1)
-
-        return sorted(answers, key=distance)[len(answers) - len(chosen) :]
-
-    patch.setattr(triples_module, "choose_triples", mutant)
 
 
 # Each of these spends more of mu^2 than a check is given.
@@ -198,18 +143,6 @@ def finer_distances(patch: Patch) -> None:
     patch.setattr(
         prior_module, "l1_score", lambda exact, answer, grid: l1_score(exact, answer, 4 * grid)
     )
-
-
-def exact_distance(patch: Patch) -> None:
-    """Noise is drawn, and the exact distance decides whether public records are used."""
-    original = prior_module.noisy_distance
-
-    def mutant(answers: Any, marginals: Any, domain: Any, *others: Any) -> float:
-        original(answers, marginals, domain, *others)
-        names = {axes: tuple(domain.names[axis] for axis in axes) for axes in answers}
-        return float(sum(l1_score(marginals.marginal(names[a]), answers[a], 1) for a in answers))
-
-    patch.setattr(prior_module, "noisy_distance", mutant)
 
 
 # Each of these spends more of mu^2 than there is if public records are compared.

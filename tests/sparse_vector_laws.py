@@ -41,7 +41,6 @@ def transcript_law(
     *,
     low: int = 0,
     high: int = 0,
-    reuses_comparison_noise: bool = False,
 ) -> dict[Hashable, float]:
     """Returns the probability of every transcript: False, or True or the answer, clipped.
 
@@ -52,7 +51,6 @@ def transcript_law(
         ask: whoever asks, adaptively.
         low: lower end of answers.
         high: upper end of answers.
-        reuses_comparison_noise: a bug: the answer has the noise of the comparison.
     """
     reach = math.ceil(REACH * noise.threshold_scale) + 1
     thresholds = np.arange(-reach, reach + 1) + threshold
@@ -67,16 +65,6 @@ def transcript_law(
         draw = discrete_laplace if noise.answer_noise == "discrete_laplace" else discrete_gaussian
         return dict(draw(noise.answer_scale, value, low, high))
 
-    def reused(weights: np.ndarray, question: int) -> dict[Any, np.ndarray]:
-        """For each clipped answer, the weights of the thresholds with which it is said."""
-        far = math.ceil(REACH * noise.question_scale) + 1
-        found = {said: np.zeros_like(weights) for said in range(low, high + 1)}
-        for drawn in range(-far, far + 1):
-            share = float(laplace_pmf(noise.question_scale, np.array(drawn)))
-            said = min(max(question + drawn, low), high)
-            found[said] += share * weights * (question + drawn >= thresholds)
-        return found
-
     def follow(transcript: Transcript, num_above: int, weights: np.ndarray) -> None:
         asked = ask(data, transcript) if num_above < noise.max_above else None
         if asked is None:
@@ -85,11 +73,8 @@ def transcript_law(
         question, value = asked
         is_above = above(noise.question_scale, thresholds - question)
         follow((*transcript, False), num_above, weights * (1 - is_above))
-        if reuses_comparison_noise:
-            outcomes = reused(weights, question)
-        else:
-            outcomes = {said: p * weights * is_above for said, p in answers(value).items()}
-        for said, held in outcomes.items():
+        for said, share in answers(value).items():
+            held = share * weights * is_above
             rest = held.sum() * fresh if noise.redraws_threshold else held
             follow((*transcript, said), num_above + 1, rest)
 

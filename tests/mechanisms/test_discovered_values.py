@@ -312,26 +312,6 @@ def test_dates_times_and_whole_numbers_have_bins(leaves):
     assert sum(bins.counts) == pytest.approx(20_000, rel=0.02)
 
 
-@pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.05}])
-def test_sums_of_neighbours_differ_by_at_most_the_stated_sensitivities(loss):
-    """A unit's weights add up to at most the grid, over any leaves."""
-    rng = np.random.default_rng(7)
-    plan = plan_bins(INCOME, 20, REPLACING, **loss)
-    levels = len(plan.to_json()["levels"])
-
-    def measured(num_records: int) -> np.ndarray:
-        places = rng.integers(0, 8, num_records)  # often the same leaf, or one next to it
-        weights = np.zeros(INCOME.num_levels, np.int64)
-        np.add.at(weights, places, GRID // num_records)
-        return plan.strategy.measure(weights) / GRID
-
-    for num_records in (1, 1, 2, 3, 7):
-        one, other = measured(num_records), measured(1)
-        assert np.abs(one).sum() <= levels and (one**2).sum() <= levels
-        assert np.abs(one - other).sum() <= 2 * levels and ((one - other) ** 2).sum() <= 2 * levels
-    assert (measured(1) ** 2).sum() == levels
-
-
 def test_a_single_leaf_is_a_single_bin():
     leaf = NumericAttribute("a", (0.0, 1.0))
     bins = plan_bins(leaf, 2, ADDING, mu=0.5).release(np.array([9 * GRID]), Seeded(0))

@@ -14,10 +14,8 @@ from tiny import (
     PURE,
     REPLACE,
     domain_of,
-    largest_share,
     plan_of,
     promise,
-    scripted,
     summary,
     workload_of,
 )
@@ -55,26 +53,6 @@ def test_annealed_schedule_spends_more_after_uninformative_rounds(delta, growth)
     )  # so that the 4 of a discrete Gaussian is next to nothing
     assert units[:2] == pytest.approx([1, growth])
     assert sum(units) == pytest.approx(plan.public["num_units"])
-
-
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-@pytest.mark.parametrize("most", [1, 2])
-def test_scores_change_by_no_more_than_their_sensitivity(neighboring, most):
-    """With next to no budget for measuring, selection is what is audited."""
-    guarantee = promise(neighboring, PURE, 1.0, most)
-    domain = domain_of(2, 2)
-    workload = workload_of(domain, 1, weights=(1.0, 0.9))
-
-    def select_only(plan, marginals, noise):
-        plan.release(marginals, noise)
-        noise.draws[:] = [draw for draw in noise.draws if draw.is_selection]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds_module, "_SELECTION_SHARE", 0.999999)
-        plan = plan_of(MWEM(num_rounds=1), workload, guarantee, 20)
-        bases = [np.array(each) for each in ([0, 0, 0, 0], [9, 0, 9, 0], [12, 5, 0, 0])]
-        share = largest_share(plan, guarantee, select_only, bases, [scripted(0)])
-    assert 0.85 < share <= 1
 
 
 def test_scores_are_integer_errors_minus_a_public_number():

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-import selection_bugs
 from noise_sources import NoNoise, Scripted, Seeded
 from tiny import (
     ADD,
@@ -18,7 +17,6 @@ from tiny import (
     correlated,
     domain_of,
     exact_table,
-    largest_share,
     on_trees,
     plan_of,
     progress_of,
@@ -44,7 +42,6 @@ from beam_dp.mechanisms.marginals.plan import (
     Mechanism,
     tree_cells,
 )
-from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.models import maximum_entropy
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -201,75 +198,6 @@ def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
 # What is drawn, and what it costs.
 
 
-@pytest.mark.part
-@pytest.mark.parametrize("epsilon", [0.1, 10.0])
-@pytest.mark.parametrize(
-    "neighboring, most, total, least",
-    [
-        (ADD, 1, 20, 1 - 1e-9),
-        (ADD, 1, "noisy", 1 - 1e-9),
-        (ADD, 2, 20, 1 - 1e-9),
-        (REPLACE, 1, 20, 0.95),
-        (REPLACE, 2, 20, 0.95),
-    ],
-)
-def test_loss_of_all_draws_of_a_selection_is_exactly_the_promise(
-    neighboring, most, total, least, epsilon
-):
-    """The worst record under add-or-remove moves every draw by its sensitivity: all mu is spent."""
-    domain = domain_of(2, 2, 2)
-    guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
-    with on_trees(6):
-        plan = plan_of(MWEM(), workload_of(domain, 2), guarantee, total)
-        share = largest_share(
-            plan,
-            guarantee,
-            selects_only,
-            [np.array([60, 1, 0, 0, 0, 0, 0, 0])],
-            [scripted(3, high=2**15)],
-        )
-    assert least < share <= 1
-
-
-@pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
-@pytest.mark.parametrize("num_rounds", [5, "annealed"])
-@pytest.mark.parametrize("total", [20, "noisy"])
-def test_loss_of_rounds_over_a_tree_is_exactly_their_budget(delta, num_rounds, total):
-    domain = domain_of(3, 2, 2)
-    guarantee = promise(ADD, delta)
-    noise = scripted(4, 20)()
-    with on_trees(10):
-        mechanism = MWEM(num_rounds=num_rounds)
-        plan = plan_of(mechanism, workload_of(domain, 2), guarantee, total)
-        mechanism.release(plan, summary(plan, np.arange(12)), noise)
-    unit = round_budget(guarantee, plan.public["num_units"], total != "noisy")
-    power = 1 if delta == PURE else 2
-    measured = [draw for draw in noise.draws if not draw.is_selection]
-    spent = 0.0
-    if total == "noisy":
-        assert measured.pop(0).scale == unit.total_scale
-        spent = 1 / unit.total_scale
-        if delta > PURE:
-            spent = unit.grid**2 / (unit.total_scale**2 - 4)
-    selections = [draw for draw in noise.draws if draw.is_selection]
-    units = [(unit.measurement_scale / draw.scale) ** power for draw in measured]
-    assert sum(units) == pytest.approx(plan.public["num_units"], rel=1e-6)
-    scales = [draw.scale for draw in selections]
-    for draw, count in zip(selections, units, strict=True):
-        ratio = draw.scale / unit.of_round(round(count)).selection_scale
-        assert math.log2(ratio) == pytest.approx(round(math.log2(ratio)))
-    if delta == PURE:
-        spent += sum(1 / draw.scale for draw in measured)
-        spent += plan.public["num_units"] * 2 / unit.selection_scale
-        assert spent == pytest.approx(guarantee.epsilon, rel=1e-9) and spent <= guarantee.epsilon
-    else:
-        allowed = discrete_gaussian_mu(guarantee.epsilon, delta) ** 2
-        spent += sum(unit.grid**2 / (draw.scale**2 - 4) for draw in measured)
-        spent += plan.public["num_units"] * math.pi / 8 * (2 / unit.selection_scale) ** 2
-        assert spent == pytest.approx(allowed, rel=1e-9) and spent <= allowed
-    assert len(scales) == len(measured)
-
-
 @pytest.mark.parametrize("neighboring, moved", [(ADD, 1), (REPLACE, 2)])
 @pytest.mark.parametrize("most", [1, 3])
 def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
@@ -318,12 +246,6 @@ def test_release_depends_on_data_only_through_noisy_values(name, num_records):
     # A fit of rounds to a noisy number of records that is far larger takes long.
     high = 2**9 if (delta, num_records) == (PURE, "noisy") else 2**15
     assert len(faces(mechanism, promise(ADD, delta), num_records, high)) == 1
-
-
-@pytest.mark.part
-def test_bug_that_chooses_by_exact_scores_is_detected(monkeypatch):
-    selection_bugs.exact_scores(monkeypatch)
-    assert len(faces(MWEM(), promise(ADD, APPROXIMATE), 20, 2**15)) > 1
 
 
 @pytest.mark.parametrize("name", SELECTING)

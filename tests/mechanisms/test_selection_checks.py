@@ -106,7 +106,6 @@ class Check:
     choose: Callable[..., list[Axes]]
     far: Callable[..., float]
     added: str
-    least: Mapping[str, float]
 
     def tables(self, counts: np.ndarray) -> Any:
         held = Histogram(self.domain, np.asarray(counts, np.int64))
@@ -131,7 +130,6 @@ PAIRS = Check(
     choose_pairs,
     pairs_far,
     "num_added_pairs",
-    {ADD: 1 - 1e-9, REPLACE: 0.97},
 )
 # A record with a0 = 1 and a1 = 0, in place of a record with a0 = 0 and a1 = 1, makes the first
 # distance larger by 2, and the last distance smaller by 2.
@@ -149,7 +147,6 @@ TRIPLES = Check(
     choose_of_triples,
     triples_far,
     "num_added_triples",
-    {ADD: 0.999, REPLACE: 0.9},
 )
 each_check = pytest.mark.parametrize("check", [PAIRS, TRIPLES], ids=["pairs", "triples"])
 
@@ -254,47 +251,35 @@ def on_a_tree(monkeypatch, check) -> Iterator[None]:
         yield
 
 
-def share_of_a_check(check: Check, neighboring: str = ADD) -> float:
-    plan = plan_of_check(check, neighboring)
-    noise = scripted(0, 3, LOW_SCORES)()
-    selects_only(plan, summary(plan, check.base), noise)
-    chosen = [draw.exact.size for draw in noise.draws if draw.is_selection]
-    assert chosen == ([3] if check is PAIRS else [4, 3])
+def share_of_triples(neighboring: str = ADD) -> float:
+    plan = plan_of_check(TRIPLES, neighboring)
     scripts = [scripted(seed, 3, LOW_SCORES) for seed in range(2)]
-    return largest_share(plan, plan.guarantee, selects_only, [check.base], scripts)
+    noise = scripts[0]()
+    selects_only(plan, summary(plan, TRIPLES.base), noise)
+    assert [draw.exact.size for draw in noise.draws if draw.is_selection] == [4, 3]
+    return largest_share(plan, plan.guarantee, selects_only, [TRIPLES.base], scripts)
+
+
+# Audits see the price of a check of pairs.
+of_triples = pytest.mark.parametrize("check", [TRIPLES], ids=["triples"])
 
 
 @pytest.mark.job
-@each_check
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_checked_selection_spends_the_whole_budget(check, neighboring, on_a_tree):
-    assert check.least[neighboring] < share_of_a_check(check, neighboring) <= 1
+@of_triples
+@pytest.mark.parametrize(("neighboring", "least"), [(ADD, 0.999), (REPLACE, 0.9)])
+def test_checked_selection_spends_the_whole_budget(check, neighboring, least, on_a_tree):
+    assert least < share_of_triples(neighboring) <= 1
 
 
 @pytest.mark.part
-@pytest.mark.parametrize(
-    ("check", "bug"),
-    [
-        *((PAIRS, bug) for bug in selection_bugs.CHECK),
-        *((TRIPLES, bug) for bug in selection_bugs.TRIPLES),
-    ],
-    ids=lambda each: each if isinstance(each, str) else each.added,
-)
+@of_triples
+@pytest.mark.parametrize("bug", selection_bugs.TRIPLES)
 def test_audit_detects_each_known_bug(check, bug, on_a_tree, monkeypatch):
-    {**selection_bugs.CHECK, **selection_bugs.TRIPLES}[bug](monkeypatch)
-    assert share_of_a_check(check) > (1.005 if check is PAIRS else 1.0003)
-
-
-@pytest.mark.part
-@each_check
-def test_detects_a_replacement_priced_as_one_record(check, on_a_tree, monkeypatch):
-    correct = share_of_a_check(check, REPLACE)
-    if check is PAIRS:
-        selection_bugs.sums_of_cells(monkeypatch)
-    else:
-        selection_bugs.replacement_moves_one(monkeypatch)
-    wrong = share_of_a_check(check, REPLACE)
-    assert wrong > (1.005 if check is PAIRS else correct + 1e-3)
+    is_of_choices = bug.startswith("sensitivity")
+    correct = share_of_triples(REPLACE) if is_of_choices else 0.0
+    selection_bugs.TRIPLES[bug](monkeypatch)
+    assert share_of_triples() > 1.0003
+    assert not is_of_choices or share_of_triples(REPLACE) > correct + 1e-3
 
 
 def faces(check: Check) -> set[bytes]:
@@ -313,14 +298,6 @@ def test_release_depends_on_data_only_through_noisy_values(check, on_a_tree):
     plan = plan_of_check(check)
     release = plan.release(summary(plan, check.base), scripted(7, 3, LOW_SCORES)())
     assert release.fit[check.added] == len(check.sets) // 2
-
-
-@pytest.mark.part
-@each_check
-def test_detects_choices_without_noise(check, on_a_tree, monkeypatch):
-    bug = selection_bugs.exact_choices if check is PAIRS else selection_bugs.exact_triples
-    bug(monkeypatch)
-    assert len(faces(check)) > 1
 
 
 # Pairs.

@@ -1,22 +1,23 @@
-"""Sparse online multiplicative weights: its hypothesis, slots, errors, and how a run behaves.
+"""Sparse online multiplicative weights: its hypothesis, slots, errors, and how a run behaves."""
 
-Seeded noise never fails by chance on unchanged code.
-"""
+from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 
 import numpy as np
 import pytest
 from noise_sources import NoNoise, Seeded
 from sparse_mw_laws import member, records, run_of, simple_plan
-from tiny import ADD, REPLACE, promise
+from tiny import ADD, REPLACE, domain_of, promise
 
 import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import sparse_mw as module
 from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
 from beam_dp.models.weights import SparseWeights
 from beam_dp.privacy.ledger.entries import LedgerError
@@ -272,3 +273,38 @@ def test_ledger_pays_once_before_noise_is_drawn(tmp_path):
     with pytest.raises(LedgerError):
         dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, **given, noise=drawn)
     assert drawn.draws == []
+
+
+# Everything else is computed from what the sparse vector said.
+
+
+def test_representations_and_errors_never_contain_data_keys():
+    run = run_of(simple_plan(), KeyCounts({"secret@example.org": 5, b"secret": 1}))
+    run.answer(member("ab"))
+    shown = [repr(run), repr(run.transcript), repr(run.settings), repr(run.weights)]
+    shown += [repr(KeyCounts({"secret": 5})), json.dumps(run.settings.to_json())]
+    shown.append(json.dumps(run.plan.public))
+    for query in (SparseQuery.of_list("abcd"), "secret", None):
+        with pytest.raises(InputError) as caught:
+            run.answer(query)
+        shown.append(str(caught.value) if query != "secret" else "")
+    assert not any("secret" in text for text in shown)
+
+
+def test_privacy_does_not_depend_on_accuracy_parameters():
+    """The epsilon of the noise is the same, whatever alpha, beta, K and N are."""
+    for alpha, beta, questions, total in ((0.1, 0.05, 10, 10**6), (0.3, 0.5, 10**6, 7)):
+        plan = plan_private_mw(
+            domain_of(64),
+            promise(REPLACE),
+            total,
+            num_questions=questions,
+            failure_probability=beta,
+            max_error=alpha,
+        )
+        noise = plan.settle(total).noise
+        spent = 1 / noise.threshold_scale + noise.max_above * (
+            2 / noise.question_scale + 1 / noise.answer_scale
+        )
+        assert noise.method == "pure" and 0.999999 < spent <= 1
+        assert plan.loss.epsilon == 1.0

@@ -1,78 +1,34 @@
-"""Sparse vector mechanisms: exact laws on all tiny neighbours, and the code against these laws.
-
-Statistical checks draw from seeded noise, so that they never fail by chance on unchanged code;
-their chance of a false alarm before the seed was fixed is 1e-6 each.
-"""
+"""Sparse vector mechanisms: printed numbers, and budgets that add up."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import product
 
 import numpy as np
 import pytest
-from noise_sources import NoNoise, Seeded
+from noise_sources import NoNoise
 from sparse_vector_laws import transcript_law
 from tiny import ADD, REPLACE, promise
 
+from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
     HaltedError,
     NumericSparse,
-    Sparse,
 )
-from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector.noise import (
+    noise_candidates,
+    published_accuracy,
+    sparse_vector_noise,
+)
 from beam_dp.noise.source import NoiseSource
-from beam_dp.testing.audit import audit_law, audit_sampler, largest_log_ratio
+from beam_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.testing.audit import largest_log_ratio
 
 EPSILON = 1.0
-THRESHOLD = 1
-
-
-def ask_counts(data, transcript):
-    """Three questions, not monotone; the second depends on what was answered to the first."""
-    if len(transcript) == 3:
-        return None
-    ones, twos = data.count("a"), data.count("b")
-    if not transcript:
-        return ones, ones
-    if len(transcript) == 1:
-        return (twos, twos) if transcript[0] is False else (2 - twos, twos)
-    return abs(ones + twos - 3), ones + twos
-
-
-def audit(noise, neighboring, delta, most, **named):
-    guarantee = promise(neighboring, delta, EPSILON, most)
-
-    def law(data):
-        return transcript_law(noise, THRESHOLD, data, ask_counts, low=-1, high=2, **named)
-
-    return audit_law(law, "ab", guarantee, num_others=2)
-
-
-def calibrations(neighboring, delta, answers, max_above, most=1, is_monotone=False):
-    guarantee = promise(neighboring, delta, EPSILON, most)
-    found = noise_candidates(
-        guarantee,
-        max_above,
-        answers=answers,
-        is_monotone=is_monotone,
-        answer_share=1 / 3 if answers else None,
-    )
-    return list(found)
-
-
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("answers", [False, True])
-@pytest.mark.parametrize("max_above, most", [(1, 1), (2, 1), (2, 2)])
-def test_exact_output_distribution_is_private(neighboring, delta, answers, max_above, most):
-    for noise in calibrations(neighboring, delta, answers, max_above, most):
-        found = audit(noise, neighboring, delta, most)
-        assert found.is_private, (noise.method, found)
-        assert found.epsilon > 0.02
 
 
 def worst(noise, shifts, base, thresholds, most=1, **named):
@@ -115,26 +71,6 @@ def test_loss_of_above_threshold_matches_known_values(length, loss):
     assert found == pytest.approx(loss, rel=1e-6) and found <= 1 + 1e-9
 
 
-def test_answers_to_every_short_sequence_of_questions_are_private():
-    for noise in (textbook(), sparse_vector_noise(promise(), 1, answers=False)):
-        for base in product((-3, 0, 2), repeat=2):
-            for shifts in product((-1, 0, 1), repeat=2):
-                assert worst(noise, shifts, base, (-1, 0, 4)) <= 1 + 1e-9
-
-
-@pytest.mark.parametrize("length", [5, 20])
-def test_tight_split_is_private_and_spends_almost_all_of_epsilon(length):
-    noise = sparse_vector_noise(promise(), 1, answers=False)
-    found = adversarial(noise, length)
-    assert found <= 1 + 1e-9
-    if length == 20:
-        assert found > 0.99
-    both = sparse_vector_noise(promise(), 2, answers=False)
-    # Two answers above the threshold, both of which move down while the rest moves up.
-    found = worst(both, (1,) * 18 + (-1, -1), (0,) * 20, range(0, 100, 20))
-    assert 0.95 < found <= 1 + 1e-9
-
-
 def test_only_monotone_questions_need_half_the_noise():
     noise = textbook(is_monotone=True)
     assert noise.question_scale == pytest.approx(2.0)
@@ -142,165 +78,7 @@ def test_only_monotone_questions_need_half_the_noise():
     assert adversarial(noise, 20) > 1.4
 
 
-MUTANTS = {
-    "question scale 2": ({"question_scale": 2.0}, 1.5),
-    "question scale 3": ({"question_scale": 3.0}, 1.166667),
-    "threshold scale 1": ({"threshold_scale": 1.0}, 1.5),
-    "no threshold noise": ({"threshold_scale": 1e-9}, 5.0),
-    "no question noise": ({"question_scale": 0.0}, math.inf),
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_detects_known_mutants_of_above_threshold(mutant):
-    changed, loss = MUTANTS[mutant]
-    found = adversarial(dataclasses.replace(textbook(), **changed), 20)
-    assert found == pytest.approx(loss, rel=1e-5) and found > 1 + 1e-9
-
-
-def test_detects_noise_for_one_answer_with_two_answers():
-    """The noise of one answer, with two answers, textbook and tight."""
-    for calibration in ("textbook", "tight"):
-        noise = sparse_vector_noise(promise(), 1, answers=False, calibration=calibration)
-        found = worst(
-            dataclasses.replace(noise, max_above=2),
-            (1,) * 18 + (-1, -1),
-            (0,) * 20,
-            range(0, 60, 10),
-        )
-        assert found > 1.2
-
-
-def test_detects_noise_for_one_record_with_two_records_per_unit():
-    noise = textbook()
-    assert worst(noise, (1,) * 19 + (-1,), (0,) * 20, (0, 20), most=2) > 1.9
-    right = sparse_vector_noise(
-        promise(ADD, 0.0, EPSILON, 2), 1, answers=False, calibration="textbook"
-    )
-    assert worst(right, (1,) * 19 + (-1,), (0,) * 20, (0, 20, 40), most=2) <= 1 + 1e-9
-
-
-def test_detects_answers_that_reuse_the_comparison_noise():
-    """A low answer says that the threshold is lower still, which what was below it denies."""
-    noise = calibrations(ADD, 0.0, True, 1)[1]
-    sequence: dict = {"shifts": (1,) * 19 + (-1,), "base": (0,) * 20, "thresholds": (0, 10)}
-    reach: dict = {"low": -30, "high": 5}
-    assert 0.5 < worst(noise, **sequence, **reach) <= 1 + 1e-9
-    assert worst(noise, **sequence, **reach, reuses_comparison_noise=True) > 1.2
-
-
 # The code, against the law.
-
-
-def run_counts(make, data, runs, seed):
-    """Transcripts of the real code on fresh mechanisms, clipped as the law's are."""
-    source = Seeded(seed)
-    outcomes = []
-    for _ in range(runs):
-        mechanism = make(source)
-        transcript = ()
-        while not mechanism.has_halted:
-            asked = ask_counts(data, transcript)
-            if asked is None:
-                break
-            said = mechanism.ask(*asked) if type(mechanism) is NumericSparse else None
-            if type(mechanism) is not NumericSparse:
-                said = mechanism.ask(asked[0])
-            if said is None:
-                said = False
-            elif said is not True and said is not False:
-                said = min(max(said, -1), 2)
-            transcript = (*transcript, said)
-        outcomes.append(transcript)
-    return outcomes
-
-
-def small_noise(answers: bool, redraws: bool):
-    """A calibration with so little noise that every branch is taken often."""
-    guarantee = promise(ADD, 1e-6 if redraws else 0.0, 6.0)
-    candidates = noise_candidates(guarantee, 2, answers=answers, answer_share=0.4)
-    (noise,) = [each for each in candidates if each.method == ("zcdp" if redraws else "pure")]
-    return noise
-
-
-def check(answers: bool, redraws: bool, runs: int = 6000, **named):
-    noise = small_noise(answers, redraws)
-    kind = NumericSparse if answers else Sparse
-    data = ("a", "b", "b")
-    outcomes = run_counts(lambda source: kind(THRESHOLD, noise, source), data, runs, 5)
-    law = transcript_law(noise, THRESHOLD, data, ask_counts, low=-1, high=2)
-    return audit_sampler(outcomes, law)
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("answers", [False, True])
-@pytest.mark.parametrize("redraws", [False, True])
-def test_draws_follow_the_exact_distribution(answers, redraws):
-    assert check(answers, redraws).passes
-
-
-class WithoutQuestionNoise(module._Supply):
-    def next(self) -> int:
-        return 0
-
-
-class OneQuestionNoise(module._Supply):
-    """Draws once and uses it for ever."""
-
-    def next(self) -> int:
-        if not hasattr(self, "_only"):
-            self._only = super().next()
-        return self._only
-
-
-def keep_threshold(self, question):
-    above = question + self._of_questions.next() >= self._noisy_threshold
-    self._num_above += above
-    return above
-
-
-def redraw_always(self, question):
-    self._noisy_threshold = self._draw_threshold()
-    return keep_threshold(self, question)
-
-
-def never_halts(self, question):
-    above = keep_threshold(self, question)
-    if self.has_halted:
-        self._num_above -= 1
-    return above
-
-
-def reuse_comparison_noise(self, question, value=None):
-    noisy = question + self._of_questions.next()
-    if noisy < self._noisy_threshold:
-        return None
-    self._num_above += 1
-    return noisy
-
-
-BUGS = {
-    "no question noise": (module, "_Supply", WithoutQuestionNoise, {}),
-    "one noise for all questions": (module, "_Supply", OneQuestionNoise, {}),
-    "threshold not redrawn": (NumericSparse, "_is_above", keep_threshold, {"redraws": True}),
-    "threshold redrawn each time": (NumericSparse, "_is_above", redraw_always, {}),
-    "never halts": (NumericSparse, "_is_above", never_halts, {}),
-    "answer reuses comparison noise": (
-        NumericSparse,
-        "ask",
-        reuse_comparison_noise,
-        {"answers": True},
-    ),
-}
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("bug", BUGS)
-def test_detects_code_that_breaks_the_exact_distribution(bug, monkeypatch):
-    owner, name, replacement, named = BUGS[bug]
-    monkeypatch.setattr(owner, name, replacement)
-    arguments = {"answers": False, "redraws": False, **named}
-    assert not check(**arguments).passes
 
 
 def test_mechanism_halts_after_its_last_answer():
@@ -314,19 +92,6 @@ def test_mechanism_halts_after_its_last_answer():
         mechanism.ask(0)
 
 
-def test_drawn_noise_has_the_planned_scales():
-    noise = sparse_vector_noise(promise(), 2, answers=True)
-    source = NoNoise()
-    mechanism = NumericSparse(10, noise, source, grid=4)
-    mechanism.ask(40)
-    drawn = [(draw.kind, draw.scale) for draw in source.draws]
-    expected = [4 * noise.threshold_scale, 4 * noise.question_scale, 4 * noise.answer_scale]
-    assert [scale for _, scale in drawn] == pytest.approx(expected)
-    scales = [scale for _, scale in drawn]
-    assert all(one >= other for one, other in zip(scales, expected, strict=True))
-    assert [kind for kind, _ in drawn] == ["laplace"] * 3
-
-
 def test_questions_beyond_64_bits_are_compared():
     noise = sparse_vector_noise(promise(), 1, answers=False)
     assert not AboveThreshold(0, noise, NoiseSource()).ask(-(10**30))
@@ -336,3 +101,154 @@ def test_questions_beyond_64_bits_are_compared():
 def test_each_drawn_noise_value_is_used_once():
     supply = module._Supply(lambda zeros, _: zeros + np.arange(len(zeros)) + 1, 1.0)
     assert [supply.next() for _ in range(7)] == [1, 1, 2, 1, 2, 3, 4]
+
+
+def by_method(guarantee, max_above, **named):
+    return {each.method: each for each in noise_candidates(guarantee, max_above, **named)}
+
+
+@pytest.mark.parametrize(
+    "max_above, delta, scale, numeric",
+    [
+        (10, 0, 20, (22.5, 45, 90)),
+        (100, 0, 200, (225, 450, 900)),
+        (10, 1e-9, 81.4337, (86.4430, 172.886, 977.990)),
+        (100, 1e-9, 257.516, (273.357, 546.713, 3092.68)),
+    ],
+)
+def test_textbook_noise_matches_known_values(max_above, delta, scale, numeric):
+    guarantee = promise(ADD, delta)
+    plain = sparse_vector_noise(guarantee, max_above, answers=False, calibration="textbook")
+    assert plain.threshold_scale == pytest.approx(scale, rel=1e-5)
+    assert plain.question_scale == pytest.approx(2 * scale, rel=1e-5)
+    assert plain.redraws_threshold and plain.answer_scale is None
+    noise = sparse_vector_noise(guarantee, max_above, answers=True, calibration="textbook")
+    scales = (noise.threshold_scale, noise.question_scale, noise.answer_scale)
+    assert scales == pytest.approx(numeric, rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon, accuracy", [(1.0, 84.7731), (0.5, 169.546)])
+def test_above_threshold_noise_matches_known_values(epsilon, accuracy):
+    guarantee = promise(ADD, 0.0, epsilon)
+    noise = sparse_vector_noise(guarantee, 1, answers=False, calibration="textbook")
+    assert noise.threshold_scale == pytest.approx(2 / epsilon, rel=1e-9)
+    assert noise.question_scale == pytest.approx(4 / epsilon, rel=1e-9)
+    published = published_accuracy(guarantee, 1, 1000, 0.05, answers=False)
+    assert published == pytest.approx(accuracy, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "max_above, is_monotone, share, threshold, question",
+    [
+        (1, False, 0.386488, 2.58740, 3.25992),
+        (10, False, 0.119502, 8.36806, 22.7144),
+        (100, False, 0.0284095, 35.1995, 205.848),
+        (100, True, 1 / 22.5443, 22.5443, 104.642),
+    ],
+)
+def test_pure_split_matches_known_values(max_above, is_monotone, share, threshold, question):
+    noise = by_method(promise(), max_above, answers=False, is_monotone=is_monotone)["pure"]
+    assert noise.threshold_scale == pytest.approx(threshold, rel=1e-5)
+    assert 1 / noise.threshold_scale == pytest.approx(share, rel=1e-5)
+    assert noise.question_scale == pytest.approx(question, rel=1e-5)
+    assert not noise.redraws_threshold
+
+
+@pytest.mark.parametrize("max_above, pure, sigma", [(346, (1051, 1038), 186), (35, (111, 105), 59)])
+def test_numeric_answers_with_a_third_of_the_budget_have_known_scales(max_above, pure, sigma):
+    found = by_method(promise(ADD, 1e-9), max_above, answers=True, answer_share=1 / 3)
+    scales = (found["pure"].question_scale, found["pure"].answer_scale)
+    assert scales == pytest.approx(pure, rel=5e-3)
+    assert found["zcdp"].answer_scale == pytest.approx(sigma, rel=5e-3)
+
+
+def spent(noise) -> float:
+    """The epsilon of a run at the guarantee's delta, added up from its scales alone."""
+    records, above = noise.guarantee.max_records_per_unit, noise.max_above
+    threshold, question = records / noise.threshold_scale, 2 * records / noise.question_scale
+    answer = records / noise.answer_scale if noise.answer_scale else 0.0
+    if noise.method == "pure":
+        return threshold + above * question + above * answer
+    if noise.guarantee.delta == 0:
+        return above * (threshold + question + answer)
+    rho = above * (threshold + question) ** 2 / 2 + above * answer**2 / 2
+    return zcdp_epsilon(rho, noise.guarantee.delta)
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("answers", [False, True])
+@pytest.mark.parametrize("most", [1, 3])
+def test_loss_of_every_calibration_is_at_most_the_promise(neighboring, delta, answers, most):
+    guarantee = promise(neighboring, delta, 0.7, most)
+    for max_above in (1, 7, 200):
+        for noise in noise_candidates(guarantee, max_above, answers=answers):
+            assert spent(noise) <= 0.7
+            if noise.method != "textbook" or not delta:
+                assert spent(noise) >= 0.7 * (1 - 1e-6)
+            if delta and noise.loss.epsilon is None:
+                assert zcdp_epsilon(noise.loss.rho, delta) <= 0.7
+            broken = dataclasses.replace(noise, question_scale=noise.question_scale / 2)
+            assert spent(broken) > spent(noise)
+
+
+def test_calibration_with_smallest_margin_is_used():
+    few = sparse_vector_noise(promise(ADD, 1e-9), 10, answers=True)
+    many = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True)
+    assert (few.method, many.method) == ("pure", "zcdp")
+    textbook = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True, calibration="textbook")
+    assert many.margin(1000, 0.05) < textbook.margin(1000, 0.05) / 2
+    assert many.answer_scale < textbook.answer_scale / 9
+    # The pure one does without the composition that the textbook states for small epsilon.
+    assert sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False).method == "pure"
+
+
+def test_published_approximate_noise_beats_pure_noise_from_166_answers():
+    """MECHANISMS of the book: with many answers only is its (epsilon, delta) version better."""
+
+    def scale(max_above: int, delta: float) -> float:
+        guarantee = promise(ADD, delta)
+        noise = sparse_vector_noise(guarantee, max_above, answers=False, calibration="textbook")
+        return noise.threshold_scale
+
+    assert scale(165, 1e-9) > scale(165, 0.0)
+    assert scale(166, 1e-9) < scale(166, 0.0)
+    assert scale(110, 1e-6) > scale(110, 0.0)
+    assert scale(111, 1e-6) < scale(111, 0.0)
+
+
+@pytest.mark.parametrize(
+    "times, delta, epsilon", [(1, 1e-9, 25.8), (10, 1e-9, 45), (1, 1e-3, 11.5)]
+)
+def test_epsilon_too_large_for_published_composition_is_refused(times, delta, epsilon):
+    """It is stated for epsilon < 1, and holds up to these."""
+
+    def plan(scale: float) -> None:
+        guarantee = Guarantee(epsilon * scale, delta, ADD, "record", 1, allow_large_delta=True)
+        sparse_vector_noise(guarantee, times, answers=False, calibration="textbook")
+
+    plan(1.0)
+    with pytest.raises(InputError, match="textbook's composition"):
+        plan(1.01)
+
+
+def test_published_approximate_bound_beats_pure_bound_from_148_answers():
+    def accuracy(max_above: int, delta: float) -> float:
+        return published_accuracy(promise(ADD, delta), max_above, 1000, 0.05, answers=True)
+
+    assert accuracy(147, 1e-9) > accuracy(147, 0.0)
+    assert accuracy(148, 1e-9) < accuracy(148, 0.0)
+
+
+def test_margin_covers_whole_grid_units():
+    noise = sparse_vector_noise(promise(), 1, answers=False, calibration="textbook")
+    exact = 2 * math.log(60) + 4 * math.log(60_000)
+    assert exact <= noise.margin(1000, 0.05) < exact + 2
+    assert exact <= noise.margin(1000, 0.05, grid=1000) < exact + 0.002
+    assert noise.margin(1000, 0.05) == math.ceil(2 * math.log(60)) + math.ceil(4 * math.log(60_000))
+
+
+def test_loss_states_the_rho_of_the_guarantee():
+    noise = by_method(promise(ADD, 1e-9), 50, answers=True)["zcdp"]
+    assert noise.loss.rho == zcdp_rho(1.0, 1e-9)
+    assert noise.to_json()["loss"] == {"rho": noise.loss.rho}

@@ -22,7 +22,6 @@ from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.releases.windows.release import HorizonRelease
-from beam_dp.testing import audit
 from beam_dp.windows.horizon import Blocks
 
 HORIZONS = 400
@@ -164,51 +163,6 @@ def released(plan: WindowTablesPlan, source: NoiseSource, counts: int) -> Horizo
             for number, size in enumerate(sizes)
         },
     )
-
-
-def noise_follows_its_law(plan: WindowTablesPlan, num_windows: int) -> bool:
-    """Chi-square at 1e-6 of the noise of many windows."""
-    (table,) = plan.measurements
-    source, cells = Seeded(5), plan.workload.domain.num_cells
-    held = marginals_of(plan, np.arange(cells))
-    drawn = [
-        plan.draw(number, held, source, HORIZON_ID).tables[plan.workload.marginals[0]]
-        for number in range(num_windows)
-    ]
-    deviation = math.sqrt(table.variance) * table.grid
-    noise = (np.array(drawn) - np.arange(cells)) * table.grid
-    reach, bins = math.ceil(4 * deviation), max(1, round(deviation / 5))
-    is_laplace = table.distribution == "discrete_laplace"
-    law = audit.discrete_laplace if is_laplace else audit.discrete_gaussian
-    exact: dict[int, float] = {}
-    for value, share in law(table.scale, 0, -reach, reach).items():
-        exact[value // bins] = exact.get(value // bins, 0.0) + share
-    seen = np.clip(np.rint(noise).astype(np.int64), -reach, reach) // bins
-    return audit.audit_sampler(seen.ravel().tolist(), exact).passes
-
-
-NOISE = ["discrete_laplace", "discrete_gaussian"]
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("noise", NOISE)
-@pytest.mark.parametrize("windows", [1, 7])
-def test_hundred_thousand_window_noises_follow_the_planned_distribution(windows, noise):
-    workload = whole(domain_of(1000))
-    plan = plan_of(100, person(windows, 100), workload, distribution=noise)
-    assert noise_follows_its_law(plan, 100)
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("noise", NOISE)
-def test_window_noise_for_fewer_windows_per_unit_is_detected(monkeypatch, noise):
-    """On 10,000 draws, that of a unit in one window is told from that of a unit in two."""
-    plan = plan_of(10, person(2, 10), whole(domain_of(1000)), distribution=noise)
-    assert noise_follows_its_law(plan, 10)
-    one = plan_of(10, person(1, 10), whole(domain_of(1000)), distribution=noise)
-    original = WindowTablesPlan.draw
-    monkeypatch.setattr(WindowTablesPlan, "draw", lambda _, *given: original(one, *given))
-    assert not noise_follows_its_law(plan, 10)
 
 
 @pytest.mark.part

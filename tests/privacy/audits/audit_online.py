@@ -389,6 +389,8 @@ PRIVATE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
         (ADD, 0.0, "tight", {"max_updates": 1}),
         (ADD, DELTA, "tight", {"max_updates": 1}),
     ],
+    "PrivateMW tight, two records": [(ADD, DELTA, "tight", {"most": 2})],
+    "PrivateMW tight, noisy number": [(ADD, 0.0, "tight", {"num_records": "noisy"})],
     "PrivateMW textbook": [
         (ADD, 0.0, "textbook", {"max_error": 0.99}),
         (REPLACE, DELTA, "textbook", {"max_error": 0.99}),
@@ -410,7 +412,7 @@ def audits() -> list[Audit]:
             bugs = {"post-processing": {**learn, **tell_the_sum}}
             if not plan[1]:
                 bugs["law"] = {"a question of many times the sensitivity": scaled}
-            dear = ("law",) if "textbook" in name else ()
+            dear = () if name.endswith("tight") else ("law",)
             found.append(audited(name, promise(*plan[:2]), checks, bugs, *plan, dear=dear))
     bugs = {"black box": {"bounding missing": skip_limit, **tell_the_sum}}
     checks = {"black box": whole_pipeline}
@@ -429,6 +431,8 @@ SPARSE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
         (ADD, 0.0, "tight", {"max_updates": 1}),
         (ADD, DELTA, "tight", {"max_updates": 1}),
     ],
+    "SparseMW tight, two records": [(ADD, DELTA, "tight", {"most": 2})],
+    "SparseMW tight, noisy number": [(ADD, 0.0, "tight", {"num_records": "noisy"})],
     "SparseMW textbook": [
         (ADD, 0.0, "textbook", {}),
         (REPLACE, DELTA, "textbook", {}),
