@@ -17,7 +17,6 @@ from source_imports import ROOT
 README = ROOT / "README.md"
 FOLDER = ROOT / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-MAX_LINES = 20  # of code in a cell, without blank ones
 DOCUMENTS = [
     README,
     ROOT / "CONTRIBUTING.md",
@@ -105,10 +104,6 @@ def code_cells(path: pathlib.Path) -> list[dict[str, Any]]:
     return [cell for cell in notebook(path)["cells"] if cell["cell_type"] == "code"]
 
 
-def test_every_audience_has_a_notebook():
-    assert [path.stem for path in NOTEBOOKS] == ["analyst", "engineer", "officer"]
-
-
 @by_name
 def test_notebooks_are_committed_without_outputs(path):
     """No outputs of cells, and no traces of the Jupyter version used."""
@@ -119,24 +114,6 @@ def test_notebooks_are_committed_without_outputs(path):
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-
-
-@by_name
-def test_notebooks_begin_with_audience_and_duration(path):
-    first = notebook(path)["cells"][0]
-    assert first["cell_type"] == "markdown"
-    title, audience, *_ = "".join(first["source"]).split("\n\n")
-    assert title.startswith("# ")
-    whom = rf"\*\*For [a-z ]*{path.stem}s\.\*\* \w+ minutes to read, \w+ minutes? to run\."
-    assert re.fullmatch(whom, audience)
-
-
-@by_name
-def test_notebook_cells_are_short_and_uniquely_named(path):
-    names = [cell["id"] for cell in notebook(path)["cells"]]
-    assert len(names) == len({*names})
-    for cell in code_cells(path):
-        assert sum(line.strip() != "" for line in cell["source"]) <= MAX_LINES, cell["source"]
 
 
 @by_name

@@ -4,7 +4,6 @@ import itertools
 
 import hash_oracle
 import numpy as np
-import pytest
 
 from beam_dp.hashing.evaluation import GF64, BinaryField
 
@@ -24,24 +23,6 @@ def test_64_bit_products_match_the_definition():
     chosen, left, right = pairs(values)
     expected = [hash_oracle.multiply(a, b) for a, b in chosen]
     assert GF64.multiply(left, right).tolist() == expected
-
-
-def test_products_agree_with_flint():
-    flint = pytest.importorskip("flint")
-    polynomials = flint.nmod_poly
-    modulus = polynomials([1, 1, 0, 1, 1] + [0] * 59 + [1], 2)
-
-    def polynomial(word: int) -> object:
-        return polynomials([word >> i & 1 for i in range(64)], 2)
-
-    def word(polynomial: object) -> int:
-        return sum(int(c) << i for i, c in enumerate(polynomial.coeffs()))  # type: ignore[attr-defined]
-
-    chosen, left, right = pairs(EDGES)
-    expected = [word(polynomial(a) * polynomial(b) % modulus) for a, b in chosen]  # type: ignore[operator]
-    assert GF64.multiply(left, right).tolist() == expected
-    (factor,) = modulus.factor()[1]
-    assert factor == (modulus, 1), "the modulus must be irreducible"
 
 
 def test_small_field_satisfies_the_field_axioms():

@@ -27,51 +27,6 @@ def bits(values: Words) -> NDArray[np.bool_]:
     return ((values[..., np.newaxis] >> np.arange(4, dtype=np.uint64)) & np.uint64(1) == 1).ravel()
 
 
-def all_keys_of_one_polynomial(independence: int) -> NDArray[np.bool_]:
-    """Shape (64 entries, 16^r keys): polynomial 0 depends on c_00, ..., c_0(r-1) alone."""
-    words = np.zeros(num_words(independence), dtype=np.uint64)
-    columns = []
-    for coefficients in itertools.product(range(16), repeat=independence):
-        words[:independence] = coefficients
-        columns.append(bits(production(independence, words, 1)))
-    return np.array(columns).T
-
-
-def packed(entries: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return np.packbits(entries, axis=1)
-
-
-def dependent_subsets(entries: NDArray[np.bool_], size: int) -> int:
-    """How many subsets of so many entries are not exactly uniform.
-
-    Bits are uniform on {0,1}^k if and only if the exclusive or of every nonempty subset of them
-    is fair; so it is enough to look at the exclusive or of each subset of at most `size` entries.
-    """
-    half = entries.shape[1] // 2
-    rows = packed(entries)
-    unfair = set()
-    for number in range(1, size + 1):
-        for head in itertools.combinations(range(len(rows)), number - 1):
-            start = head[-1] + 1 if head else 0
-            total = np.bitwise_xor.reduce(rows[list(head)], axis=0) if head else np.uint8(0)
-            ones = np.bitwise_count(rows[start:] ^ total).sum(axis=1, dtype=np.int64)
-            unfair |= {(*head, start + int(i)) for i in np.flatnonzero(ones != half)}
-    return len(unfair)
-
-
-@pytest.mark.parametrize("independence", [2, pytest.param(3, marks=pytest.mark.part)])
-def test_entries_of_one_polynomial_are_uniform_over_all_keys(independence):
-    entries = all_keys_of_one_polynomial(independence)
-    assert entries.shape == (64, 16**independence)
-    assert dependent_subsets(entries, independence) == 0
-
-
-@pytest.mark.part
-def test_one_more_entry_than_the_independence_can_be_dependent():
-    """So the test above can fail. (An odd number of entries still holds a bit of c_0 alone.)"""
-    assert dependent_subsets(all_keys_of_one_polynomial(2), 4) > 0
-
-
 def linear_forms(values: Values, independence: int, num_polynomials: int) -> list[int]:
     """Each entry as an exclusive or of key bits, written as a set of bits.
 

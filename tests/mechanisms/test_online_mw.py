@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import ClassVar
@@ -59,45 +58,6 @@ def hard_sparse_queries(run, held, sparsity, rounds):
                 query.count(held.counts) / GRID / total - run._hypothesis.mean(query)
             ),
         )
-
-
-@pytest.mark.part
-@CALIBRATIONS
-@pytest.mark.parametrize("mass", [None, 1.0, 0.6], ids=["dense", "sparse", "unasked keys"])
-def test_updates_without_noise_stay_within_their_bound(calibration, mass):
-    is_tight = calibration == "tight"
-    alpha, total = (0.1, 1_500_000) if mass is None else (0.15, 1_000_000)
-    plan = plan_of(
-        mass is not None,
-        promise(REPLACE, 0.0, 50.0 if mass is None else 500.0),
-        total,
-        max_sparsity=3,
-        num_questions=10**4,
-        max_error=alpha,
-        calibration=calibration,
-    )
-    if mass is None:
-        counts = np.zeros(64, np.int64)
-        counts[:3] = total // 3
-        run = private_mw_laws.run_of(plan, counts)
-        queries = private_mw_laws.hard_queries(run, counts, 400 if is_tight else 1200)
-        num_weights = 64
-    else:
-        held = {f"key{each}": int(total * mass / 5) for each in range(5)}
-        held["elsewhere"] = total - sum(held.values())
-        run = sparse_mw_laws.run_of(plan, KeyCounts(held))
-        queries = hard_sparse_queries(run, KeyCounts(held), 3, 60 if is_tight else 300)
-        num_weights = run.num_slots
-    # Without noise the threshold can be the error itself.
-    gap = math.ceil((1 if is_tight else 2) * alpha * total * GRID)
-    run._sparse._threshold = run._sparse._noisy_threshold = gap
-    rate = 4 * alpha if is_tight else alpha / 2
-    run.settings = dataclasses.replace(run.settings, learning_rate=rate)
-    for query in queries:
-        run.answer(query)
-    used = run.settings.noise.max_above - run.updates_left
-    drop = 2 * alpha**2 if is_tight else alpha**2 / 4
-    assert 3 <= used <= math.log(num_weights) / drop
 
 
 @pytest.mark.part

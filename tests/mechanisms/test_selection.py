@@ -108,35 +108,6 @@ def test_releases_are_well_formed(name, shape, number):
 
 
 @pytest.mark.part
-@pytest.mark.parametrize("name", SELECTING)
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_huge_epsilon_gives_exact_tables_of_joined_pairs(name, neighboring):
-    mechanism, delta = SELECTING[name]
-    domain = domain_of(3, 2, 2, 4)
-    workload = workload_of(domain, 2)
-    counts = correlated(domain, 1000)
-    with on_trees(20):
-        plan = plan_of(mechanism, workload, promise(neighboring, delta, 1e6), 1000)
-        release = mechanism.release(plan, summary(plan, counts), Seeded(3))
-    joined = {names for names, _ in release.potentials}
-    assert any(len(names) == 2 for names in joined)
-    for answer in release.answer(workload):
-        truth = exact_table(domain, counts, answer.attributes)
-        if answer.attributes in joined:
-            np.testing.assert_allclose(answer.values, truth, atol=2)
-            # The bound also covers how far the fit goes.
-            assert answer.bound is not None and answer.bound < 30
-            assert np.abs(release.record_marginal(answer.attributes) - truth).max() <= 20
-        elif answer.attributes in release.record_tables:
-            assert answer.bound is not None
-            assert np.abs(answer.values - truth).max() <= answer.bound <= 100
-        elif name == "pairs":
-            # Not every pair is measured; nothing is claimed of those that were not.
-            assert answer.bound is None and answer.standard_error is None
-    assert bool(release.record_tables) == (name == "pairs")
-
-
-@pytest.mark.part
 def test_fewer_pairs_are_joined_with_more_noise():
     domain = domain_of(4, 4, 4, 4)
     counts = correlated(domain, 2000)

@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 
-import numpy as np
 import pytest
 from noise_sources import NoNoise, Seeded
 from sparse_mw_laws import member, records, run_of, simple_plan
@@ -30,29 +29,6 @@ CALIBRATIONS = ["tight", "textbook"]
 
 
 # The hypothesis.
-
-
-@pytest.mark.parametrize("rate", [0.25, 2.0])
-def test_sparse_weights_equal_dense_weights_over_slots(rate):
-    generator = np.random.default_rng(0)
-    num_elements, slots = 12, 40
-    sparse, dense = SparseWeights(slots), np.zeros(slots)
-    for _ in range(300):
-        chosen = generator.choice(num_elements, 3, replace=False).tolist()
-        values = generator.integers(1, 2**16 + 1, 3) / 2**16
-        query = SparseQuery(dict(zip(chosen, values.tolist(), strict=True)))
-        step = rate * generator.choice([-1, 1])
-        sparse.update(query, step)
-        dense[chosen] += step * values
-        weights = np.exp(dense - dense.max())
-        weights /= weights.sum()
-        assert sparse.mean(query) == pytest.approx(float(values @ weights[chosen]), rel=1e-9)
-        assert sparse.common_weight == pytest.approx(weights[-1], rel=1e-9)
-        partly = SparseQuery({chosen[0]: 1, "new": 0.5})
-        assert sparse.mean(partly) == pytest.approx(weights[chosen[0]] + weights[-1] / 2, rel=1e-9)
-        assert sparse.weights == pytest.approx(
-            {element: weights[element] for element in sparse.weights}, rel=1e-9
-        )
 
 
 def test_weights_stay_exact_beyond_the_range_of_floats():
@@ -98,40 +74,6 @@ def test_error_bound_fails_without_a_free_slot():
     slots = num_slots(1, 0.5, "tight")
     plan = plan_sparse_mw(promise(), 10, max_sparsity=1, num_questions=10, max_error=0.5)
     assert worst_after(slots, plan.updates_at(0.5)) < 0.5
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_slots_never_run_out(calibration):
-    """Fresh elements after every update, that no record has, in 1,000 runs; noise at its worst."""
-    generator = np.random.default_rng(3)
-    for attempt in range(1000):
-        sparsity = int(generator.integers(1, 6))
-        alpha = float(generator.uniform(0.4 if calibration == "tight" else 0.9, 0.99))
-        updates = None
-        if calibration == "tight" and attempt % 2:
-            updates = int(generator.integers(1, 12))
-        plan = plan_sparse_mw(
-            promise(REPLACE),
-            1000,
-            max_sparsity=sparsity,
-            num_questions=50,
-            max_error=alpha,
-            max_updates=updates,
-            calibration=calibration,
-        )
-        run = run_of(plan, KeyCounts({"elsewhere": 1000}), Seeded(attempt))
-        slots = run.num_slots
-        if attempt % 3:
-            # Whatever is asked is found wrong: no more updates are possible.
-            run._sparse._threshold = run._sparse._noisy_threshold = -(2**60)
-        names = itertools.count()
-        query = SparseQuery.of_list(next(names) for _ in range(sparsity))
-        for _ in range(run.updates_left + 20):
-            if run.answer(query).route != "hypothesis":
-                query = SparseQuery.of_list(next(names) for _ in range(sparsity))
-        assert run.num_slots == slots and run._hypothesis.num_free >= 1
-        assert attempt % 3 == 0 or run.updates_left == 0
 
 
 # Behaviour.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, domain_of, promise
-from top_choice_laws import LAWS, PICKS, top_law
+from top_choice_laws import LAWS, PICKS
 
 import beam_dp as dp
 from beam_dp.errors import InputError
@@ -21,7 +19,6 @@ from beam_dp.mechanisms import choosing as choose
 from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.noise.bound import choice_margin
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -198,41 +195,7 @@ def test_choice_is_correct_for_extreme_scores_and_single_candidates(name):
     assert set(draws(name, scores, 3)) == {617}
 
 
-@pytest.mark.part
-def test_accuracy_bound_for_1000_candidates_fails_with_at_most_5_percent():
-    bound = 2 * (math.log(1000) + math.log(1 / 0.05))
-    assert bound == pytest.approx(19.8070, rel=1e-5)
-    worst = np.full(1000, -math.ceil(bound))
-    worst[0] = 0
-    for name, law_of in LAWS.items():
-        assert 1 - law_of(worst.tolist(), 2.0)[0] <= 0.05, name
-
-
 APPROXIMATE = 1e-9
-
-
-def neighbouring_scores(monotone: bool) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Four scores of up to two, and all that one record may make of them."""
-    moves = (0, 1) if monotone else (-1, 0, 1)
-    for scores in itertools.product((0, 1, 2), repeat=4):
-        for change in itertools.product(moves, repeat=4):
-            yield scores, tuple(np.add(scores, change).tolist())
-
-
-@pytest.mark.parametrize("monotone", [True, False])
-def test_rounds_of_the_exponential_mechanism_cost_the_rho_of_their_range(monotone):
-    """Every Renyi divergence of the exact laws is at most rho times its order."""
-    width = 1 if monotone else 2
-    choice = TopChoice("exponential", 2, width, float(width))
-    rho = float(choice.loss.rho)
-    assert rho == 2 / 8
-    worst = 0.0
-    for one, other in itertools.islice(neighbouring_scores(monotone), 0, None, 17):
-        first, second = top_law(one, choice), top_law(other, choice)
-        for order in (1.5, 2.0, 8.0):
-            total = sum(p**order * second[each] ** (1 - order) for each, p in first.items())
-            worst = max(worst, math.log(total) / (order - 1) / order / rho)
-    assert 0.5 < worst <= 1
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -266,23 +229,6 @@ def test_smaller_margin_is_chosen():
         others = [top_choice(some, number, 1, monotone=True, method=each) for each in METHODS]
         assert best.margin(1000, 0.05) == min(each.margin(1000, 0.05) for each in others)
         assert best.method == ("geometric" if number < 10 else "exponential")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_margin_is_rarely_exceeded_and_a_smaller_margin_often(method):
-    """A failure probability of 0.2: of 300 runs more than 100 fail with probability 1e-8."""
-    choice = TopChoice(method, 3, 1, 20.0)
-    scores = np.zeros(100, np.int64)
-    scores[:3] = round(choice.margin(100, 0.2)) + 1
-    failures = near = 0
-    for seed in range(300):
-        source = Seeded(seed)
-        found = np.sort(scores[choose_top(scores, choice, source)])[0]
-        failures += int(found == 0)
-        closer = np.minimum(scores, round(choice.margin(100, 0.2) * 0.6))
-        near += int(closer[choose_top(closer, choice, source)].min() == 0)
-    assert failures <= 100 and near > 10
-    assert choice.margin(100, 0.2) == choice_margin(method == "geometric", 20.0, 3, 100, 0.2)
 
 
 def test_noise_that_needs_delta_is_refused_without_delta():

@@ -16,11 +16,9 @@ from beam_dp.models.basis import MarginalCoefficients
 from beam_dp.models.candidates import (
     CandidateBasis,
     _distinct,
-    _groups,
     candidate_basis,
     record_table,
 )
-from beam_dp.models.elimination import mask_of
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.rounding import round_to_records
 from beam_dp.models.tree_basis import TreeBasis
@@ -70,16 +68,6 @@ def test_candidate_with_base_weight_2_counts_like_two_candidates():
     basis = CandidateBasis(shape, supports_of(shape), codes, np.log([2.0, 1.0, 1.0]))
     np.testing.assert_allclose(basis.weights(np.zeros(basis.num_coefficients)), [0.5, 0.25, 0.25])
     assert basis.log_moments(np.zeros(basis.num_coefficients))[0] == pytest.approx(math.log(4))
-
-
-@pytest.mark.parametrize("shape", [(2,) * 23, (9, 16, 7, 15, 6, 5, 2, 42), (40_000, 3, 2, 2)])
-def test_every_set_is_in_exactly_one_group_that_contains_its_axes(shape):
-    sets = list(combinations(range(len(shape)), 2))
-    groups = _groups(shape, sets)
-    held = [number for _, numbers in groups for number in numbers]
-    assert sorted(held) == list(range(len(sets)))
-    assert all(mask_of(sets[number]) & ~mask == 0 for mask, numbers in groups for number in numbers)
-    assert len(groups) < len(sets)
 
 
 def observed_of(domain, counts, deviation):

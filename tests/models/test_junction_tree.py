@@ -184,20 +184,3 @@ def test_returned_marginals_survive_a_second_calibration():
     tree.calibrate(potentials_of(shape, sets, 3.0, seed=3))
     for table, copy in zip(first, copies, strict=True):
         assert (table == copy).all()
-
-
-def test_marginals_equal_those_of_the_mbi_library():
-    """Where the extra `mbi` is installed: its belief propagation, in single precision."""
-    mbi = pytest.importorskip("mbi")
-    shape, sets = CASES["cycle"]
-    potentials = potentials_of(shape, sets)
-    domain = mbi.Domain([f"a{axis}" for axis in range(len(shape))], shape)
-    cliques = [tuple(f"a{axis}" for axis in axes) for axes in sets]
-    factors = {
-        clique: mbi.Factor(domain.project(clique), table)
-        for clique, table in zip(cliques, potentials, strict=True)
-    }
-    theirs = mbi.marginal_oracles.message_passing_stable(mbi.CliqueVector(domain, cliques, factors))
-    _, found = JunctionTree(shape, sets).calibrate(potentials)
-    for clique, table in zip(cliques, found, strict=True):
-        np.testing.assert_allclose(theirs[clique].datavector(), table.ravel(), atol=1e-5)

@@ -85,18 +85,6 @@ def test_moving_single_records_lowers_the_error_after_corrections(shape, monkeyp
     assert moved < 0.8 * error()
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])
-def test_moves_leave_the_highest_filled_cells_and_enter_the_lowest_cells(shape):
-    basis, rng = ResidualBasis(shape, SUPPORTS), np.random.default_rng(9)
-    counts = rng.integers(0, 2, size=basis.num_cells) * 3
-    gradient = rng.normal(size=basis.num_coefficients)
-    table = basis.synthesise(gradient)
-    sources, targets = rounding._moves(basis, counts, gradient, 5)
-    assert (counts[sources] > 0).all()
-    np.testing.assert_allclose(table[sources], np.sort(table[counts > 0])[::-1][:5])
-    np.testing.assert_allclose(table[targets], np.sort(table)[:5])
-
-
 @pytest.mark.parametrize(("importance", "max_error"), [(1.0, 1e9), (0.0, 0.0)])
 def test_systematic_rounding_is_kept_if_its_error_is_accepted(importance, max_error):
     basis = ResidualBasis(SHAPE, SUPPORTS)

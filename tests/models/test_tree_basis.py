@@ -138,22 +138,6 @@ def observations(name: str, seed: int = 1):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "large" not in name])
-def test_tree_and_dense_array_give_the_same_fit(name):
-    found = []
-    for basis, observed in observations(name):
-        importance = np.zeros(basis.num_coefficients)
-        for support, where in basis.slices.items():
-            importance[where] = squared_scale(basis, support, support)
-        signs = np.where(np.arange(basis.num_coefficients) % 3 == 0, -1.0, 1.0)
-        fit = fit_maximum_entropy(basis, observed, 3000, importance, signs)
-        found.append((fit, basis.marginals(fit.log_weights, basis.supports)))
-    (one, dense_tables), (other, tree_tables) = found
-    assert one.estimated_error == pytest.approx(other.estimated_error, rel=1e-2, abs=1e-3)
-    for left, right in zip(dense_tables, tree_tables, strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_tree_and_dense_array_give_the_same_refit(name):
     found = []

@@ -6,12 +6,10 @@ import json
 import pickle
 import subprocess
 import sys
-from itertools import product
 
 import pytest
 
 from beam_dp.hashing.keys import HashKey
-from beam_dp.queries.row_families import row_conjunction, row_disjunction, row_parity
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import SparseQueries, read_sparse_query, with_plain_keys
 
@@ -69,21 +67,6 @@ def test_queries_are_immutable_and_picklable():
         check=True,
     )
     assert run.stdout.strip() == "True"
-
-
-def test_rows_agree_with_a_scan_of_all_rows():
-    rows = ["".join(bits) for bits in product("01", repeat=5)]
-    literals = {0: 1, 3: 0}
-    query, parity = row_conjunction(5, literals), row_parity(5, literals, [0, 1, 4])
-    disjunction = row_disjunction(5, literals, [1, 3, 4])
-    for row in rows:
-        holds = row[0] == "1" and row[3] == "0"
-        odd = (int(row[0]) + int(row[1]) + int(row[4])) % 2 == 1
-        assert value_at(query, row) == holds
-        assert value_at(parity, row) == (holds and odd)
-        assert value_at(disjunction, row) == (holds and "1" in (row[1], row[3], row[4]))
-    assert query.sparsity == 8 and parity.sparsity == 4
-    assert row_conjunction(40, dict.fromkeys(range(38), 0)).sparsity == 4
 
 
 def test_reads_keys_and_values_from_files(tmp_path):

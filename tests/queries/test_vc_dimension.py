@@ -101,48 +101,6 @@ def test_products_have_the_dimension_of_their_family(family, sizes):
     assert found.is_exact and found.most == expected == products_bound(queries)
 
 
-@pytest.mark.parametrize("spec", ["intervals", "prefixes"])
-@pytest.mark.parametrize("size", range(1, 8))
-def test_named_workloads_of_one_attribute_have_known_dimensions(spec, size):
-    family = {"intervals": "rectangles", "prefixes": "prefixes"}[spec]
-    workload = parse_linear_workload(f"{spec}:a0", domain_of(size, 2))
-    found = workload_vc_dimension(workload)
-    assert found.is_exact
-    assert found.most == family_vc_dimension(family, [size])  # type: ignore[arg-type]
-    assert all_shattered(rows_of(workload.queries)) == found.most
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_families_over_boolean_attributes_have_known_dimensions(width):
-    domain = domain_of(*[2] * width)
-    made = {
-        form: [
-            query
-            for ways in range(1, width + 1)
-            for query in parse_linear_workload(f"{form}:{ways}", domain)
-        ]
-        for form in ("conjunctions", "monotone_conjunctions", "parities")
-    }
-    nothing = LinearQueries(domain).conjunction({})
-    for form in ("conjunctions", "monotone_conjunctions"):
-        rows = rows_of([*made[form], nothing])
-        disjunctions = form.replace("con", "dis")
-        for family, matrix in ((form, rows), (disjunctions, 1 - rows)):
-            found = matrix_vc_dimension(matrix)
-            expected = family_vc_dimension(family, domain.shape)  # type: ignore[arg-type]
-            assert found.is_exact and found.most == expected
-    rows = np.vstack([rows_of(made["parities"]), np.zeros(domain.num_cells)])
-    assert matrix_vc_dimension(rows).most == family_vc_dimension("parities", domain.shape) == width
-    # Without the empty parity there are too few.
-    assert matrix_vc_dimension(rows[:-1]).most == width - 1
-
-
-@pytest.mark.parametrize("sizes", TINY, ids=str)
-def test_marginal_cells_have_known_dimension(sizes):
-    found = matrix_vc_dimension(np.eye(math.prod(sizes), dtype=int))
-    assert found.is_exact and found.most == family_vc_dimension("cells", sizes)
-
-
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 def test_dimension_of_short_conjunctions_is_within_its_bounds(width, monotone):
