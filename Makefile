@@ -184,8 +184,8 @@ judges: $(STAMP)
 FUZZ_SECONDS ?= 600
 fuzz: $(STAMP)
 	-$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[fuzz]'
-	for target in read_release read_records read_sparse_release read_window read_horizon \
-	  parse_domain parse_workload domain_draft verify; do \
+	for target in read_release read_records read_sparse_release read_window read_intervals \
+	  read_domain_release read_horizon parse_domain parse_workload domain_draft verify; do \
 	  $(BIN)/python tests/fuzz/run.py $$target --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 

@@ -7,13 +7,14 @@ self-test at the end can show, for each one, a source that breaks it.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import sys
 import tomllib
 
 import pytest
 from declared_packages import declared_modules
-from source_imports import ROOT, banned_lines, cycles, importing, imports, module_name
+from source_imports import ROOT, banned_lines, cycles, importing, imports, is_under, module_name
 
 MAX_LINES = 500
 DRAWS = "beam_dp/noise/source.py"
@@ -197,3 +198,245 @@ def test_only_two_files_may_use_what_is_banned(sources):
     assert importing({DRAWS: sources[DRAWS]}, "numpy.random", "random", "uuid") == []
     assert re.findall(r"np\.random|urandom|getrandom", sources[DRAWS]) == []
     assert importing({COUNTS: sources[COUNTS]}, "random", "secrets", "opendp", "numpy") == []
+
+
+# From the bottom up. A package imports those in the layers below its own. The families of
+# mechanisms share a layer, as the kinds of releases do, and may import each other there.
+LAYERS = (
+    ("errors", "installed"),
+    ("checks",),
+    ("domain", "noise", "storage"),
+    ("hashing",),
+    ("privacy",),
+    ("queries", "windows"),
+    ("flags",),
+    ("interval_strategies", "models"),
+    ("encoding",),
+    ("privacy.ledger",),
+    ("releases.release", "releases.error_bars", "releases.left_out", "releases.discovered"),
+    ("releases.files",),
+    ("verification",),
+    ("releases.kinds",),
+    ("releases.differences",),
+    ("reports.*",),
+    ("releases.*",),
+    ("releases.leftovers",),
+    ("reports.truth",),
+    ("schemas",),
+    ("summaries",),
+    ("mechanisms.*",),
+    ("mechanisms",),
+    ("theorems",),
+    ("planning",),
+    ("testing",),
+    ("imputation", "in_memory"),
+    ("transforms.errors", "transforms.job_page", "transforms.shares_done"),
+    ("transforms.reading",),
+    ("transforms.counting",),
+    ("transforms.drawing",),
+    ("transforms.writing",),
+    ("transforms",),
+    ("cli",),
+    ("beam_dp",),
+    ("yaml",),
+    ("pipelines",),
+)
+SHARED_LAYERS = ("mechanisms", "releases", "reports")
+# Folders whose folders and files count as packages of their own: all, or these.
+PACKAGES_WITHIN = {
+    "mechanisms": None,
+    "transforms": None,
+    "privacy": {"ledger"},
+    "releases": None,
+    "reports": None,
+}
+
+
+def package_of(path: str) -> str:
+    """Returns the package of a file."""
+    top, *parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    if top == "pipelines" or not parts:
+        return top
+    inner = PACKAGES_WITHIN.get(parts[0], set())
+    if len(parts) > 1 and (inner is None or parts[1] in inner):
+        return f"{parts[0]}.{parts[1]}"
+    return parts[0]
+
+
+def layer_of(package: str) -> int | None:
+    family = package.partition(".")[0]
+    names = (package, f"{family}.*") if "." in package and family in SHARED_LAYERS else (package,)
+    found = (number for name in names for number, packages in enumerate(LAYERS) if name in packages)
+    return next(found, None)
+
+
+Arrows = dict[tuple[str, str], str]
+
+
+def arrows(files: dict[str, str], *, types: bool = True) -> Arrows:
+    """Returns each pair of packages where one imports the other, with a file that does."""
+    paths = {module_name(path): path for path in files}
+    found = {}
+    for path, source in files.items():
+        if path.endswith("__init__.py"):
+            continue
+        for name, when in imports(path, source):
+            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
+            target = paths.get(name) or paths.get(name.rpartition(".")[0])
+            is_asked = target is not None and (types or when != "types")
+            if is_asked and package_of(target) != package_of(path):
+                found.setdefault((package_of(path), package_of(target)), f"{path} imports {name}")
+    return found
+
+
+def upward(found: Arrows) -> list[str]:
+    """Returns imports, also for types, of a package that is not in a layer below."""
+    wrong = []
+    for (package, other), example in found.items():
+        here, there = layer_of(package), layer_of(other)
+        if here is None or there is None:
+            wrong.append(f"{package if here is None else other} has no layer")
+            continue
+        is_shared = here == there and "." in package and package.partition(".")[0] in SHARED_LAYERS
+        if there >= here and not is_shared:
+            wrong.append(example)
+    return wrong
+
+
+def circles(files: dict[str, str]) -> list[str]:
+    """Returns packages that import each other at run time, also inside functions."""
+    graph: dict[str, set[str]] = {}
+    for package, other in arrows(files, types=False):
+        graph.setdefault(package, set()).add(other)
+    return cycles(graph)
+
+
+def test_no_package_imports_one_above_it(sources):
+    assert upward(arrows(sources)) == []
+
+
+def test_packages_have_no_import_cycles(sources):
+    assert circles(sources) == []
+
+
+TARGETS = dict.fromkeys(
+    (
+        "beam_dp/domain/universe.py",
+        "beam_dp/mechanisms/__init__.py",
+        "beam_dp/mechanisms/sketches/plan.py",
+        "beam_dp/mechanisms/left_out.py",
+        "beam_dp/releases/files/card.py",
+        "beam_dp/releases/kinds.py",
+        "beam_dp/transforms/errors.py",
+        "beam_dp/transforms/counting/summarise.py",
+        "beam_dp/transforms/drawing/release.py",
+        "beam_dp/transforms/writing.py",
+        "pipelines/flags.py",
+    ),
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("beam_dp/errors.py", "from beam_dp.domain.universe import Domain\n"),
+        ("beam_dp/noise/source.py", "import beam_dp.domain.universe\n"),
+        ("beam_dp/releases/files/card.py", "def f():\n    import beam_dp.releases.kinds\n"),
+        ("beam_dp/summaries/a.py", "import beam_dp.mechanisms\n"),
+        ("beam_dp/mechanisms/sketches/plan.py", "from beam_dp.mechanisms import MWEM\n"),
+        ("beam_dp/transforms/counting/a.py", "from beam_dp.transforms.drawing import release\n"),
+        ("beam_dp/transforms/drawing/a.py", "from beam_dp.transforms.writing import f\n"),
+        ("beam_dp/flags/flag.py", "from pipelines.flags import Flag\n"),
+        ("beam_dp/attic/a.py", "import beam_dp.domain.universe\n"),
+        (
+            "beam_dp/releases/files/card.py",
+            "if TYPE_CHECKING:\n    from beam_dp.mechanisms.left_out import LeftOutPlan\n",
+        ),
+    ],
+)
+def test_finds_upward_import(path, source):
+    assert len(upward(arrows({**TARGETS, path: source}))) == 1
+
+
+def test_families_may_import_each_other_without_cycles():
+    one = {"beam_dp/mechanisms/sketches/plan.py": "import beam_dp.mechanisms.left_out\n"}
+    back = "from beam_dp.mechanisms.sketches.plan import SparsePlan\n"
+    for_types = f"if TYPE_CHECKING:\n    {back}"
+    later = f"def f():\n    {back}"
+    for text, is_circle in (("", False), (for_types, False), (back, True), (later, True)):
+        files = {**TARGETS, **one, "beam_dp/mechanisms/left_out.py": text}
+        assert upward(arrows(files)) == []
+        assert bool(circles(files)) == is_circle
+
+
+_SECRET = ("summaries", "encoding", "noise.source")
+# Imports that the layers would allow. Releases and their readers are public: none of them
+# can import, hold or pickle exact data. Verification shares no code with the planner's accountant.
+APART = {
+    "summaries/": ("noise", "models"),
+    "models/": ("noise",),
+    "interval_strategies/": ("noise",),
+    "releases/": ("encoding", "noise.source"),
+    "releases/*/release.py": ("releases.files",),
+    "verification/": ("privacy.accounting", *_SECRET),
+    "schemas/": _SECRET,
+    "reports/": _SECRET,
+    "theorems/": ("releases", *_SECRET),
+    "planning/": _SECRET,
+    "testing/": ("mechanisms", "releases", "noise", *_SECRET),
+    "cli/": _SECRET,
+}
+# Only `plan` and `combine` need mechanisms; only the owner's report counts records.
+EXCEPT = {"reports/truth.py": ("encoding",)}
+
+
+def joined(files: dict[str, str]) -> list[str]:
+    """Returns imports that ``APART`` forbids."""
+    found = []
+    for path, source in files.items():
+        inner = path.removeprefix("beam_dp/")
+        forbidden = {
+            name
+            for part, names in APART.items()
+            if (inner.startswith(part) or fnmatch.fnmatch(inner, part))
+            for name in names
+        } - {*EXCEPT.get(inner, ())}
+        if inner.startswith("cli/") and not inner.startswith(("cli/plan", "cli/combine")):
+            forbidden.add("mechanisms")
+        for name, _ in imports(path, source):
+            for other in forbidden:
+                target = f"beam_dp.{other}"
+                # An import of a whole folder includes the file in it.
+                wholes = (target.rpartition(".")[0], target.rpartition(".")[0] + ".*")
+                if is_under(name, target) or ("." in other and name in wholes):
+                    found.append(f"{path} imports {name}")
+    return found
+
+
+def test_separated_modules_do_not_import_each_other(sources):
+    assert joined(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("beam_dp/releases/intervals/release.py", "from ..files.card import Card\n"),
+        ("beam_dp/releases/a.py", "from beam_dp import noise\n"),
+        ("beam_dp/releases/a.py", "def f():\n    from beam_dp.encoding import records\n"),
+        ("beam_dp/planning/a.py", "from beam_dp.noise.source import NoiseSource\n"),
+        ("beam_dp/planning/a.py", "import beam_dp.noise as noise\n"),
+        ("beam_dp/cli/a.py", "from beam_dp.noise import *\n"),
+        ("beam_dp/cli/ledger.py", "from beam_dp.mechanisms.registry import plan_release\n"),
+        ("beam_dp/schemas/a.py", "from beam_dp.encoding import records\n"),
+        ("beam_dp/reports/page.py", "from beam_dp.encoding import tables\n"),
+        ("beam_dp/verification/a.py", "from beam_dp.privacy.accounting import gaussian_mu\n"),
+        ("beam_dp/summaries/a.py", "from beam_dp.noise.source import NoiseSource\n"),
+        ("beam_dp/models/a.py", "from beam_dp import noise\n"),
+        ("beam_dp/testing/a.py", "import beam_dp.mechanisms.registry\n"),
+        ("beam_dp/theorems/a.py", "import beam_dp.releases.kinds\n"),
+        ("beam_dp/interval_strategies/a.py", "import beam_dp.noise.source\n"),
+    ],
+)
+def test_finds_import_between_separated_modules(path, source):
+    assert joined({path: source}) != []

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
+import subprocess
+from types import ModuleType
 
 import numpy as np
 import pytest
 from jobs import refused_line
 
-from beam_dp.cli.main import main
+from beam_dp.cli import main as cli
+from beam_dp.cli.main import command_parsers, main
 from beam_dp.domain.attributes import CategoricalAttribute
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
+from beam_dp.flags import command_line
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Origin
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -21,6 +26,15 @@ from beam_dp.privacy.loss import KINDS, Loss
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from pipelines import (
+    answer_queries,
+    check_domain,
+    release_intervals,
+    release_projection,
+    release_synthetic_database,
+    release_windows,
+    run_yaml,
+)
 
 DOMAIN = parse_domain(
     """{"attributes": [
@@ -266,3 +280,134 @@ def test_escape_sequences_in_labels_are_not_printed(tmp_path, capfd):
         out = capfd.readouterr().out
         assert "gone" in out
         assert "\x1b" not in out
+
+
+BASH = shutil.which("bash")
+TRY = """
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 ))
+run=$(complete -p beam-dp); run=${run#*-F }; ${run%% *}
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def script(capsys: pytest.CaptureFixture[str], shell: str) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.job
+@pytest.mark.skipif(BASH is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("pl", "plan"),
+        ("release-i", "release-intervals"),
+        ("completion ", "bash zsh fish"),
+        ("release-intervals --eps", "--epsilon"),
+        ("release-intervals --runner FlinkRunner --eps", "--epsilon"),
+        ("release-synthetic-database --epsilon 1 --neighboring a", "add_or_remove_one"),
+        ("release-synthetic-database --mechanism ", "mwem laplace gaussian small_db"),
+        ("plan --neighboring r", "replace_one"),
+        ("check-domain --domain vis", "visits.json"),
+        ("release-windows --input land", "landing"),
+        ("describe out", "out"),
+        ("describe vis", ""),  # a release is a folder
+        ("answer out --queries vis", "visits.json"),
+    ],
+)
+def test_bash_completes_commands_flags_choices_and_files(typed, offered, tmp_path, capsys):
+    (tmp_path / "visits.json").write_text("{}")
+    for folder in ("landing", "out"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / ".script").write_text(script(capsys, "bash"))
+    assert BASH is not None
+    done = subprocess.run(
+        [BASH, "--norc", "-c", TRY, "bash", ".script", "beam-dp", *typed.split(" ")],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == offered.split()
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_script_has_every_command_and_flag(shell, capsys):
+    text = script(capsys, shell)
+    _, commands = command_parsers()
+    for name, parser in commands.items():
+        assert name in text
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert option.lstrip("-") in text
+    assert "small_db" in text  # a choice
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_installed_shells_parse_their_scripts(shell, tmp_path, capsys):
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell}")
+    path = tmp_path / "script"
+    path.write_text(script(capsys, shell))
+    done = subprocess.run([program, "--no-execute", str(path)], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+ROOT = pathlib.Path(__file__).parent.parent
+PROGRAMS = {
+    "answer-queries": answer_queries,
+    "check-domain": check_domain,
+    "release-intervals": release_intervals,
+    "release-projection": release_projection,
+    "release-synthetic-database": release_synthetic_database,
+    "release-windows": release_windows,
+    "run-yaml": run_yaml,
+}
+# A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
+OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")
+DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/*.md", "examples/**/*", "deploy/dataflow/*"]
+SOURCES = ["beam_dp/**/*.py", "pipelines/*.py", "Makefile"]
+
+
+def test_every_program_is_a_command():
+    assert {*PROGRAMS} == {*cli.PIPELINES}
+
+
+def test_help_describes_each_program(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for program, purpose in command_line.PROGRAMS.items():
+        assert f"{program.replace('_', '-')} {purpose}" in shown
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("by_command", [True, False])
+def test_help_shows_the_command_to_type(name, by_command, capsys):
+    with pytest.raises(SystemExit) as exit:
+        _ = cli.main([name, "--help"]) if by_command else PROGRAMS[name].main(["--help"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: beam-dp {name} [-h]")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_example_is_a_valid_command(name):
+    program: ModuleType = PROGRAMS[name]
+    assert f"\n    beam-dp {name} " in (program.__doc__ or "")
+
+
+@pytest.mark.parametrize("pattern", DOCUMENTS + SOURCES)
+def test_installed_texts_name_no_modules_of_the_repository(pattern):
+    paths = [path for path in ROOT.glob(pattern) if path.is_file() and path.suffix != ".pyc"]
+    assert paths
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if OF_A_CHECKOUT.search(line)
+    ]
+    assert found == []

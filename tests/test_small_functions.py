@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
 import math
 import pathlib
+import runpy
+import subprocess
+import sys
+from typing import Any
 
 import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from executed_lines import lines_below
+from source_imports import ROOT
 
+import beam_dp
+import beam_dp as dp
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import files, ordered
+from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.flags import flag
+from beam_dp.flags.flag import integer, number
 from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.weights import DenseWeights, SparseWeights
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import SparseQuery
+from beam_dp.releases.intervals.answer import _level
 
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
 GIVEN = {
@@ -78,3 +91,128 @@ def test_flags_that_belong_together_are_refused_alone():
     given, together = {"bins": "9"}, ("edges_from", "bins")
     with pytest.raises(flag.FlagError, match=r"^--edges_from is required with --bins$"):
         flag.check_together(given, together, ("bins", "edges_from"))
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return result.stdout.strip()
+
+
+def test_importing_the_package_does_not_load_heavy_libraries():
+    loaded = run_python("import sys, beam_dp; print(*sys.modules)").split()
+    heavy = {"apache_beam", "pyarrow", "scipy", "opendp", "dp_accounting", "fastavro", "rich"}
+    assert not {*heavy, "sqlalchemy"} & set(loaded)
+
+
+def test_importing_the_package_adds_few_modules_to_numpy():
+    added = "import beam_dp; print(*{*sys.modules} - before)"
+    assert len(run_python(f"import sys, numpy; before = {{*sys.modules}}; {added}").split()) < 10
+
+
+def test_every_public_name_exists():
+    assert [name for name in beam_dp.__all__ if not hasattr(beam_dp, name)] == []
+
+
+def test_names_for_sparse_queries_are_public():
+    configurations = {"CountSketch", "HybridSketch", "SparseProject", "StabilityHistogram"}
+    pipelines = {"AnswerSparseQueries", "KeyColumns", "ReleaseProjection"}
+    planning = {"KeyProfile", "SparsePlanningJob", "rank_sparse_mechanisms", "plan_sparse_release"}
+    queries = {"SparseQuery", "read_sparse_query", "row_conjunction", "row_parity"}
+    online = {"SparseMW", "plan_sparse_mw", "release_sparse", "SparseRelease"}
+    public = {*beam_dp.__all__}
+    assert configurations | pipelines | planning | queries | online <= public
+
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def story_class() -> Any:
+    return runpy.run_path(str(EXAMPLES / "story.py"))["Story"]
+
+
+def test_example_visits_are_reproducible_and_in_their_domain():
+    made = runpy.run_path(str(EXAMPLES / "visits.py"))
+    table = made["visits"]()
+    assert table.equals(made["visits"]())
+    visits_of_a_person = table.group_by("person_id").aggregate([([], "count_all")])
+    assert max(visits_of_a_person["count_all"].to_pylist()) == made["MAX_VISITS"]
+    domain = dp.parse_domain(made["DOMAIN"])
+    # So large an epsilon that no noise hides a record that was left out.
+    guarantee = dp.Guarantee(1e4, 1e-9, "add_or_remove_one", "person_id", made["MAX_VISITS"])
+    release = dp.release(table, domain, dp.marginals(domain, ways=1), guarantee)
+    assert release.num_records == table.num_rows
+
+
+def test_example_prints_the_commands_it_runs(story_class, tmp_path, capsys):
+    def ask(number: int) -> int:
+        """Is not shown."""
+        if number:
+            number += 1
+        return number
+
+    story = story_class(tmp_path / "told")
+    assert story.python(ask, 2) == 3
+    assert capsys.readouterr().out == "\n>>> if number:\n...     number += 1\n"
+    assert story.run("beam-dp descrbe x", code=2).startswith("error: ")
+    assert capsys.readouterr().out.startswith("\n$ beam-dp descrbe x\n    error: ")
+
+
+def test_example_stops_after_an_unexpected_exit_code(story_class, tmp_path):
+    with pytest.raises(SystemExit, match="exit code 2; 0 was expected"):
+        story_class(tmp_path / "told").run("beam-dp descrbe x")
+
+
+def test_example_starts_in_an_empty_folder(story_class, tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    story_class(tmp_path / "told").folder.joinpath("old").write_text("")
+    assert list(story_class(tmp_path / "told").folder.iterdir()) == []
+    assert (tmp_path / "mine").exists()
+
+
+def loop(times: int) -> int:
+    return sum(number for number in range(times))
+
+
+def test_line_limit_accepts_fewer_lines_and_stops_a_long_loop():
+    with lines_below(100):
+        assert loop(10) == 45
+    with pytest.raises(AssertionError, match="1,000 lines of Python or more"), lines_below(1000):
+        loop(10**12)
+
+
+def test_line_limit_fails_even_if_the_block_swallows_the_error():
+    with pytest.raises(AssertionError), lines_below(1000), contextlib.suppress(AssertionError):
+        loop(10**12)
+
+
+def test_inclusive_ends_belong_to_the_range():
+    assert [checked_integer("size", end, 1, 9) for end in (1, 9)] == [1, 9]
+    assert [checked_number("share", end, least=0, most=1) for end in (0, 1)] == [0.0, 1.0]
+    assert [checked_number("error", end, least=1e-9, below=1) for end in (1e-9, 0.5)] == [1e-9, 0.5]
+
+
+SHARE = NumericAttribute("share", (0, 0.5, 10))
+
+
+def test_reads_numbers_as_written():
+    assert [number("a", text) for text in ("1", "1e-9", "-2.5")] == [1.0, 1e-9, -2.5]
+    assert integer("a", "1e6") == 1_000_000
+    # A float would lose the last digit.
+    assert integer("a", str(2**63 + 1)) == 2**63 + 1
+    assert [_level(SHARE, "10"), _level(SHARE, "0.5")] == [10, 0.5]
+
+
+class Own:
+    """A third-party mechanism, which need not inherit from our class."""
+
+    name, answers_linear_queries = "own", False
+    plan, release = dp.MWEM().plan, dp.MWEM().release
+
+
+def test_mechanism_of_another_package_is_accepted():
+    domain = dp.parse_domain('{"age": 85}')
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    dp.ReleaseSyntheticDatabase(domain, dp.marginals(domain, ways=1), guarantee, mechanism=Own())

@@ -23,8 +23,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 # Named here because the package is imported under atheris's instrumentation.
 TARGETS = (
-    "read_release", "read_records", "read_sparse_release", "read_window", "read_horizon",
-    "parse_domain", "parse_workload", "domain_draft", "verify",
+    "read_release", "read_records", "read_sparse_release", "read_window", "read_intervals",
+    "read_domain_release", "read_horizon", "parse_domain", "parse_workload", "domain_draft",
+    "verify",
 )  # fmt: skip
 LIMIT_BYTES = 2**29  # beyond what is mapped when fuzzing starts
 

@@ -1,57 +1,56 @@
-"""What is fuzzed: each target takes any bytes, and fails if a parser does what it must not."""
+"""What is fuzzed: each target takes any bytes, and fails if a parser does what it must not.
+
+Releases of every kind, damaged in the card or in a file, whose checksums are made to fit: refused
+in one line, or read and usable. Records, horizons, domains, workloads and schemas in the same way.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+import fastavro
 import numpy as np
-from fuzz.draft_target import draft_target
-from fuzz.mutations import (
-    CARD,
-    Choices,
-    fuzz_folder,
-    mutate_bytes,
-    mutate_json,
-    raised_by,
-    written_to_fuzz_folder,
-)
-from fuzz.release_targets import (
-    read_horizon_target,
-    read_records_target,
-    read_sparse_release_target,
-    read_window_target,
-    stated,
-)
+from fuzz.mutations import Choices, fuzz_folder, mutate_bytes, mutate_json, raised_by
 from fuzz.verify_target import verify_target
-from release_examples import DOMAIN, DRAW, release_of
+from horizons import DOMAIN as HORIZON_DOMAIN, FIRST, card_of, leveled, released_horizon
+from kind_examples import drawn, unpack
+from release_examples import DOMAIN, records_bytes, release_of
 from written_draws import draw_of
 
 from beam_dp.domain.files import parse_domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases.files.avro import HEADER, decode, encode, file_name
-from beam_dp.releases.files.card import ReleaseError, card_text
-from beam_dp.releases.kinds import read_release
+from beam_dp.releases.files.avro import HEADER, decode, encode
+from beam_dp.releases.files.card import ReleaseError
+from beam_dp.releases.files.commit import Draw
+from beam_dp.releases.kinds import of_kind, read_release
+from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 from beam_dp.releases.synthetic_database import records as record_names
-from beam_dp.releases.synthetic_database.describe import (
-    describe_synthetic_database as describe,
-)
 from beam_dp.releases.synthetic_database.measured_tables import (
     IndependentTables,
     MeasuredTable,
     NoisyMeasurements,
     PairDistances,
 )
+from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, Records
+from beam_dp.releases.synthetic_database.records_avro import read_records
+from beam_dp.releases.synthetic_database.records_columns import read_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.describe import describe_horizon
+from beam_dp.releases.windows.horizon_files import read_windows
+from beam_dp.releases.windows.release import HorizonRelease, WindowTables
+from beam_dp.schemas.read import domain_draft
+from beam_dp.storage.store import DamagedFileError
 
-RECORDS = record_names.records_file(DRAW)
-HYPOTHESIS = file_name(DRAW, "hypothesis")
+_NUM_RECORDS = 40
 LINES = (
     '{"marginal": ["age", "hours"]}\n\n{"marginal": ["member"], "weight": 2.5}\n'
     '{"marginal": ["getting in/out of bed"]}\n'
@@ -59,7 +58,7 @@ LINES = (
 
 
 @cache
-def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
+def _database() -> Draw:
     described = tuple(
         MeasuredTable(names, kind, "discrete_laplace", 2.5, 12)
         for names, kind in ((("hours", "age"), "table"), (("member",), "residual"), ((), "table"))
@@ -71,74 +70,140 @@ def _good() -> tuple[SyntheticDatabase, dict[str, bytes]]:
     independent = IndependentTables(40.5, 64, potentials)
     scores = {("hours", "age"): 7.5, ("age", "member"): -0.5}
     distances = PairDistances(2.5, scores, independent)
-    release = release_of(
-        domain,
-        num_records=40,
-        noise=[each.to_json() for each in described],
-        measurements=NoisyMeasurements(described, tables, False, distances),
+    return draw_of(
+        release_of(
+            domain,
+            num_records=40,
+            noise=[each.to_json() for each in described],
+            measurements=NoisyMeasurements(described, tables, False, distances),
+        )
     )
-    return release, dict(draw_of(release).payload)
 
 
-def _card_of(files: dict[str, bytes]) -> Any:
-    """The card as parsed JSON; its checksums are those of the files, damaged or not."""
-    return json.loads(card_text("synthetic_database", DRAW, _good()[0].card, stated(files)))
-
-
-def _with_mutated_block(good: bytes, choices: Choices, *, deflate: bool = False) -> bytes:
-    """A container whose header stands, and whose one block is damaged before it is packed."""
+def _with_mutated_block(good: bytes, choices: Choices) -> bytes:
+    """A container whose header stands, and whose first block is damaged before it is packed."""
     file = io.BytesIO(good)
-    sync = decode(HEADER, file)["sync"]
-    header = good[: file.tell()]
+    header = decode(HEADER, file)
+    start = good[: file.tell()]
+    is_packed = header["meta"].get("avro.codec") == b"deflate"
     decode("long", file)
     block = decode("bytes", file)
-    if deflate:
+    if is_packed:
         block = zlib.decompress(block, wbits=-15)
     num_records = choices.one_of([40, 39, 41, 0, 1, -1, 2**40, 2**62])
     block = mutate_bytes(block, choices)
-    if deflate:
+    if is_packed:
         packer = zlib.compressobj(wbits=-15)
         block = packer.compress(block) + packer.flush()
-    return header + encode("long", num_records) + encode("bytes", block) + sync
+    return start + encode("long", num_records) + encode("bytes", block) + header["sync"]
 
 
-def read_release_target(data: bytes) -> None:
-    """A valid release, damaged in its card, in a file, or inside a file; checksums made to fit."""
-    choices = Choices(data)
-    how = choices.number(7)
-    files = dict(_good()[1])
-    card: bytes | None = None
+def read_release_target(make: Callable[[], Draw], data: bytes) -> None:
+    """A valid release, damaged in its card, in a file, or inside a file."""
+    choices, draw = Choices(data), make()
+    how, text, files = choices.number(6), draw.text, dict(draw.payload)
+    name = choices.one_of(sorted(files)) if how in (2, 3) else ""
     if how == 0:
-        card = choices.rest()
+        text = choices.rest()
     elif how == 1:
-        text = json.dumps(_card_of(files), ensure_ascii=False)
-        card = mutate_bytes(text.encode(), choices)
-    elif how == 2:
-        name = choices.one_of(sorted(files))
-        files[name] = mutate_bytes(files[name], choices)
-    elif how == 3:
-        files[RECORDS] = _with_mutated_block(files[RECORDS], choices, deflate=True)
-    elif how == 4:
-        files[HYPOTHESIS] = _with_mutated_block(files[HYPOTHESIS], choices)
-    elif how >= 5:
-        card = mutate_json(_card_of(files), choices).encode()
-    if card is None:
-        card = json.dumps(_card_of(files)).encode()
-    folder = written_to_fuzz_folder({CARD: card, **files})
+        text = mutate_bytes(text, choices)
+    elif name:
+        is_container = how == 3 and files[name].startswith(b"Obj\x01")
+        mutate = _with_mutated_block if is_container else mutate_bytes
+        files[name] = mutate(files[name], choices)
+        card = json.loads(text)
+        card["files"] = {
+            each: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+            for each, content in files.items()
+        }
+        text = json.dumps(card).encode()
+    else:
+        text = mutate_json(json.loads(text), choices).encode()
+    folder = fuzz_folder() / draw.card.kind
+    unpack(Draw(text, files), folder)
     raised_by(lambda: _use(read_release(folder)), ReleaseError)
 
 
-def _use(release: SyntheticDatabase) -> None:
+def _use(release: Any) -> None:
     """What was read is a release: it can be described, asked, and written again."""
-    assert isinstance(release, SyntheticDatabase)
-    for row in release.query().group_by(release.domain.names[0]).count().rows():
-        assert math.isfinite(row["count"])
-        assert row["reason"] if row["margin"] is None else math.isfinite(row["margin"])
-    assert int(release.counts.sum()) == release.num_records
     repr(release)
-    describe(release)
-    card_text("synthetic_database", release.draw_id, release.card, {}).encode()
+    of_kind("describe", release)
     draw_of(release)
+    if isinstance(release, SyntheticDatabase):
+        for row in release.query().group_by(release.domain.names[0]).count().rows():
+            assert math.isfinite(row["count"])
+            assert row["reason"] if row["margin"] is None else math.isfinite(row["margin"])
+        assert int(release.counts.sum()) == release.num_records
+    elif isinstance(release, SparseRelease):
+        key_type_of(release.plan)
+        answer = release.answer(np.array([5], np.uint64), np.ones(1))
+        assert np.isfinite([answer.value, answer.standard_error, answer.bound]).all()
+    elif isinstance(release, WindowTables):
+        for answer in release.answer(release.workload):
+            assert np.isfinite(answer.values).all() and answer.standard_error is not None
+
+
+@cache
+def _good_records(records_format: str, is_drawn: bool) -> bytes:
+    return records_bytes(
+        release_of(
+            num_records=_NUM_RECORDS,
+            potentials=[],
+            records_format=records_format,
+            within_bins="uniform" if is_drawn else "midpoint",
+        )
+    )
+
+
+def read_records_target(data: bytes) -> None:
+    """What is read has codes of its domain, or is refused in one way."""
+    choices = Choices(data)
+    records_format, is_drawn = choices.one_of(RECORDS_FORMATS), bool(choices.number(2))
+    damaged = mutate_bytes(_good_records(records_format, is_drawn), choices)
+
+    def read() -> Records:
+        if records_format == "avro":
+            return read_records(damaged, DOMAIN, _NUM_RECORDS, is_drawn=is_drawn)
+        return read_columns(damaged, DOMAIN, _NUM_RECORDS, records_format, is_drawn=is_drawn)
+
+    def use() -> None:
+        records = read()
+        assert int(records.counts.sum()) == _NUM_RECORDS
+        for column, size in zip(records.codes, DOMAIN.shape, strict=True):
+            assert len(column) == len(records.counts) and (column < size).all()
+
+    raised_by(use, DamagedFileError)
+
+
+@cache
+def _horizon_folder() -> str:
+    """A horizon with some windows, the same for all inputs."""
+    folder = f"{fuzz_folder()}/horizon"
+    released_horizon(folder, leveled(), (0, 1, 2), (0,))
+    return folder
+
+
+def read_horizon_target(data: bytes) -> None:
+    """A valid ``horizon.json``, damaged, above windows that are whole."""
+    choices = Choices(data)
+    card = card_of(leveled()).text(FIRST).encode()
+    if choices.number(3) == 0:
+        card = mutate_bytes(card, choices)
+    else:
+        card = mutate_json(json.loads(card), choices).encode()
+    with open(f"{_horizon_folder()}/horizon.json", "wb") as file:
+        file.write(card)
+    raised_by(lambda: _use_horizon(read_windows(_horizon_folder())), ReleaseError)
+    raised_by(lambda: finish_writing(_horizon_folder()), ReleaseError)
+
+
+def _use_horizon(release: HorizonRelease) -> None:
+    """What was read is a horizon: it can be described, and asked where its windows are its own."""
+    repr(release)
+    describe_horizon(release)
+    if release.released[:3] == (0, 1, 2):
+        (answer,) = release.answer(Workload(HORIZON_DOMAIN, (("a1",),)), slice(0, 3))
+        assert answer.standard_error is not None
 
 
 _DECLARED = DOMAIN.with_impossible(
@@ -212,11 +277,86 @@ def _check_workload(spec: str) -> None:
     assert set(workload.maximal()) <= set(workload)
 
 
+_AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Visit",
+    "fields": [
+        {"name": "age", "type": ["null", "int", "double"]},
+        {"name": "sex", "type": {"type": "enum", "name": "Sex", "symbols": ["F", "M"]}},
+        {"name": "other", "type": ["null", "Sex"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+_BIGQUERY = [
+    {"name": "age", "type": "INTEGER", "mode": "REQUIRED"},
+    {"name": "home", "type": "RECORD", "fields": [{"name": "town", "type": "STRING"}]},
+]
+_JSON_SCHEMA = {
+    "$defs": {"Sex": {"enum": ["F", "M"], "type": "string"}, "A": {"$ref": "#/$defs/Sex"}},
+    "properties": {
+        "age": {"type": "integer", "minimum": 0, "exclusiveMaximum": 120},
+        "sex": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]},
+        "at": {"type": ["string", "null"], "format": "date-time"},
+    },
+}
+_SIZES = {"age": 85, "sex": {"type": "discrete", "domain": 2}, "x": {"min": 0, "max": 9.5}}
+_DOMAIN = {
+    "attributes": [
+        {"name": "age", "type": "numeric", "edges": {"open": "list edges"}},
+        {"name": "sex", "type": "categorical", "values": {"confirm": ["F", "M"]}},
+    ],
+    "impossible": [],
+}
+_JSON = (_AVRO, _BIGQUERY, _JSON_SCHEMA, _SIZES, _DOMAIN)
+_SQL = b"""CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE TABLE visits (age INT NOT NULL CHECK (age >= 0 AND age < 120), m mood, "se""x" CHAR(1),
+CONSTRAINT c CHECK ("se""x" IN ('F', 'M') AND (age BETWEEN -1 AND 2.5)), x DOUBLE PRECISION);"""
+
+
+def draft_target(data: bytes) -> None:
+    """A damaged schema: JSON of one of the kinds, SQL, or the header of an Avro file."""
+    choices = Choices(data)
+    how = choices.number(len(_JSON) + 3)
+    name = "schema.json"
+    if how < len(_JSON):
+        text = mutate_json(_JSON[how], choices)
+        content = text.encode("utf-8", "surrogatepass")
+    elif how == len(_JSON):
+        name, content = "schema.sql", mutate_bytes(_SQL, choices)
+    elif how == len(_JSON) + 1:
+        file = io.BytesIO()
+        fastavro.writer(file, _AVRO, [], sync_marker=b"0" * 16)
+        name, content = "schema.avro", mutate_bytes(file.getvalue(), choices)
+    else:
+        content = choices.rest()
+    path = fuzz_folder() / name
+    path.write_bytes(content)
+    raised_by(lambda: _check_draft(str(path)), InputError)
+
+
+def _check_draft(path: str) -> None:
+    """What was drafted is a file of JSON, and is a domain once nothing is open."""
+    draft = domain_draft(path)
+    assert json.loads(draft.text()) == json.loads(json.dumps(draft.to_json()))
+    draft.text().encode()
+    if draft.open_points:
+        raised_by(draft.domain, InputError)
+    else:
+        draft.domain()
+
+
+def _example(name: str) -> Callable[[bytes], None]:
+    return partial(read_release_target, partial(drawn, name))
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "read_release": read_release_target,
+    "read_release": partial(read_release_target, _database),
     "read_records": read_records_target,
-    "read_sparse_release": read_sparse_release_target,
-    "read_window": read_window_target,
+    "read_sparse_release": _example("sketch"),
+    "read_window": _example("window"),
+    "read_intervals": _example("intervals"),
+    "read_domain_release": _example("domain"),
     "read_horizon": read_horizon_target,
     "parse_domain": parse_domain_target,
     "parse_workload": parse_workload_target,

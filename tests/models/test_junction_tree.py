@@ -1,4 +1,4 @@
-"""The junction tree against the whole domain written out."""
+"""The junction tree against the whole domain written out, and trees that grow pair by pair."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.stats import chi2
 
-from beam_dp.models.elimination import cliques_fit, num_clique_cells
+from beam_dp.models.conditional import conditional_codes
+from beam_dp.models.elimination import GrowingTree, axes_of, cliques_fit, mask_of, num_clique_cells
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 
 Axes = tuple[int, ...]
@@ -184,3 +187,202 @@ def test_returned_marginals_survive_a_second_calibration():
     tree.calibrate(potentials_of(shape, sets, 3.0, seed=3))
     for table, copy in zip(first, copies, strict=True):
         assert (table == copy).all()
+
+
+NO_LIMIT = 10**100
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[int], list[Axes], list[tuple[int, int]]]:
+    """A shape, sets that are in from the start, and pairs in the order in which they are added."""
+    shape = draw(st.lists(st.integers(1, 5), min_size=2, max_size=7))
+    axes = st.sets(st.integers(0, len(shape) - 1), max_size=3).map(lambda each: tuple(sorted(each)))
+    sets = draw(st.lists(axes, max_size=3))
+    pairs = draw(st.lists(st.sampled_from([*combinations(range(len(shape)), 2)]), max_size=20))
+    return shape, sets, pairs
+
+
+def maximal_cliques(num_attributes: int, edges: set[tuple[int, int]]) -> set[Axes]:
+    """Every set of attributes all joined with each other, inside no other one, by trying all."""
+    joined = [
+        set(axes)
+        for size in range(1, num_attributes + 1)
+        for axes in combinations(range(num_attributes), size)
+        if all(pair in edges for pair in combinations(axes, 2))
+    ]
+    return {tuple(sorted(each)) for each in joined if not any(each < other for other in joined)}
+
+
+def check_growing(tree: GrowingTree) -> None:
+    """The tree is a junction tree of maximal cliques, and knows its size."""
+    masks = tree.cliques
+    edges = {pair for mask in masks for pair in combinations(axes_of(mask), 2)}
+    assert {axes_of(mask) for mask in masks} == maximal_cliques(len(tree.shape), edges)
+    assert len(set(masks)) == len(masks)
+    sizes = [math.prod(tree.shape[axis] for axis in axes_of(mask)) for mask in masks]
+    assert tree.num_cells == sum(sizes)
+    # A tree where each attribute's cliques hang together: one more of them than of their edges.
+    assert len(tree.edges) == len(masks) - 1
+    for axis in range(len(tree.shape)):
+        holding = sum(mask >> axis & 1 for mask in masks)
+        assert sum((one & other) >> axis & 1 for one, other in tree.edges) == holding - 1
+
+
+def holds(tree: GrowingTree, axes: Axes) -> bool:
+    return any(mask_of(axes) & ~mask == 0 for mask in tree.cliques)
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_tree_without_a_limit_joins_every_pair(case):
+    shape, sets, pairs = case
+    tree = GrowingTree(shape, sets, NO_LIMIT)
+    check_growing(tree)
+    for pair in pairs:
+        before = tree.cliques
+        was_held = holds(tree, pair)
+        assert tree.join(pair)
+        assert was_held == (before == tree.cliques)
+        check_growing(tree)
+    assert all(holds(tree, axes) for axes in [*sets, *pairs])
+
+
+@settings(max_examples=60)
+@given(cases(), st.integers(0, 500))
+def test_tree_refuses_pairs_that_exceed_its_limit(case, room):
+    shape, sets, pairs = case
+    limit = num_clique_cells(shape, sets) + room
+    tree = GrowingTree(shape, sets, limit)
+    joined = []
+    for pair in pairs:
+        if tree.join(pair):
+            joined.append(pair)
+        else:
+            assert not holds(tree, pair)
+        check_growing(tree)
+        assert tree.num_cells <= limit
+    assert all(holds(tree, axes) for axes in [*sets, *joined])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(3, 6), min_size=3, max_size=7))
+def test_pair_that_closes_a_cycle_is_joined_at_the_cheapest_place(shape):
+    """The ends of a chain are joined with all between them, each up to where they meet."""
+    last = len(shape) - 1
+    chain = [(axis, axis + 1) for axis in range(last)]
+    tree = GrowingTree(shape, chain, NO_LIMIT)
+    assert tree.join((0, last))
+    assert tree.num_cells == min(
+        num_cells(
+            shape,
+            {
+                *chain,
+                (0, last),
+                *((0, axis) for axis in range(1, meeting + 1)),
+                *((axis, last) for axis in range(meeting, last)),
+            },
+        )
+        for meeting in range(1, last)
+    )
+
+
+def num_cells(shape: list[int], edges: set[tuple[int, int]]) -> int:
+    return sum(
+        math.prod(shape[axis] for axis in axes) for axes in maximal_cliques(len(shape), edges)
+    )
+
+
+def test_refused_pair_does_not_change_the_tree():
+    tree = GrowingTree((2, 3, 4), [(0, 1)], 6 + 12)
+    assert tree.join((1, 2)) and tree.num_cells == 18
+    before = tree.cliques
+    assert not tree.join((0, 2))
+    assert tree.cliques == before
+
+
+def test_tree_triangulates_again_before_refusing_a_pair():
+    """A cycle got the chord of its small attributes; the other one was added later."""
+    shape = (5, 9, 3, 3, 2)
+    pairs = [(0, 2), (0, 3), (1, 2), (1, 3), (0, 1)]
+    tree = GrowingTree(shape, [], 5 * 9 * 3 * 3 + 2)
+    assert all(tree.join(pair) for pair in pairs)
+    assert tree.num_cells == tree.max_cells
+    assert tree.join((0, 4))
+    assert tree.num_cells == num_clique_cells(shape, [*pairs, (0, 4)]) == 2 * (5 * 9 * 3) + 5 * 2
+
+
+SHAPE = (3, 2, 4, 2, 3)
+NUM_ROWS = 20_000
+GRAPHS = {
+    "tree": [(0, 1), (1, 2), (2, 3), (2, 4)],
+    "cycle": [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)],
+    "triples": [(0, 1, 2), (2, 3, 4), (1, 3)],
+    "disconnected": [(0, 3), (1, 4)],
+    "single attributes": [(0,), (2,), (0,), ()],
+    "no tables": [],
+    "all together": [(0, 1, 2, 3, 4)],
+}
+GIVEN = ((), (1,), (1, 3), (0, 2, 4), (0, 1, 2, 3))
+
+
+def uniforms(axis, start, number):
+    return np.random.default_rng([axis, start, 3]).random(number)
+
+
+def tables_of(sets, rng):
+    """Log-tables with values in a wide range, and cells that are impossible."""
+    found = [(axes, 2 * rng.normal(size=[SHAPE[axis] for axis in axes])) for axes in sets]
+    barred = np.where(rng.random((SHAPE[1], SHAPE[4])) < 0.4, -np.inf, 0.0)
+    return [*found, ((1, 4), barred)]
+
+
+def all_weights(tables):
+    total = np.zeros(SHAPE)
+    for axes, table in tables:
+        total = total + table.reshape([n if i in axes else 1 for i, n in enumerate(SHAPE)])
+    return np.exp(total)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_draws_have_the_law_of_all_cells_given_the_known_codes(graph, monkeypatch):
+    monkeypatch.setattr("beam_dp.models.conditional._PART_CELLS", 2**18)  # several parts
+    for given_axes in GIVEN:
+        check_law(graph, given_axes)
+
+
+def check_law(graph, given_axes):
+    rng = np.random.default_rng(1)
+    tables = tables_of(GRAPHS[graph], rng)
+    given = {axis: rng.integers(0, SHAPE[axis], NUM_ROWS) for axis in given_axes}
+    columns, possible = conditional_codes(SHAPE, tables, given, NUM_ROWS, uniforms)
+    weights = all_weights(tables)
+    free = tuple(axis for axis in range(len(SHAPE)) if axis not in given_axes)
+    totals = weights.sum(axis=free, keepdims=True)
+    by_row = np.broadcast_to(totals, SHAPE)[tuple(columns)]
+    assert np.array_equal(possible, by_row > 0)
+    for axis, codes in given.items():
+        assert np.array_equal(columns[axis], codes)
+    seen = np.zeros(SHAPE)
+    np.add.at(seen, tuple(each[possible] for each in columns), 1)
+    asked = seen.sum(axis=free, keepdims=True)
+    expected = asked * np.divide(weights, totals, out=np.zeros(SHAPE), where=totals > 0)
+    assert seen[expected == 0].sum() == 0
+    # The uniforms are always the same. Rare cells have no normal law.
+    held = expected > 5
+    distance = ((seen - expected)[held] ** 2 / expected[held]).sum()
+    assert distance < chi2.isf(1e-6, held.sum())
+
+
+def test_rows_without_a_possible_record_are_reported_and_the_others_drawn():
+    barred = np.array([[0.0, -np.inf], [-np.inf, -np.inf]])
+    given = {0: np.array([0, 1, 0])}
+    columns, possible = conditional_codes((2, 2), [((0, 1), barred)], given, 3, uniforms)
+    assert possible.tolist() == [True, False, True]
+    assert columns[1][possible].tolist() == [0, 0]
+
+
+def test_weights_beyond_the_range_of_floats_are_no_problem():
+    tables = [((0, 1), np.array([[-2e4, -2e4 + np.log(3)], [-9e4, 2e4]])), ((0,), np.zeros(2))]
+    given = {0: np.zeros(NUM_ROWS, np.int64)}
+    columns, possible = conditional_codes((2, 2), tables, given, NUM_ROWS, uniforms)
+    assert possible.all() and abs(columns[1].mean() - 0.75) < 0.02

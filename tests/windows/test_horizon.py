@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.windows.horizon import Blocks, Horizon, block_weight, counted_windows
+from beam_dp.windows.horizon import (
+    Blocks,
+    Horizon,
+    KeptWindows,
+    WindowUnit,
+    block_weight,
+    counted_windows,
+    keep_windows,
+)
 
 ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
 SECONDS = st.integers(-60, 160) | ENDS
@@ -107,3 +117,107 @@ def test_block_weight_equals_dense_least_squares(variances):
 def test_duration_round_trips_as_text(seconds, text):
     assert Horizon(0, seconds, 1, seconds).window_text == text
     assert Horizon(0, text, 1, text) == Horizon(0, seconds, 1, seconds)
+
+
+NUM_WINDOWS = 6
+LIMITS = [(c, p) for p in range(1, NUM_WINDOWS + 1) for c in range(1, p + 1)]
+# Each set of windows is that of one unit.
+HELD = [frozenset(held) for size in range(NUM_WINDOWS + 1) for held in combinations(range(6), size)]
+
+
+def limits_of(most: int, protected: int) -> WindowUnit:
+    return WindowUnit("person", 1, most, protected)
+
+
+def fingerprints(number: int, first_words: int) -> np.ndarray:
+    """As many units, in order; several share a first word where there are fewer of these."""
+    words = np.arange(number, dtype=np.uint64)
+    words = np.stack([words * np.uint64(first_words) // np.uint64(number), words])
+    return words + np.uint64(2**63)
+
+
+def kept_in_order(
+    held: list[frozenset[int]], units: np.ndarray, limits: WindowUnit, skip_empty: bool = False
+) -> list[set[int]]:
+    """The windows that are kept of each unit, window by window."""
+    remembered = KeptWindows.nothing()
+    kept: list[set[int]] = [set() for _ in held]
+    for number in range(NUM_WINDOWS):
+        present = [place for place, windows in enumerate(held) if number in windows]
+        if skip_empty and not present:
+            continue
+        mask, remembered = keep_windows(remembered, units[:, present], number, limits, NUM_WINDOWS)
+        for place, is_kept in zip(present, mask.tolist(), strict=True):
+            if is_kept:
+                kept[place].add(number)
+    return kept
+
+
+def kept_by_hand(held: frozenset[int], most: int, protected: int) -> set[int]:
+    kept: set[int] = set()
+    for number in sorted(held):
+        if sum(number - protected < other for other in kept) < most:
+            kept.add(number)
+    return kept
+
+
+@pytest.mark.parametrize("first_words", [64, 5, 1])
+@pytest.mark.parametrize(("most", "protected"), LIMITS)
+def test_kept_windows_match_a_computation_unit_by_unit(most, protected, first_words):
+    units = fingerprints(len(HELD), first_words)
+    kept = kept_in_order(HELD, units, limits_of(most, protected))
+    assert kept == [kept_by_hand(held, most, protected) for held in HELD]
+
+
+@pytest.mark.parametrize(("most", "protected"), LIMITS)
+def test_keeps_at_most_the_allowed_number_of_windows_in_any_run(most, protected):
+    kept = kept_in_order(HELD, fingerprints(len(HELD), 64), limits_of(most, protected))
+    for start in range(NUM_WINDOWS):
+        span = set(range(start, start + protected))
+        assert max(len(windows & span) for windows in kept) <= most
+    if protected == NUM_WINDOWS:
+        assert kept == [set(sorted(held)[:most]) for held in HELD]
+    if most == protected:
+        assert kept == [set(held) for held in HELD]
+
+
+@given(st.lists(st.sampled_from(HELD), min_size=2, max_size=9), st.sampled_from(LIMITS), st.data())
+def test_unit_does_not_change_the_windows_of_other_units(held, limits, data):
+    units = fingerprints(len(held), data.draw(st.sampled_from([1, 3, len(held)])))
+    gone = data.draw(st.integers(0, len(held) - 1))
+    others = [place for place in range(len(held)) if place != gone]
+    kept = kept_in_order(held, units, limits_of(*limits))
+    without = kept_in_order(
+        [held[place] for place in others], units[:, others], limits_of(*limits), skip_empty=True
+    )
+    assert without == [kept[place] for place in others]
+
+
+def test_remembers_only_recent_windows():
+    """Of a sliding budget what is recent; of the whole horizon a number a unit."""
+    unit = fingerprints(1, 1)
+    for limits, entries in (
+        (limits_of(2, 3), [1, 2, 2, 2, 2, 2]),
+        (limits_of(4, 6), [1] * 6),
+        (limits_of(3, 3), [0] * 6),
+    ):
+        remembered, found = KeptWindows.nothing(), []
+        for number in range(NUM_WINDOWS):
+            _, remembered = keep_windows(remembered, unit, number, limits, NUM_WINDOWS)
+            found.append(remembered.windows.size)
+        assert found == entries
+        assert repr(remembered) == "KeptWindows(secret)"
+
+
+@given(st.lists(st.sampled_from(HELD), max_size=9), st.sampled_from(LIMITS))
+def test_kept_windows_round_trip_through_bytes(held, limits):
+    units, remembered = fingerprints(len(held), 3), KeptWindows.nothing()
+    for number in range(NUM_WINDOWS):
+        present = [place for place, windows in enumerate(held) if number in windows]
+        _, remembered = keep_windows(
+            remembered, units[:, present], number, limits_of(*limits), NUM_WINDOWS
+        )
+        read = KeptWindows.from_bytes(remembered.to_bytes())
+        for name in ("units", "windows", "numbers"):
+            np.testing.assert_array_equal(getattr(read, name), getattr(remembered, name))
+        remembered = read
