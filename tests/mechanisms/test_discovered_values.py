@@ -106,32 +106,6 @@ def test_weights_of_a_unit_have_at_most_the_norm_of_the_grid():
             assert number * weight**2 <= grid**2 < number * (weight + 1) ** 2
 
 
-def laplace_threshold(mu: float, slack: float, k: int) -> float:
-    """In units: weights 1 / m for L1 sensitivity 1, and the epsilon that costs this mu."""
-    epsilon = log_normal(mu / 2) - log_normal(-mu / 2)
-    return max(1 / m + math.log(m / (2 * slack)) / epsilon for m in range(1, k + 1))
-
-
-def unweighted_threshold(mu: float, slack: float, k: int) -> float:
-    return 1 + math.sqrt(k) * float(stats.norm.isf(slack / k)) / mu
-
-
-@pytest.mark.parametrize("k", [1, 3, 10])
-@pytest.mark.parametrize("slack", [1e-7, 1e-10, 1e-14])
-@pytest.mark.parametrize("mu", [0.01, 0.1, 1.0, 10.0, 20.0])
-def test_rule_needs_the_fewest_units_with_one_text(mu, slack, k):
-    """The rule that is used has the lowest threshold, for the same mu and slack."""
-    planned = plan(k=k, mu=mu, slack=slack)
-    found = planned.threshold / planned.grid
-    assert found < laplace_threshold(mu, slack, k)
-    assert found <= unweighted_threshold(mu, slack, k) * (1 + 1e-5)
-
-
-def test_laplace_would_need_fewer_units_only_at_a_useless_mu():
-    planned = plan(mu=40.0, slack=1e-10)
-    assert planned.threshold / planned.grid > laplace_threshold(40.0, 1e-10, 1)
-
-
 def released(found: ValuesPlan, sums: dict[str, int], shift: int = 0) -> list[tuple[str, float]]:
     texts = pa.array([text.encode() for text in sums], pa.large_binary())
     return found.release(texts, np.array(list(sums.values()), np.int64), Shifted(shift))

@@ -12,7 +12,6 @@ from tiny import (
     REPLACE,
     check_release,
     domain_of,
-    exact_table,
     plan_of,
     progress_of,
     promise,
@@ -117,34 +116,6 @@ def test_noisy_number_of_records_is_limited_to_two_to_the_40(seed, monkeypatch):
             MECHANISMS[name], workload, promise(ADD, APPROXIMATE), "noisy", np.zeros(6), noise
         )
         assert 1 <= release.num_records <= 2**40
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(
-    "name, delta",
-    [("mwem", PURE), ("mwem", APPROXIMATE)],
-)
-@pytest.mark.parametrize("num_records", [1000, "noisy"])
-def test_bound_fails_no_more_often_than_stated(name, delta, num_records):
-    """200 runs: each bound fails with probability 5% at most; 24 failures or more have P < 2e-4.
-
-    The bound adds the fit's distance to a union bound, so far fewer are expected.
-    """
-    domain = domain_of(3, 2, 2)
-    workload = workload_of(domain, 2)
-    counts = np.random.default_rng(3).multinomial(1000, np.ones(12) / 12)
-    mechanism = MECHANISMS[name]
-    plan = plan_of(mechanism, workload, promise(ADD, delta, 0.5), num_records)
-    held = summary(plan, counts)
-    failures = np.zeros(len(workload))
-    noise = Seeded(11)
-    runs = 200 if num_records == 1000 else 60
-    for _ in range(runs):
-        release = mechanism.release(plan, held, noise)
-        for position, answer in enumerate(release.answer(workload)):
-            truth = exact_table(domain, counts, answer.attributes)
-            failures[position] += np.abs(answer.values - truth).max() > answer.bound
-    assert failures.max() <= 0.05 * runs
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

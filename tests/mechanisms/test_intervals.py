@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-import opendp.prelude as opendp
 import pytest
 from executed_lines import lines_below
 from intervals import all_intervals, dense, interval_matrix, squared_errors
@@ -119,20 +118,6 @@ def test_textbook_tree_matches_known_values():
     assert len(TextbookTree.build(1000, add).measure(np.zeros(1000, np.int64))) == 2047
     mean = TextbookTree.build(1024, add).errors.mean()
     assert mean == pytest.approx(8.01, abs=0.01)
-
-
-def test_estimate_equals_that_of_opendp():
-    """Its tree holds the root; with a root of weight 1 above, ours is the same estimate."""
-    opendp.enable_features("contrib")
-    branching, num_leaves = 3, 27
-    generator = np.random.default_rng(5)
-    noisy = generator.integers(-50, 50, 1 + 3 + 9 + 27)
-    ours = Hierarchy((1, 3, 9, 27), tree((3, 9, 27)).weights, np.ones((1, 1), np.int64)).estimate(
-        noisy
-    )
-    theirs = opendp.t.make_consistent_b_ary_tree(branching)(noisy.tolist())
-    cells = np.arange(num_leaves)
-    np.testing.assert_allclose(ours.answer(cells, cells), theirs, atol=1e-9)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 1000])

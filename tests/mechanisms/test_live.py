@@ -13,10 +13,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from apache_beam.internal import pickler
-from crowds import Crowd, NoLock
+from crowds import Crowd
 from noise_sources import NoNoise
 from patience import HANG_SECONDS
 from private_mw_laws import cells, run_of, small_run
@@ -169,44 +168,7 @@ def test_forked_child_may_use_its_own_objects():
     assert exit_code_in_a_fork(ask_one_of_its_own) == 0
 
 
-def test_forked_child_draws_different_noise():
-    """Twenty values of a scale of 10^6 are all equal by chance less often than once in 10^100."""
-    noise, zeros = NoiseSource(), np.zeros(20, np.int64)
-    noise.laplace(zeros, 1e6)
-    reader, writer = os.pipe()
-    assert exit_code_in_a_fork(lambda: os.write(writer, noise.laplace(zeros, 1e6).tobytes())) == 0
-    drawn = np.frombuffer(os.read(reader, zeros.nbytes), np.int64)
-    os.close(reader)
-    os.close(writer)
-    assert drawn.tolist() != noise.laplace(zeros, 1e6).tolist()
-
-
 # Threads.
-
-
-def ask_at_once(patch: pytest.MonkeyPatch, kind: Any, c: int, threads: int = 4) -> list[Any]:
-    """What is not refused."""
-    crowd = Crowd(patch)
-    mechanism = sparse_vector(crowd.noise(), kind, c)
-    found = crowd.run(*[lambda: mechanism.ask(ABOVE)] * threads)
-    return [each for each in found if not isinstance(each, HaltedError)]
-
-
-@pytest.mark.parametrize("c", [1, 3])
-@pytest.mark.parametrize("threads", [2, 4])
-def test_threads_get_no_more_answers_than_were_paid_for(c, threads, monkeypatch):
-    found = ask_at_once(monkeypatch, NumericSparse, c, threads)
-    assert found == [ABOVE] * min(c, threads)
-
-
-def test_only_one_of_several_threads_gets_an_answer_above_the_threshold(monkeypatch):
-    assert ask_at_once(monkeypatch, AboveThreshold, 1) == [True]
-
-
-def test_sparse_vector_without_a_lock_gives_too_many_answers(monkeypatch):
-    """So that the tests above can fail."""
-    monkeypatch.setattr(live, "Lock", NoLock)
-    assert len(ask_at_once(monkeypatch, NumericSparse, 1)) > 1
 
 
 def test_question_after_the_last_paid_answer_raises_or_ends_the_run():

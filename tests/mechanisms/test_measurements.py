@@ -93,12 +93,6 @@ def test_residual_of_every_record_has_the_stated_norm(shape):
         assert squared == pytest.approx(grid**2 * residual_norm(shape), abs=1e-9)
 
 
-def test_refuses_a_grid_that_is_not_a_multiple_of_the_cells():
-    for grid in (1, 5, 7, 11):
-        with pytest.raises(ValueError, match="grid"):
-            residual_query(np.zeros((3, 2), np.int64), grid)
-
-
 def test_residuals_of_huge_counts_wrap_and_keep_their_differences():
     table = np.array([[2**62, 5], [2**61, -(2**62)]])
     more = table.copy()
@@ -266,19 +260,6 @@ def test_combined_estimates_are_unbiased_with_the_stated_variances(case):
             covariance += measurement.variance * np.outer(response, response)
     stated = np.where(observed, found.variances, 0.0)
     np.testing.assert_allclose(covariance, np.diag(stated), atol=1e-9)
-
-
-@pytest.mark.parametrize("case", MEASURED)
-def test_combined_variances_agree_with_the_prediction(case):
-    shape, measurements, _ = MEASURED[case]
-    domain = domain_of(*shape)
-    basis = ResidualBasis(shape, subsets(len(shape)))
-    tables = tables_of(domain, measurements, np.ones(basis.num_cells))
-    found = Combination(domain, basis, measurements, tables).estimate()
-    predicted = support_variances(domain, basis.supports, measurements, False)
-    for support, where in basis.slices.items():
-        outside = basis.num_cells / math.prod(shape[axis] for axis in support)
-        np.testing.assert_allclose(found.variances[where], predicted[support] / outside)
 
 
 def test_importance_weights_give_the_mean_squared_error_of_cells():

@@ -15,12 +15,11 @@ from private_mw_laws import cells, hard_queries, run_of, small_run
 from sparse_mw_laws import member, simple_plan
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.mechanisms.online.plan import GRID, published_error
+from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
-from beam_dp.models.weights import DenseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
 from beam_dp.queries.reader import LinearQueries
@@ -328,25 +327,6 @@ def test_tight_settings_match_known_values(num_cells, questions, alpha, updates)
 
 
 @pytest.mark.parametrize(
-    "num_cells, questions, total, delta, alpha",
-    [
-        (1024, 1000, 10**6, 0.0, 0.167632),
-        (1024, 1000, 10**6, 1e-9, 0.106717),
-        (1024, 1000, 10**8, 0.0, 0.0379192),
-        (1024, 1000, 10**8, 1e-9, 0.0118001),
-        (16, 100, 10**6, 0.0, 0.117769),
-    ],
-)
-def test_published_error_solves_its_equation(num_cells, questions, total, delta, alpha):
-    log_cells = math.log(num_cells)
-    found = published_error(promise(REPLACE, delta), lambda _: log_cells, total, questions, 0.05)
-    assert found == pytest.approx(alpha, rel=1e-5)
-    # At it, the threshold is twice alpha, but for rounding up the updates.
-    threshold = settled(num_cells, questions, total, delta, "textbook").threshold / GRID / total
-    assert 2 * alpha * (1 - 1e-5) <= threshold <= 2 * alpha * 1.002
-
-
-@pytest.mark.parametrize(
     "num_cells, questions, alpha, total, delta, threshold",
     [
         (1024, 1000, 0.1, 10**6, 0.0, 0.993664),
@@ -368,33 +348,3 @@ def test_published_threshold_matches_the_printed_formula(
         promise(REPLACE, delta), updates, 2 * questions, 0.05, answers=True
     )
     assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
-
-
-def test_published_factor_is_not_used_because_it_is_misprinted():
-    log_cells = math.log(1024)
-
-    def side(factor: float, alpha: float) -> float:
-        log_terms = math.log(1000) + math.log(32 * log_cells / (alpha**2 * 0.05))
-        return factor * log_cells * log_terms / (alpha**2 * 10**6)
-
-    assert side(32, 0.161393) == pytest.approx(0.161393, rel=1e-4)
-    found = published_error(promise(REPLACE), lambda _: math.log(1024), 10**6, 1000, 0.05)
-    assert side(36, found) == pytest.approx(found) and found > 1.03 * 0.161393
-
-
-@pytest.mark.parametrize("rate, low, high", [(0.25, 0.218912, 0.281088), (2, 0.0596015, 0.440399)])
-def test_weights_after_an_update_match_known_values(rate, low, high):
-    half = Product((4,), (0,), (((0, 2),),))
-    lowered, raised = DenseWeights(np.zeros(4)), DenseWeights(np.zeros(4))
-    lowered.update(half, -rate)
-    raised.update(half, rate)
-    assert lowered.weights == pytest.approx([low, low, high, high], rel=1e-5)
-    assert raised.weights == pytest.approx([high, high, low, low], rel=1e-5)
-
-
-def test_tight_bound_is_below_a_third_of_the_textbook_bound():
-    tight, textbook = (
-        settled(1024, 1000, 10**6, 1e-9, calibration).hypothesis_bound
-        for calibration in ("tight", "textbook")
-    )
-    assert tight < textbook / 3

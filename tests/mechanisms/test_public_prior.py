@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pickle
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -121,11 +120,6 @@ def test_records_that_are_right_for_most_attributes_correct_the_others():
         for names in WORKLOAD
     ]
     assert error(release) < 0.2 * np.mean(alone) / 2 / COUNTS.sum()
-
-
-def test_earlier_release_is_a_prior_too():
-    release = released(released(None, 3.0))
-    assert release.fit["start_was_used"] and verify_release(release).holds
 
 
 def test_few_public_records_are_not_used_with_little_noise():
@@ -325,13 +319,6 @@ def test_release_that_started_from_another_release_passes_verification():
     second = started(counts, first, 1.0)
     assert second.plan["start_from"] == first.draw_id
     assert verify_release(second).holds
-
-
-def test_plan_with_starting_records_survives_pickling():
-    start = StartingRecords.of(frame(drawn(distribution(1), 50, 1)), STARTED)
-    plan = planned(start)
-    copied = pickle.loads(pickle.dumps(plan)).start_from
-    assert copied.source == start.source and np.array_equal(copied.counts, start.counts)
 
 
 def test_hypothesis_from_many_public_records_equals_their_distribution():

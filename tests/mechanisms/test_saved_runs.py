@@ -111,16 +111,6 @@ def test_damaged_runs_are_refused(tmp_path, name, change):
         resume(tmp_path / "run")
 
 
-def test_run_can_be_saved_only_once(tmp_path):
-    run = small_run(3)
-    with pytest.raises(InputError, match="must not exist"):
-        save_private_mw(run, tmp_path)
-    save_private_mw(run, tmp_path / "first")  # nothing was handed over before
-    with pytest.raises(HaltedError, match=r"^the run was saved: resume it from there$"):
-        save_private_mw(run, tmp_path / "second")
-    assert [path.name for path in tmp_path.iterdir()] == ["first"]
-
-
 @pytest.mark.parametrize("step", ["savez", "fsync"])
 def test_run_is_not_saved_again_after_a_failed_save(tmp_path, monkeypatch, step):
     """At worst the first folder can be resumed, never both."""

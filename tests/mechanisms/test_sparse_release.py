@@ -233,14 +233,6 @@ def test_each_plan_draws_its_own_hash_key():
     assert first.hash_key != second.hash_key
 
 
-def test_plan_states_epsilon_and_slack_of_its_mechanism():
-    assert plan_of(CountSketch()).loss.epsilon == 1.0 and not plan_of(CountSketch()).loss.slack
-    for mechanism in (StabilityHistogram(), HybridSketch()):
-        loss = plan_of(mechanism).loss
-        assert (loss.epsilon, loss.slack) == (1.0, 1e-9)
-    assert plan_of(SparseProject()).loss.epsilon is None
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_answer_is_the_sum_of_the_estimates_of_its_elements(name):
     elements = np.arange(40, dtype=np.uint64) << np.uint64(20)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -29,7 +29,6 @@ from tiny import (
     summary,
     workload_of,
 )
-from written_draws import draw_of
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.impossible import Impossible
@@ -339,12 +338,6 @@ def test_every_marginal_is_answered_by_the_records():
         assert (answer.values == release.record_marginal(answer.attributes)).all()
 
 
-def test_release_over_candidates_is_written_to_the_usual_files():
-    _, release = released("mwem")
-    names = {name.split("-")[0] for name in draw_of(release).payload}
-    assert names == {"records", "hypothesis", "measurements"}
-
-
 @pytest.mark.parametrize("num_records", [10**6, 10**12])
 def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
     """Each candidate is released many times; rounding errs by a few records a cell."""
@@ -359,16 +352,6 @@ def test_more_records_than_candidates_keep_the_tables_of_a_tree(num_records):
     for answer in release.answer(workload):
         away = release.record_marginal(answer.attributes) - answer.values
         assert np.abs(away).max() < 1e-6 * num_records + 5
-
-
-@pytest.mark.parametrize("form", [nullcontext, on_trees, over_candidates])
-def test_progress_of_every_hypothesis_ends_with_the_records(form):
-    stages: list[str] = []
-    with form():
-        plan = plan_of(MWEM(), workload_of(DOMAIN, 2), promise(ADD, APPROXIMATE), 2000)
-        held = summary(plan, dependent())
-        plan.release(held, Seeded(1), lambda stage, done, of: stages.append(stage))
-    assert stages[-2:] == ["fit", "records"]
 
 
 @pytest.mark.part

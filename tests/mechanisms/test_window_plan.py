@@ -16,7 +16,6 @@ from window_plans import (
     RECORD,
     handed_out,
     horizon_of,
-    kept_sets,
     marginals_of,
     person,
     placements,
@@ -29,7 +28,6 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.choices import most_squares
 from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, plan_window_databases
-from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.workload import Workload
@@ -81,25 +79,6 @@ def test_auto_uses_laplace_noise_for_few_windows_and_gaussian_noise_for_many():
         16: "discrete_gaussian",
         168: "discrete_gaussian",
     }
-
-
-def test_blocks_and_windows_share_the_budget():
-    unit = person(7, 168, 2)
-    laplace, gaussian = (
-        plan_of(168, unit, whole(TABLE), strategy="levels", block=3, share=0.3, distribution=noise)
-        for noise in ("discrete_laplace", "discrete_gaussian")
-    )
-    epsilons = [Fraction(14) / Fraction(t.scale) for (t,) in levels(laplace)]
-    assert sum(epsilons) <= 1 and float(sum(epsilons)) == pytest.approx(1)
-    assert float(epsilons[1]) == pytest.approx(0.3)
-    # Of 7 windows 3, 3 and 1 may lie in a block: 9 + 9 + 1, and 2 records in each.
-    squares = [
-        4 * Fraction(norm) * t.grid**2 / (Fraction(t.scale) ** 2 - 4)
-        for (t,), norm in zip(levels(gaussian), (7, 19), strict=True)
-    ]
-    allowed = Fraction(discrete_gaussian_mu(1.0, 1e-9)) ** 2
-    assert sum(squares) <= allowed and float(sum(squares) / allowed) == pytest.approx(1)
-    assert float(squares[1] / allowed) == pytest.approx(0.3)
 
 
 def levels(plan: Any) -> list[Any]:
@@ -216,11 +195,6 @@ def test_memory_grows_with_the_number_of_cells():
     assert 50 * 10**6 < large.memory_bytes - small.memory_bytes < 500 * 10**6
 
 
-def test_planned_window_variance_equals_that_of_the_noise():
-    plan = plan_of(9, person(3, 9), delta=0.0)
-    assert plan.choice.window_variance == noise_variance("discrete_laplace", 3.0)
-
-
 CELLS = whole(domain_of(2))
 LAPLACE = {"distribution": "discrete_laplace"}
 GAUSSIAN = {"distribution": "discrete_gaussian"}
@@ -281,14 +255,6 @@ def test_loss_of_each_record_is_exactly_the_promise(options, noise):
         counts = 1 + (np.arange(8) == place).reshape(4, 2)
         shares.append(share_spent(plan.guarantee, handed_out(plan, counts, range(4)), nobody))
     assert min(shares) > 1 - 1e-6 and max(shares) <= 1 + 1e-12
-
-
-def test_unit_is_kept_in_at_most_its_maximum_of_windows():
-    for num_windows, unit in ((5, person(2, 4)), (5, person(1, 3)), (5, person(2, 5))):
-        for kept in kept_sets(num_windows, unit):
-            for first in range(num_windows - unit.protected_windows + 1):
-                run = range(first, first + unit.protected_windows)
-                assert sum(number in run for number in kept) <= unit.max_windows_per_unit
 
 
 # A synthetic database of each window: which guarantee of one window keeps the whole promise.
