@@ -1,7 +1,5 @@
 """Prints what the audits found as one table, at the end of a run with some of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

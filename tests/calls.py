@@ -1,7 +1,5 @@
 """How often a function is called, whoever imported it under whatever name."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The hash of ``select_records`` is public and made of bijections: anybody can run
 Everything is written in Python's integers, apart from the code that it is held against.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Threads that meet where a race would begin, so that code without its lock loses it surely."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

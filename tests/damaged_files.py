@@ -1,7 +1,5 @@
 """Releases that are changed on disk, and their error lines."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -12,8 +10,7 @@ from typing import Any
 import pytest
 from executed_lines import lines_below
 
-from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import read_release
+import beam_dp as dp
 
 
 @contextlib.contextmanager
@@ -35,8 +32,8 @@ def replace_file(path: pathlib.Path, data: bytes) -> None:
 def refusal_line(folder: pathlib.Path, max_lines: int | None = None) -> str:
     """Returns the error line of a release, which executes at most some lines of code."""
     limit = contextlib.nullcontext() if max_lines is None else lines_below(max_lines)
-    with limit, pytest.raises(ReleaseError) as caught:
-        read_release(folder)
+    with limit, pytest.raises(dp.ReleaseError) as caught:
+        dp.read_release(folder)
     line = str(caught.value)
     assert "\n" not in line and len(line) < 3000
     return line

@@ -1,7 +1,5 @@
 """Databases for the ledger's tests: sqlite files, and a private PostgreSQL server."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import itertools

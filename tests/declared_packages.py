@@ -3,8 +3,6 @@
 The environment of the tests has more: what extras ask for, and what those ask for in turn.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import re

@@ -4,8 +4,6 @@ Its noise is replaced by outcomes that are played back; the next draw is caught,
 outcomes are followed. Probabilities of a comparison are summed over the threshold's noise.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,15 +15,14 @@ from noise_sources import Draw
 from sparse_vector_laws import REACH, above, laplace_pmf
 from tiny import domain_of, plan_of, summary, with_unit, workload_of
 
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import (
     pair_scores as scores_module,
     textbook_mwem as module,
 )
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
 from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing.audit import discrete_gaussian, discrete_laplace, exponential_mechanism
 
 Patch = pytest.MonkeyPatch
@@ -83,8 +80,8 @@ def whole_records() -> Iterator[None]:
         yield
 
 
-def plan(guarantee: Guarantee, num_rounds: int, stop_below: float = 0.25) -> TextbookPlan:
-    mechanism = MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
+def plan(guarantee: dp.Guarantee, num_rounds: int, stop_below: float = 0.25) -> TextbookPlan:
+    mechanism = dp.MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
     found = plan_of(mechanism, workload_of(domain_of(SIZE), 1), guarantee, TOTAL)
     assert isinstance(found, TextbookPlan)
     return found
@@ -169,7 +166,7 @@ def little_noise(patch: Patch) -> None:
     """The stop gets a twentieth of its noise: that of twice the whole budget."""
     original = module.noise_candidates
 
-    def mutant(guarantee: Guarantee, *arguments: Any, **named: Any) -> Any:
+    def mutant(guarantee: dp.Guarantee, *arguments: Any, **named: Any) -> Any:
         more = dataclasses.replace(guarantee, epsilon=20 * guarantee.epsilon)
         return original(more, *arguments, **named)
 

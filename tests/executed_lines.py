@@ -1,7 +1,5 @@
 """Counts the lines of Python that code executes: the same number on every machine."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

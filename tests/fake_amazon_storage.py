@@ -5,8 +5,6 @@ inside the service, two names a page of a listing. Rules are those of the API's 
 service, it tells contents apart, not writes. Requests must be signed, by anybody.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

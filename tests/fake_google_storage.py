@@ -4,8 +4,6 @@ Only what releases need of the JSON API: generations, preconditions, copies insi
 names a page of a listing. Rules are those of the API's reference.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import email.parser

@@ -4,8 +4,6 @@ Each request is atomic. A fake can be told to lose its answers, which the client
 for again, and to fail.
 """
 
-from __future__ import annotations
-
 import abc
 import http.server
 import threading

@@ -17,40 +17,34 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from noise_sources import Seeded
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
 from beam_dp.transforms.drawing import answer_queries, one_worker
 from beam_dp.verification.steps import Step
 
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        IntegerAttribute("age", 0, 9),
-        CategoricalAttribute("sex", ("f", "m")),
-        BooleanAttribute("smokes", nullable=True),
+        dp.IntegerAttribute("age", 0, 9),
+        dp.CategoricalAttribute("sex", ("f", "m")),
+        dp.BooleanAttribute("smokes", nullable=True),
     )
 )
-WORKLOAD = Workload(DOMAIN, (("age", "sex"), ("smokes",)))
+WORKLOAD = dp.Workload(DOMAIN, (("age", "sex"), ("smokes",)))
 DRAWS: list[str] = []  # of this process, in which FnApiRunner runs everything
 
 
-def guarantee(privacy_unit: str = "record", max_records_per_unit: int = 1) -> Guarantee:
-    return Guarantee(1.0, 1e-9, "add_or_remove_one", privacy_unit, max_records_per_unit)
+def guarantee(privacy_unit: str = "record", max_records_per_unit: int = 1) -> dp.Guarantee:
+    return dp.Guarantee(1.0, 1e-9, "add_or_remove_one", privacy_unit, max_records_per_unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NoPrivacyPlan(Plan):
     mechanism: str = "no_privacy"
-    domain: Domain
-    workload: Workload
+    domain: dp.Domain
+    workload: dp.Workload
     summary_tables: tuple[tuple[str, ...], ...]
     within_bins: str = "midpoint"
     records_format: str = "avro"
@@ -80,10 +74,14 @@ class NoPrivacy:
     name: str = "no_privacy"
 
     def plan(
-        self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: int | str
+        self,
+        domain: dp.Domain,
+        workload: dp.Workload,
+        guarantee: dp.Guarantee,
+        num_records: int | str,
     ) -> NoPrivacyPlan:
         if domain.num_cells > self.max_cells:
-            raise InputError("domain", domain.num_cells, f"must be at most {self.max_cells}")
+            raise dp.InputError("domain", domain.num_cells, f"must be at most {self.max_cells}")
         return NoPrivacyPlan(
             domain=domain,
             workload=workload,
@@ -98,14 +96,14 @@ class NoPrivacy:
         marginals: Marginals,
         noise: NoiseSource,
         progress: Callable[[str, int, int], None] | None = None,
-    ) -> SyntheticDatabase:
+    ) -> dp.SyntheticDatabase:
         counts = marginals.tables[plan.domain.names].ravel()
         assert counts.sum() == marginals.tables[()]
         cells = np.flatnonzero(counts)
         DRAWS.append(noise.draw_id())
         if progress is not None:
             progress("draw", 1, 1)
-        return SyntheticDatabase(
+        return dp.SyntheticDatabase(
             domain=plan.domain,
             workload=plan.workload,
             guarantee=plan.guarantee,

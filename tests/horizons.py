@@ -1,7 +1,5 @@
 """Small horizons on disk or in buckets, for tests of what reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `make dist` has built, and the interpreters of this machine to try it with."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

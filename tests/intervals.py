@@ -1,7 +1,5 @@
 """Strategies for intervals as dense matrices, and errors measured over all intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 from noise_sources import Seeded
 

@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_dp as dp
 from beam_dp.queries.lines import read_line
-from beam_dp.releases.kinds import read_release
 from beam_dp.transforms.job_page import COUNTERS
 
 BEAM = "beam"  # the namespace of Beam's own counters, which not all runners show
@@ -74,7 +73,7 @@ def expected(out: Path) -> dict[str, int]:
     sizes = [path.stat().st_size for path in files]
     found = {"releases": len(cards), "files": len(files), "bytes": sum(sizes)}
     for card in cards:
-        release = read_release(card.parent)
+        release = dp.read_release(card.parent)
         if isinstance(release, dp.SyntheticDatabase):
             found["records"] = release.num_records
         elif release.KIND == "answers":

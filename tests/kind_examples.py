@@ -1,7 +1,5 @@
 """Small releases of every kind as they are written, for what readers refuse and for contracts."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -22,8 +20,6 @@ from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.intervals.plan import Choice, planned, release_intervals
 from beam_dp.releases.domain.files import SCHEMA as FOUND_SCHEMA
@@ -36,8 +32,6 @@ from beam_dp.releases.files.avro import (
 )
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import read_release
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
@@ -52,10 +46,12 @@ DRAW = "0123456789abcdef0123456789abcdef"
 IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]], "b": [1]}])
 
 
-def intervals_of(choice: Choice, num_leaves: int = 23, neighboring: str = ADD) -> IntervalRelease:
+def intervals_of(
+    choice: Choice, num_leaves: int = 23, neighboring: str = ADD
+) -> dp.IntervalRelease:
     guarantee = dp.Guarantee(1.0, 1e-9, neighboring, "person", 3)  # type: ignore[arg-type]
     plan = planned(num_leaves, guarantee, choice)
-    attribute = IntegerAttribute("age", -3, num_leaves - 4, other=True)
+    attribute = dp.IntegerAttribute("age", -3, num_leaves - 4, other=True)
     counts = np.arange(num_leaves)
     return release_intervals(plan, counts, Seeded(5), attribute, {"ledger_release": "r1"})
 
@@ -94,7 +90,7 @@ def listed_keys(key_type: str = "text") -> Any:
     return dataclasses.replace(sketch_of(4, sketch=False), plan=plan, histogram=histogram)
 
 
-def left_out_of(domain: Domain, start: int = -3, **fields: Any) -> LeftOut:
+def left_out_of(domain: dp.Domain, start: int = -3, **fields: Any) -> LeftOut:
     given = {
         "counts": {name: start + 1300 * number for number, name in enumerate(domain.names)},
         "impossible": 7 if domain.impossible else None,
@@ -197,7 +193,7 @@ def read(
         card["files"][file] = {"sha256": hashlib.sha256(new).hexdigest(), "bytes": len(new)}
     change(card)
     unpack(Draw(text(json.dumps(card)).encode(), payload), folder)
-    return read_release(folder)
+    return dp.read_release(folder)
 
 
 def interval_tables(

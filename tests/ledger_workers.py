@@ -1,7 +1,5 @@
 """Ledgers of the tests, and what other processes do to them in the stress tests."""
 
-from __future__ import annotations
-
 import os
 from multiprocessing.synchronize import Barrier
 from typing import Any
@@ -10,30 +8,28 @@ import pytest
 import sqlalchemy as sa
 from patience import HANG_SECONDS
 
-from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
+import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError, Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 AR = "add_or_remove_one"
-TENTH = Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
-TINY = Guarantee(1e-4, 0.0, AR, "person", 1)  # type: ignore[arg-type]
+TENTH = dp.Guarantee(0.1, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+TINY = dp.Guarantee(1e-4, 0.0, AR, "person", 1)  # type: ignore[arg-type]
 
 
-def declared(url: str, epsilon: float = 1.0, delta: float = 0.0, **named: float) -> Ledger:
+def declared(url: str, epsilon: float = 1.0, delta: float = 0.0, **named: float) -> dp.Ledger:
     """Returns a ledger that declares the budget of ``visits``."""
-    ledger = Ledger(url, **named)
+    ledger = dp.Ledger(url, **named)
     ledger.declare("visits", epsilon, delta, "person", AR)
     return ledger
 
 
-def spend(ledger: Ledger, *more: Any) -> Token:
+def spend(ledger: dp.Ledger, *more: Any) -> Token:
     """Pays a tenth of the budget of ``visits``."""
     return ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace", *more)
 
 
-def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
+def one_line(error: pytest.ExceptionInfo[dp.InputError]) -> str:
     """Returns a refusal, which must be one short line."""
     text = str(error.value)
     assert "\n" not in text and len(text) < 500
@@ -49,7 +45,7 @@ def execute(url: str, *statements: str) -> None:
 
 def submit(url: str, start: Barrier) -> None:
     """One submission, at the same moment as all others; exit code 0, or 3 if over budget."""
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger = dp.Ledger(url, wait_seconds=HANG_SECONDS)
     start.wait(HANG_SECONDS)
     try:
         ledger.spend("visits", TENTH, Loss.pure(0.1), "laplace")
@@ -59,7 +55,7 @@ def submit(url: str, start: Barrier) -> None:
 
 def resume_at_once(url: str, token: Token, start: Barrier) -> None:
     """Uses the first state at the same moment as all others; exit code 0, or 3 if it was used."""
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger = dp.Ledger(url, wait_seconds=HANG_SECONDS)
     start.wait(HANG_SECONDS)
     try:
         ledger.use_state(token, 1)
@@ -70,7 +66,7 @@ def resume_at_once(url: str, token: Token, start: Barrier) -> None:
 
 def go_on_at_once(url: str, start: Barrier) -> None:
     """Starts one release at the same moment as all others; exit code 0 for who paid, else 3."""
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger = dp.Ledger(url, wait_seconds=HANG_SECONDS)
     start.wait(HANG_SECONDS)
     parameters = {"horizon_id": "ab"}
     _, is_new = ledger.spend_once(
@@ -81,7 +77,7 @@ def go_on_at_once(url: str, start: Barrier) -> None:
 
 def release_for_ever(url: str, drawn: str) -> None:
     """Spends, draws, marks, until killed; a draw is a line in a file."""
-    ledger = Ledger(url, wait_seconds=HANG_SECONDS)
+    ledger = dp.Ledger(url, wait_seconds=HANG_SECONDS)
     file = os.open(drawn, os.O_WRONLY | os.O_APPEND)
     os.write(file, b"ready\n")
     while True:

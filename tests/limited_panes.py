@@ -8,18 +8,16 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.encoding.batch import RecordWords, WindowWords
 from beam_dp.encoding.records import encode_windows
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import _CountInOrder, _SendPanes
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
-from beam_dp.windows.horizon import Horizon, WindowUnit
 
-DOMAIN = Domain((IntegerAttribute("a", 0, 3),))
-HORIZON = Horizon(0, 10, 6, 5)
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 3),))
+HORIZON = dp.Horizon(0, 10, 6, 5)
 IN_ORDER = list(range(HORIZON.num_windows))
 PARTITIONS = 2
 Rows = list[tuple[int, int, int, int]]  # person, cell, event, arrival
@@ -80,7 +78,7 @@ def _window(stamp: Timestamp) -> int:
 
 def counted(
     rows: Rows,
-    unit: WindowUnit,
+    unit: dp.WindowUnit,
     order: list[int],
     bundles: int = 1,
     unit_costs: UnitCosts | None = None,

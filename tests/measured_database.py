@@ -1,7 +1,5 @@
 """A measured synthetic database, its true counts, and new draws of its noise."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from functools import cache
@@ -10,23 +8,17 @@ import numpy as np
 from noise_sources import Seeded
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import NumericAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
+import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram
 
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        NumericAttribute("age", (0, 20, 40, 100), nullable=True),
-        CategoricalAttribute("sex", ("F", "M")),
-        BooleanAttribute("in/out"),
-        CategoricalAttribute("town", ("a", "b", "c"), other=True),
+        dp.NumericAttribute("age", (0, 20, 40, 100), nullable=True),
+        dp.CategoricalAttribute("sex", ("F", "M")),
+        dp.BooleanAttribute("in/out"),
+        dp.CategoricalAttribute("town", ("a", "b", "c"), other=True),
     )
 )
 
@@ -44,14 +36,16 @@ def counts() -> NDArray[np.int64]:
 
 @cache
 def plan_of(delta: float = 1e-9, num_records: str = "noisy", ways: int = 2) -> MarginalsPlan:
-    guarantee = Guarantee(1.0, delta, "add_or_remove_one", "person", 1)
+    guarantee = dp.Guarantee(1.0, delta, "add_or_remove_one", "person", 1)
     number = 20_000 if num_records == "public" else "noisy"
-    mechanism = Gaussian() if delta else Laplace()
-    return mechanism.plan(DOMAIN, marginals(DOMAIN, ways=ways), guarantee, number)
+    mechanism = dp.Gaussian() if delta else dp.Laplace()
+    return mechanism.plan(DOMAIN, dp.marginals(DOMAIN, ways=ways), guarantee, number)
 
 
 @cache
-def database(delta: float = 1e-9, num_records: str = "noisy", ways: int = 2) -> SyntheticDatabase:
+def database(
+    delta: float = 1e-9, num_records: str = "noisy", ways: int = 2
+) -> dp.SyntheticDatabase:
     plan = plan_of(delta, num_records, ways)
     exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
     return plan.release(exact, Seeded(5))
@@ -59,7 +53,7 @@ def database(delta: float = 1e-9, num_records: str = "noisy", ways: int = 2) -> 
 
 def drawn_again(
     number: int, delta: float = 1e-9, num_records: str = "noisy"
-) -> Iterator[SyntheticDatabase]:
+) -> Iterator[dp.SyntheticDatabase]:
     """Yields the release with new draws of its noisy tables, and the fit of the first draw."""
     plan = plan_of(delta, num_records)
     exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)

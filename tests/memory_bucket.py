@@ -1,7 +1,5 @@
 """An in-memory bucket for trying many orders of steps quickly."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 from collections.abc import Iterator

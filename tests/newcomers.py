@@ -1,7 +1,5 @@
 """Somebody who installed the wheel, and nothing else, far from any checkout."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Noise sources for tests: none at all, or a script, so that what a mechanism draws can be seen."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """A table and a domain whose values and edges are not declared, for tests of their discovery."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -10,8 +8,6 @@ import pyarrow as pa
 from noise_sources import NoNoise
 
 import beam_dp as dp
-from beam_dp.mechanisms.discovery.plan import plan_domain
-from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.summaries.value_counts import ValueCounts
 
 CITY = {
@@ -56,9 +52,9 @@ def guarantee(epsilon: float = 1.0, delta: float = 1e-9, **changes: Any) -> dp.G
     return dp.Guarantee(epsilon, delta, **(fields | changes))
 
 
-def domain_release(texts: tuple[str, ...] = ("Bonn", "Oslo"), **plan: Any) -> DomainRelease:
+def domain_release(texts: tuple[str, ...] = ("Bonn", "Oslo"), **plan: Any) -> dp.DomainRelease:
     """Returns the release of a domain in which these texts and some bins were found."""
-    planned = plan_domain(open_domain(CITY, SEX, INCOME), guarantee(100.0))
+    planned = dp.plan_domain(open_domain(CITY, SEX, INCOME), guarantee(100.0))
     sums = np.arange(len(texts), 0, -1) * 100 * 2**20
     leaves = np.zeros(planned.columns.leaves[0].num_levels, np.int64)
     leaves[:200] = 10 * 2**20

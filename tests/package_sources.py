@@ -1,7 +1,5 @@
 """What a distribution of the package is made from, without what a checkout has beside it."""
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 

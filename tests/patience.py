@@ -1,7 +1,5 @@
 """How tests wait: for events. A time only cuts off what hangs, far beyond the slowest machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

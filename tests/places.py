@@ -1,7 +1,5 @@
 """Outputs of releases for tests: a folder, a bucket in memory, and two services of buckets."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Command lines of `beam-dp plan`, one for each kind of job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 TABLE = {"num_records": "20000", "workload": "marginals:2", "domain": '{"a": 4, "b": 3, "c": 2}'}

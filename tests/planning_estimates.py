@@ -1,17 +1,14 @@
 """What a plan's measurements say, without a fit, and what a small database is expected to."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.synthesis import plan_basis
-from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.size import num_multisets
 from beam_dp.models.basis import marginal_of
 from beam_dp.noise.source import NoiseSource
@@ -45,7 +42,7 @@ def table_errors(
 MAX_MULTISETS = 2**20
 
 
-def expected_small_db_error(mechanism: MultisetChoice, counts: NDArray[np.int64]) -> float:
+def expected_small_db_error(mechanism: dp.MultisetChoice, counts: NDArray[np.int64]) -> float:
     """Returns the expected largest error of a query, in records, by the law of the mechanism.
 
     It depends on the data, so it is for planning with data that one imagines: uniform, or those of
@@ -69,7 +66,7 @@ def expected_small_db_error(mechanism: MultisetChoice, counts: NDArray[np.int64]
     law = mechanism.law(counts)
     if num_multisets(law.num_types, law.size) > MAX_MULTISETS:
         condition = f"must make at most {MAX_MULTISETS:,} multisets"
-        raise InputError("size", mechanism.size, condition)
+        raise dp.InputError("size", mechanism.size, condition)
     losses, log_weights = [], []
     targets = np.array(law.targets, dtype=np.float64)
     answers = law.answers.astype(np.float64)

@@ -1,7 +1,5 @@
 """What each page that `--validate_only` prints has."""
 
-from __future__ import annotations
-
 
 def check_page(out: str, *facts: str) -> None:
     lines = out.splitlines()

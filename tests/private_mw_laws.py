@@ -3,8 +3,6 @@
 Its sparse vector is replaced by a probe that plays back a transcript and catches the next question.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,22 +12,20 @@ from noise_sources import NoNoise
 from sparse_vector_laws import transcript_law
 from tiny import REPLACE, domain_of, promise
 
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.mechanisms.online import plan as plan_module, private_mw as module
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
 from beam_dp.models import weights as weights_module
 from beam_dp.queries import linear as linear_module, sparse as sparse_module
 from beam_dp.queries.linear import Product
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.testing.audit import discrete_laplace
 
 
-def cells(domain: Domain, *codes: int) -> Product:
+def cells(domain: dp.Domain, *codes: int) -> Product:
     name = domain.names[0]
-    return LinearQueries(domain).conjunction({name: list(codes)})
+    return dp.LinearQueries(domain).conjunction({name: list(codes)})
 
 
 class Caught(Exception):  # noqa: N818
@@ -135,7 +131,7 @@ def law_of(plan, kind=PrivateMW, probed=probed, interact=interact):
 def tiny_plan(neighboring, delta, calibration, most=1, **named):
     named = {"num_records": 3, "max_error": 0.45, "num_questions": 2, **named}
     num_records = named.pop("num_records")
-    return plan_private_mw(
+    return dp.plan_private_mw(
         domain_of(3),
         promise(neighboring, delta, 1.0, most),
         num_records,
@@ -151,7 +147,7 @@ def run_of(plan, counts, noise=None, **named) -> PrivateMW:
 
 
 def small_run(max_updates=2, noise=None, **named):
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain_of(8), promise(REPLACE, 0.0, 5.0), 80_000, num_questions=4, max_updates=max_updates
     )
     return run_of(plan, [80_000, 0, 0, 0, 0, 0, 0, 0], noise, **named)
@@ -163,4 +159,4 @@ def hard_queries(run, counts, rounds):
     for _ in range(rounds):
         tables = generator.integers(0, 2, (200, len(counts))).astype(float)
         errors = np.abs(tables @ (counts / counts.sum() - run.weights))
-        yield LinearQueries(run.plan.domain).explicit(tables[int(errors.argmax())])
+        yield dp.LinearQueries(run.plan.domain).explicit(tables[int(errors.argmax())])

@@ -6,8 +6,6 @@ its own setup. Fixtures that tests share are not counted, because their cost fal
 comes first. ``--costs FILE`` writes all of these times.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import pathlib

@@ -1,7 +1,5 @@
 """What the package says of arguments that it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

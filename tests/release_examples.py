@@ -2,24 +2,21 @@
 
 import numpy as np
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
+import beam_dp as dp
 from beam_dp.releases.synthetic_database.files import shard_bytes
 from beam_dp.releases.synthetic_database.records import distinct_records
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        CategoricalAttribute("getting in/out of bed", ("yes", "né", 7), other=True, nullable=True),
-        IntegerAttribute("hours", -3, 300, other=True),
-        NumericAttribute("age", (17, 25, 35.5), nullable=True),
-        BooleanAttribute("member"),
+        dp.CategoricalAttribute(
+            "getting in/out of bed", ("yes", "né", 7), other=True, nullable=True
+        ),
+        dp.IntegerAttribute("hours", -3, 300, other=True),
+        dp.NumericAttribute("age", (17, 25, 35.5), nullable=True),
+        dp.BooleanAttribute("member"),
     )
 )
-GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
+GUARANTEE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
 DRAW = "0123456789abcdef" * 2
 
 
@@ -30,7 +27,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
         domain, [rng.integers(0, size, num_records) for size in domain.shape]
     )
     ways = min(2, domain.num_attributes)
-    workload = marginals(domain, ways=ways)
+    workload = dp.marginals(domain, ways=ways)
     if "potentials" not in fields:
         tables = [rng.normal(size=domain.restrict(names).shape) for names in workload]
         fields["potentials"] = list(zip(workload, tables, strict=True))
@@ -50,7 +47,7 @@ def release_of(domain=DOMAIN, *, num_records=50, seed=0, draw_id=DRAW, **fields)
         "plan": {"calibration": "tight", "num_rounds": np.int64(3)},
         "fit": {"residual": 0.1},
     }
-    return SyntheticDatabase(**{**given, **fields})
+    return dp.SyntheticDatabase(**{**given, **fields})
 
 
 def same_release(one, other):
@@ -69,7 +66,7 @@ def same_release(one, other):
     )
 
 
-def records_bytes(release: SyntheticDatabase) -> bytes:
+def records_bytes(release: dp.SyntheticDatabase) -> bytes:
     """Returns the only file of records of a small release."""
     (shard,) = release.shards()
     return shard_bytes(shard)

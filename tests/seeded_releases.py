@@ -1,7 +1,5 @@
 """A fixture for folders whose tests release tables in memory: the noise has the test's seed."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

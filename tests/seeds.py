@@ -5,8 +5,6 @@ another one, as runs before a release do, and ``--seed N`` repeats such a run. T
 as many examples of each property.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from typing import Any

@@ -1,7 +1,5 @@
 """Deliberate bugs in the selection of pairs, for the tests that must see them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

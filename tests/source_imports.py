@@ -1,7 +1,5 @@
 """What is shipped, as text and as trees, and what each file of it imports."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

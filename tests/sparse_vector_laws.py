@@ -1,7 +1,5 @@
 """The exact law of what a sparse vector mechanism says, by summing over the threshold's noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from typing import Any

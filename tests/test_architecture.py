@@ -387,7 +387,7 @@ APART = {
     "testing/": ("mechanisms", "releases", "noise", *_SECRET),
     "cli/": _SECRET,
 }
-# Only `plan` and `combine` need mechanisms; only the owner's report counts records.
+# Only `plan` and `combine` need mechanisms; only the owner's report reads records.
 EXCEPT = {"reports/truth.py": ("encoding",)}
 
 

@@ -1,7 +1,5 @@
 """What `make dist` refuses to publish, the version that it publishes, and the locked ones."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import itertools
 import pathlib

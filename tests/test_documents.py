@@ -1,7 +1,5 @@
 """What people read: links lead somewhere, flags are those of the programs, notebooks are clean."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re

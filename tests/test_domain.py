@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -9,13 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.dates import DatetimeAttribute
+import beam_dp as dp
 from beam_dp.domain.files import domain_from_json, parse_domain, read_domain
 from beam_dp.domain.impossible import Impossible, any_impossible
 from beam_dp.domain.leaves import LARGEST, number_leaves
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
 
 ENTRIES = [
     {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}
@@ -54,13 +49,13 @@ def test_avro_types_are_unions_only_if_needed(domain):
     assert domain["degree"].avro_type() == ["null", "long", "string"]
     assert domain["hours"].avro_type() == ["long", "string"]
     assert domain["age"].avro_type() == ["null", {"type": "double", "edges": [17.0, 25.0, 35.0]}]
-    assert CategoricalAttribute("a", ("x",), other=True).avro_type() == "string"
-    assert IntegerAttribute("a", 0, 1).avro_type() == "long"
+    assert dp.CategoricalAttribute("a", ("x",), other=True).avro_type() == "string"
+    assert dp.IntegerAttribute("a", 0, 1).avro_type() == "long"
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.data())
 def test_cell_index_equals_ravel_multi_index_and_has_an_inverse(shape, data):
-    domain = Domain(tuple(IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate(shape)))
+    domain = dp.Domain(tuple(dp.IntegerAttribute(f"a{i}", 0, s - 1) for i, s in enumerate(shape)))
     cells = np.array(data.draw(st.lists(st.integers(0, domain.num_cells - 1), max_size=20)), int)
     expected = np.unravel_index(cells, shape)
     actual = domain.codes(cells)
@@ -70,17 +65,17 @@ def test_cell_index_equals_ravel_multi_index_and_has_an_inverse(shape, data):
 
 
 def test_domain_has_an_index_up_to_2_to_the_62_cells():
-    at_limit = Domain((IntegerAttribute("a", 0, 2**61 - 1), BooleanAttribute("b")))
+    at_limit = dp.Domain((dp.IntegerAttribute("a", 0, 2**61 - 1), dp.BooleanAttribute("b")))
     assert at_limit.has_index
     last = at_limit.cell_index([[2**61 - 1], [1]])
     assert last.tolist() == [2**62 - 1]
     assert [code.tolist() for code in at_limit.codes(last)] == [[2**61 - 1], [1]]
-    beyond = Domain((*at_limit.attributes, BooleanAttribute("c")))
+    beyond = dp.Domain((*at_limit.attributes, dp.BooleanAttribute("c")))
     assert beyond.num_cells == 2**63 and not beyond.has_index
 
 
 def test_invalid_codes_raise_instead_of_returning_another_cell():
-    domain = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 2)))
+    domain = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 2)))
     with pytest.raises(IndexError):
         domain.cell_index([[0], [3]])
     with pytest.raises(IndexError):
@@ -112,14 +107,14 @@ def test_equal_domains_compare_and_hash_equal(domain):
     ).map(sorted)
 )
 def test_midpoint_of_a_bin_lies_in_the_bin(edges):
-    attribute = NumericAttribute("x", tuple(edges))
+    attribute = dp.NumericAttribute("x", tuple(edges))
     for low, high, middle in zip(edges[:-1], edges[1:], attribute.midpoints, strict=True):
         assert low <= middle < high
 
 
 def test_midpoint_between_neighbouring_floats_lies_in_the_bin():
     low = math.nextafter(1.0, 0)
-    assert NumericAttribute("x", (low, 1.0)).midpoints == (low,)
+    assert dp.NumericAttribute("x", (low, 1.0)).midpoints == (low,)
 
 
 @pytest.mark.parametrize(
@@ -134,18 +129,18 @@ def test_midpoint_between_neighbouring_floats_lies_in_the_bin():
     ],
 )
 def test_bins_that_begin_at_midnight_are_labelled_by_day(edges, label):
-    attribute = DatetimeAttribute("at", edges)
+    attribute = dp.DatetimeAttribute("at", edges)
     assert attribute.labels() == (label,)
     assert "T00:00:00" in attribute.to_json()["edges"][0]
 
 
-FAMILY = Domain(
+FAMILY = dp.Domain(
     (
-        NumericAttribute("age", (0, 16, 25, 65, 120), other=True, nullable=True),
-        IntegerAttribute("hours", 0, 99, other=True),
-        CategoricalAttribute("sex", ("Female", "Male")),
-        CategoricalAttribute("relationship", ("Husband", "Wife", "other kin", 7), nullable=True),
-        BooleanAttribute("married", nullable=True),
+        dp.NumericAttribute("age", (0, 16, 25, 65, 120), other=True, nullable=True),
+        dp.IntegerAttribute("hours", 0, 99, other=True),
+        dp.CategoricalAttribute("sex", ("Female", "Male")),
+        dp.CategoricalAttribute("relationship", ("Husband", "Wife", "other kin", 7), nullable=True),
+        dp.BooleanAttribute("married", nullable=True),
     )
 )
 
@@ -194,7 +189,7 @@ def test_combinations_are_added_to_those_declared_before():
     first = FAMILY.with_impossible([MALE_WIFE])
     both = first.with_impossible([{"age": [[0, 16]], "married": [True]}])
     assert both.impossible[:1] == first.impossible and len(both.impossible) == 2
-    assert both.with_impossible([MALE_WIFE]) == both and Domain(both.attributes) == FAMILY
+    assert both.with_impossible([MALE_WIFE]) == both and dp.Domain(both.attributes) == FAMILY
 
 
 def test_marginal_keeps_combinations_of_its_attributes():
@@ -205,11 +200,11 @@ def test_marginal_keeps_combinations_of_its_attributes():
     assert domain.restrict(domain.names) == domain
 
 
-SMALL = Domain(
+SMALL = dp.Domain(
     (
-        IntegerAttribute("i", -1, 2, other=True),
-        NumericAttribute("n", (0, 1, 2.5), nullable=True),
-        CategoricalAttribute("c", ("x", 3), other=True, nullable=True),
+        dp.IntegerAttribute("i", -1, 2, other=True),
+        dp.NumericAttribute("n", (0, 1, 2.5), nullable=True),
+        dp.CategoricalAttribute("c", ("x", 3), other=True, nullable=True),
     )
 )
 ranges_of = {
@@ -236,7 +231,7 @@ def test_masks_matches_and_json_agree_with_the_definition(data):
             for axis in axes
         ),
     )
-    domain = Domain(SMALL.attributes, (combination,))
+    domain = dp.Domain(SMALL.attributes, (combination,))
     assert domain_from_json(json.loads(json.dumps(domain.to_json()))) == domain
     mask = combination.mask(SMALL.shape)
     for cell in itertools.product(*(range(SMALL.shape[axis]) for axis in axes)):

@@ -1,7 +1,5 @@
 """Domain files with attributes whose values or bins a release still has to find."""
 
-from __future__ import annotations
-
 import datetime
 import json
 

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import beam_dp as dp
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.determined import determined_pairs
 from beam_dp.domain.files import domain_from_json, parse_domain, read_domain, read_open_domain
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.selection import plan_selection
 
 LONG = """
@@ -27,21 +23,24 @@ LONG = """
 
 
 def test_reads_long_form():
-    assert parse_domain(LONG) == Domain(
+    assert parse_domain(LONG) == dp.Domain(
         (
-            NumericAttribute("age", (17.0, 25.0, 35.5)),
-            IntegerAttribute("hours", 0, 99),
-            CategoricalAttribute("sex", ("Female", "Male")),
-            CategoricalAttribute("education", ("HS", 1), other=True),
-            BooleanAttribute("alive", nullable=True),
+            dp.NumericAttribute("age", (17.0, 25.0, 35.5)),
+            dp.IntegerAttribute("hours", 0, 99),
+            dp.CategoricalAttribute("sex", ("Female", "Male")),
+            dp.CategoricalAttribute("education", ("HS", 1), other=True),
+            dp.BooleanAttribute("alive", nullable=True),
         )
     )
 
 
 def test_reads_short_form_with_a_column_called_attributes():
     domain = parse_domain('{"attributes": 2, "getting in/out of bed": 3}')
-    assert domain == Domain(
-        (IntegerAttribute("attributes", 0, 1), IntegerAttribute("getting in/out of bed", 0, 2))
+    assert domain == dp.Domain(
+        (
+            dp.IntegerAttribute("attributes", 0, 1),
+            dp.IntegerAttribute("getting in/out of bed", 0, 2),
+        )
     )
 
 
@@ -55,22 +54,22 @@ names = st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable())
 flags = st.fixed_dictionaries({"other": st.booleans(), "nullable": st.booleans()})
 integers = st.integers(-(2**40), 2**40)
 attributes = st.one_of(
-    st.builds(lambda n, f: BooleanAttribute(n, **f), names, flags),
+    st.builds(lambda n, f: dp.BooleanAttribute(n, **f), names, flags),
     st.builds(
-        lambda n, a, b, f: IntegerAttribute(n, min(a, b), max(a, b), **f),
+        lambda n, a, b, f: dp.IntegerAttribute(n, min(a, b), max(a, b), **f),
         names,
         integers,
         integers,
         flags,
     ),
     st.builds(
-        lambda n, e, f: NumericAttribute(n, tuple(sorted(e)), **f),
+        lambda n, e, f: dp.NumericAttribute(n, tuple(sorted(e)), **f),
         names,
         st.sets(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5),
         flags,
     ),
     st.builds(
-        lambda n, v, f: CategoricalAttribute(n, tuple(v), **f),
+        lambda n, v, f: dp.CategoricalAttribute(n, tuple(v), **f),
         names,
         st.lists(names | integers, min_size=1, max_size=5, unique_by=str).filter(
             lambda v: "other" not in v
@@ -82,7 +81,7 @@ attributes = st.one_of(
 
 @given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
 def test_json_round_trips(entries):
-    domain = Domain(tuple(entries))
+    domain = dp.Domain(tuple(entries))
     assert parse_domain(json.dumps(domain.to_json())) == domain
     assert domain_from_json(domain.to_json()) == domain
 
@@ -101,7 +100,7 @@ def test_json_round_trips(entries):
 def test_any_json_is_read_or_rejected(parsed):
     try:
         domain = domain_from_json(parsed)
-    except InputError as error:
+    except dp.InputError as error:
         assert len(str(error).splitlines()) == 1
     else:
         assert domain_from_json(domain.to_json()) == domain

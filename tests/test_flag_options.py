@@ -1,7 +1,5 @@
 """Fields that are flags: the flag, its value, what it applies to; and the flags of windows."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -1,7 +1,5 @@
 """A delta above 1e-5 that is allowed is allowed for every release and all of its parts."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

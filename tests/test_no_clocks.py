@@ -3,8 +3,6 @@
 Ruff refuses clocks and sizes of processes by name, whose exceptions are in ``tests/ruff.toml``.
 """
 
-from __future__ import annotations
-
 import ast
 import pathlib
 import re

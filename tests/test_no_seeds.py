@@ -3,8 +3,6 @@
 That only `noise/source.py` draws is a rule of the linter, see `test_architecture.py`.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

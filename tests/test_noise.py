@@ -5,8 +5,6 @@ Noise of production has no seed. So each check of its law has a chance of a fals
 most 1e-12 as well: computed for the numbers of draws below.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Bounds on sums of noise, the normal law and exponentials, against exact or precise values."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

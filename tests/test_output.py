@@ -3,8 +3,6 @@
 What becomes of paid jobs is in ``pipelines/test_faults_of_paid_jobs.py``.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import sys

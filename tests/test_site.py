@@ -4,8 +4,6 @@ It is built anew by what `make docs` installed into ``.venv-site``; links, ancho
 the navigation lacks are errors of a strict build.
 """
 
-from __future__ import annotations
-
 import html
 import html.parser
 import json

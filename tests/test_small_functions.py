@@ -25,15 +25,11 @@ import beam_dp
 import beam_dp as dp
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import files, ordered
-from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.flags import flag
 from beam_dp.flags.flag import integer, number
 from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.weights import DenseWeights, SparseWeights
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import Product
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.intervals.answer import _level
 
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
@@ -45,7 +41,7 @@ GIVEN = {
     "sa": sa,
     "FILE": __file__,
     "Flag": flag.Flag,
-    "LinearQueries": LinearQueries,
+    "LinearQueries": dp.LinearQueries,
     "URL": "postgresql://bob:a@localhost/db?password=b&port=1",
     "LARGE": "epsilon 20 protects little: one privacy unit may change the odds of a result"
     " e^20-fold",
@@ -53,7 +49,7 @@ GIVEN = {
     "EDGES_FROM": {"ledger_release": "visits/3", "draw_id": "0f" * 16},
     "FRAME": pandas.DataFrame({"age": [3], "child": [True]}),
     "SCHEMA": pa.schema([pa.field("age", pa.int8(), nullable=False)]),
-    "PROMISE": Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+    "PROMISE": dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
     "MISSING": ModuleNotFoundError("a message", name="boto3"),
     "AGES": ordered.IntegerAttribute("age", 17, 90),
     "DOMAIN": files.read_domain('{"age": 4, "sex": 2}'),
@@ -80,7 +76,7 @@ def test_marginals_follow_from_potentials():
 def test_an_update_lowers_the_weights_that_a_query_covers():
     dense, sparse = DenseWeights(np.zeros(4)), SparseWeights(4)
     dense.update(Product((4,), (0,), (((0, 2),),)), -0.25)
-    query = SparseQuery({"a": 1, "b": 1})
+    query = dp.SparseQuery({"a": 1, "b": 1})
     sparse.update(query, -0.25)
     np.testing.assert_allclose(dense.weights, [0.218912, 0.218912, 0.281088, 0.281088], atol=1e-6)
     np.testing.assert_allclose(sparse.mean(query), 0.437823, atol=1e-6)
@@ -194,7 +190,7 @@ def test_inclusive_ends_belong_to_the_range():
     assert [checked_number("error", end, least=1e-9, below=1) for end in (1e-9, 0.5)] == [1e-9, 0.5]
 
 
-SHARE = NumericAttribute("share", (0, 0.5, 10))
+SHARE = dp.NumericAttribute("share", (0, 0.5, 10))
 
 
 def test_reads_numbers_as_written():

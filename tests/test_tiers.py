@@ -1,7 +1,5 @@
 """The plugin that chooses the tests of a run: by tier, by part, and by what changed."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

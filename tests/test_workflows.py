@@ -3,8 +3,6 @@
 ``tests/wheel/test_workflow_steps.py`` runs the steps that install the wheel.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

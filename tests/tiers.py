@@ -8,8 +8,6 @@ the tree, so that a commit always runs the same ones; and every audit that depen
 has changed since the recorded run, the dearest last, up to ``CHANGED_SECONDS`` of recorded cost.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

@@ -5,8 +5,6 @@ equal, so whatever differs in what was handed to the noise source is what the no
 call's cost follows from that difference and its scale, and adaptively chosen calls add up.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """One choice of the largest score, by its method, and the exact law of a choice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Tests that need a newer library than the oldest that the package takes (`make test-oldest`)."""
 
-from __future__ import annotations
-
 import importlib.metadata
 
 import pytest

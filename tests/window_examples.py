@@ -1,7 +1,5 @@
 """Tables of windows for tests, drawn with seeded noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,28 +7,27 @@ from noise_sources import Seeded
 from release_examples import DOMAIN
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
-from beam_dp.domain.universe import Domain
-from beam_dp.queries.workload import Workload
+import beam_dp as dp
 from beam_dp.releases.windows.release import WindowTables
 
-AGES = Workload(DOMAIN, (("age", "member"), ("getting in/out of bed",)))
+AGES = dp.Workload(DOMAIN, (("age", "member"), ("getting in/out of bed",)))
 # Several tables with Gaussian noise, and one table whose sums give both marginals.
 GAUSSIAN = {"distribution": "discrete_gaussian"}
 
 
 def window_of(
-    number: int = 3, workload: Workload = AGES, num_windows: int = 10, **options: Any
+    number: int = 3, workload: dp.Workload = AGES, num_windows: int = 10, **options: Any
 ) -> WindowTables:
     """The release of one window of a horizon."""
     plan = plan_of(num_windows, RECORD, workload, **options)
     return plan.draw(number, marginals_of(plan, 2), Seeded(number), HORIZON_ID)
 
 
-def block_of(number: int = 0, workload: Workload = AGES, **options: Any) -> WindowTables:
+def block_of(number: int = 0, workload: dp.Workload = AGES, **options: Any) -> WindowTables:
     """The release of one block of a horizon of ten windows."""
     plan = plan_of(10, RECORD, workload, strategy="levels", **{"block": 4, **options})
     return plan.draw_block(number, marginals_of(plan, 8), Seeded(100 + number), HORIZON_ID)
 
 
-def cells_of(domain: Domain) -> np.ndarray:
+def cells_of(domain: dp.Domain) -> np.ndarray:
     return np.arange(domain.num_cells) % 7

@@ -1,7 +1,5 @@
 """Horizons, units and plans of windows for tests, and what a plan hands to the noise."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -10,9 +8,8 @@ import numpy as np
 from noise_sources import Draw, NoNoise
 from tiny import domain_of
 
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
-from beam_dp.queries.workload import Workload
 from beam_dp.summaries.histogram import Histogram, Marginals
 from beam_dp.windows.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 
@@ -33,15 +30,15 @@ def person(windows: int, protected: int, records: int = 1) -> WindowUnit:
 RECORD = WindowUnit("record", 1, 1, 1)
 
 
-def whole(domain: Domain) -> Workload:
+def whole(domain: dp.Domain) -> dp.Workload:
     """One marginal that is the whole domain: its histogram."""
-    return Workload(domain, (domain.names,))
+    return dp.Workload(domain, (domain.names,))
 
 
 def plan_of(
     num_windows: int,
     unit: WindowUnit,
-    workload: Workload | None = None,
+    workload: dp.Workload | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-9,
     **options: Any,

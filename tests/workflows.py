@@ -1,7 +1,5 @@
 """The workflows of continuous integration, as data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -3,8 +3,6 @@
 A job's flags are a dictionary, so that contracts can leave one out; an empty text is a switch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

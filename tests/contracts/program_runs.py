@@ -1,7 +1,5 @@
 """Runs of the jobs of ``program_jobs``, each once for all tests of a process."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -16,10 +14,9 @@ import pytest
 from jobs import everything_under
 from program_jobs import JOBS, Job, texts
 
+import beam_dp as dp
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Entry
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.releases.kinds import read_any, verify_release
 from beam_dp.verification.steps import Step, total
@@ -55,7 +52,7 @@ def watched() -> Iterator[list[str]]:
         yield draws
 
 
-def run(job: Job, folder: pathlib.Path, ledger: Ledger | None, argv: Sequence[str]) -> Ran:
+def run(job: Job, folder: pathlib.Path, ledger: dp.Ledger | None, argv: Sequence[str]) -> Ran:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), watched() as draws:
         code = job.main(argv)
@@ -121,7 +118,7 @@ def assert_covers(entry: Entry, output: pathlib.Path, *places: str) -> None:
     assert any(entry.loss.covers(each) for each in spent)
 
 
-def _together(steps: Sequence[Step], promise: Guarantee) -> Loss:
+def _together(steps: Sequence[Step], promise: dp.Guarantee) -> Loss:
     """The loss of steps of which only the epsilon at the delta of a promise is known."""
     if promise.delta == 0:
         return composed(step.loss for step in steps)

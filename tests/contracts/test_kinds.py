@@ -3,8 +3,6 @@
 A kind of ``releases/kinds.py`` without a release here fails the first test.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
@@ -27,19 +25,11 @@ from verification.kinds_of_releases import RELEASES, released
 from window_examples import block_of, window_of
 from written_draws import draw_of
 
+import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE
-from beam_dp.privacy.guarantee import Neighboring
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import (
-    KINDS,
-    of_kind,
-    read_release,
-    release_from_bytes,
-    release_to_bytes,
-    write_release,
-)
+from beam_dp.releases.kinds import KINDS, of_kind, release_from_bytes, release_to_bytes
 
 # What a release of each kind is asked before and after it is read.
 ASK: dict[str, Callable[[Any], Any]] = {
@@ -57,7 +47,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{
         f"intervals {'/'.join(choice)} {each}": functools.partial(intervals_of, choice, 23, each)
         for choice in PURE + GAUSSIAN
-        for each in Neighboring
+        for each in dp.Neighboring
     },
     "windows above trees": functools.partial(intervals_of, PURE[0], 1100),
     "intervals in several blocks": functools.partial(
@@ -105,9 +95,9 @@ def test_every_kind_has_a_case():
 def test_a_release_is_read_as_it_was_written(name, tmp_path):
     release = CASES[name]()
     before, ask = draw_of(release), ASK[release.KIND]
-    write_release(release, tmp_path / "out")
+    dp.write_release(release, tmp_path / "out")
     for found in (
-        read_release(tmp_path / "out", kind=type(release)),
+        dp.read_release(tmp_path / "out", kind=type(release)),
         release_from_bytes(release_to_bytes(release)),
         pickle.loads(pickle.dumps(release)),
     ):
@@ -119,7 +109,7 @@ def test_a_release_is_read_as_it_was_written(name, tmp_path):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_card_states_the_promise_and_the_checksum_of_each_file(name, tmp_path):
     release = EXAMPLES[name]()
-    write_release(release, tmp_path)
+    dp.write_release(release, tmp_path)
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["schema_version"], card["kind"]) == (2, release.KIND)
     assert (card["draw_id"], card["guarantee"]) == (release.draw_id, release.guarantee.to_json())
@@ -164,13 +154,13 @@ def damages(data: bytes) -> Iterator[bytes | None]:
 def test_any_damage_to_a_file_is_refused_in_one_line(name, tmp_path):
     draw = drawn(name)
     unpack(draw, tmp_path)
-    read_release(tmp_path)
+    dp.read_release(tmp_path)
     for file, good in draw.payload.items():
         for damaged in damages(good):
             (tmp_path / file).unlink(missing_ok=True)
             if damaged is not None:
                 (tmp_path / file).write_bytes(damaged)
-            assert_refused(lambda: read_release(tmp_path))
+            assert_refused(lambda: dp.read_release(tmp_path))
         (tmp_path / file).write_bytes(good)
     whole = draw.to_bytes()
     for damaged in damages(whole):
@@ -181,7 +171,7 @@ def test_any_damage_to_a_file_is_refused_in_one_line(name, tmp_path):
 
 
 def assert_refused(read: Callable[[], Any]) -> None:
-    with pytest.raises(ReleaseError) as caught:
+    with pytest.raises(dp.ReleaseError) as caught:
         read()
     line = str(caught.value)
     assert "\n" not in line and len(line) < 1000
@@ -203,7 +193,7 @@ def test_any_value_in_a_field_of_a_card_is_read_or_refused_in_one_line(name):
             text = json.dumps(changed).encode()
             try:
                 release_from_bytes(Draw(text, draw.payload).to_bytes())
-            except ReleaseError as error:
+            except dp.ReleaseError as error:
                 assert "\n" not in str(error) and len(str(error)) < 1500
                 num_refused += 1
     assert num_refused > 20

@@ -1,7 +1,5 @@
 """What every mechanism promises, tested with each case of ``mechanism_cases``."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -31,7 +29,6 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of as plan_windo
 
 import beam_dp as dp
 from beam_dp.encoding.open_values import GRID
-from beam_dp.errors import InputError
 from beam_dp.mechanisms import registry
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
@@ -44,7 +41,6 @@ from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.models import maximum_entropy
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.kinds import KINDS, release_from_bytes, release_to_bytes, verify_release
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import Projection
@@ -98,7 +94,7 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
             spent, epsilon = loss_of(plan)
             if not isinstance(plan, OnlinePlan):  # whose noise follows from its guarantee
                 more = dataclasses.replace(plan.guarantee, epsilon=0.2 * plan.guarantee.epsilon)
-                with pytest.raises(InputError, match="must keep epsilon"):
+                with pytest.raises(dp.InputError, match="must keep epsilon"):
                     check_promise(dataclasses.replace(plan, guarantee=more), more)
         assert case.least * plan.guarantee.epsilon <= epsilon <= plan.guarantee.epsilon
         assert plan.loss.covers(spent)
@@ -132,7 +128,7 @@ def test_less_noise_or_a_lower_price_is_refused(name):
     with case.around():
         plan = case.priced(one_of(case))
         for wrong in scales_halved(plan, case.unstated):
-            with pytest.raises(InputError, match="mechanism"):
+            with pytest.raises(dp.InputError, match="mechanism"):
                 check_promise(wrong, plan.guarantee)
         claims = {name: value / 2 for name, value in vars(plan.loss).items() if value}
         less = Loss(**{**claims, "slack": plan.loss.slack})
@@ -141,7 +137,7 @@ def test_less_noise_or_a_lower_price_is_refused(name):
             lambda: check_promise(cheaper, plan.guarantee),
             lambda: cheaper.paid_by(None),
         ):
-            with pytest.raises(InputError, match="loss"):
+            with pytest.raises(dp.InputError, match="loss"):
                 check()
 
 
@@ -317,7 +313,7 @@ def of_intervals(distribution: str) -> Drawn:
 
 
 def of_answers(top: bool, distribution: str) -> Drawn:
-    workload = parse_linear_workload("marginals:1", domain_of(VALUES))
+    workload = dp.parse_linear_workload("marginals:1", domain_of(VALUES))
     plan: Any
     promised = promise(ADD, 1e-9)
     if top:

@@ -4,8 +4,6 @@ The table of flags is the file that ``beam-dp`` reads (``beam_dp/flags/program_f
 of it without a case fails. What a flag changes is looked at in the cheapest place that shows it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob

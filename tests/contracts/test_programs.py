@@ -4,8 +4,6 @@ A job runs once, paid by a ledger, with each of its bundles done three times, an
 its own output. Tests look at what is left: files, ledger, draws, and what was printed.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -29,12 +29,9 @@ import pyarrow.parquet
 import pytest
 from fakes import outputs
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.left_out import plan_left_out
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
@@ -42,9 +39,7 @@ from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals
 from beam_dp.transforms.reading.read_kafka import decode_json
-from beam_dp.windows.horizon import Horizon
 
 SENTINEL = "canary-4711"
 
@@ -72,21 +67,21 @@ VISITS = [
 VISITS += [Visit(99, "f", None, number / 2, 24) for number in range(4)]
 ROWS = [visit._asdict() for visit in VISITS]
 IMPOSSIBLE: Any = [{"age": [[0, 1]], "smokes": [True]}]
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        IntegerAttribute("age", 0, 9, nullable=True),
-        CategoricalAttribute("sex", ("f", "m"), nullable=True),
-        BooleanAttribute("smokes", nullable=True),
-        NumericAttribute("fare", (0.0, 1.0, 3.0)),
+        dp.IntegerAttribute("age", 0, 9, nullable=True),
+        dp.CategoricalAttribute("sex", ("f", "m"), nullable=True),
+        dp.BooleanAttribute("smokes", nullable=True),
+        dp.NumericAttribute("fare", (0.0, 1.0, 3.0)),
     )
 ).with_impossible(IMPOSSIBLE)
-WIDE = Domain((*DOMAIN, IntegerAttribute("who", 0, 2**62 - 1))).with_impossible(
+WIDE = dp.Domain((*DOMAIN, dp.IntegerAttribute("who", 0, 2**62 - 1))).with_impossible(
     IMPOSSIBLE
 )  # has no index
 assert not WIDE.has_index
 TABLES = [("age", "sex"), ("smokes", "fare"), ("age", "smokes", "fare")]
 K = 2
-OF_A_PERSON = Guarantee(1.0, 0.0, "add_or_remove_one", "who", K)
+OF_A_PERSON = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "who", K)
 LEFT_OUT = plan_left_out(WIDE, OF_A_PERSON, Loss.pure(0.95))
 
 
@@ -170,8 +165,8 @@ def arrived(folder: pathlib.Path) -> beam.PTransform:
         path = folder / "landing" / f"{number}.parquet"
         pyarrow.parquet.write_table(part, path)
         os.utime(path, (1014, 1014))
-    horizon = Horizon(1000, 10, 3, 5)
-    return ReadArrivals(f"{folder}/landing/*.parquet", horizon, poll=1, settle=0, replay=True)
+    horizon = dp.Horizon(1000, 10, 3, 5)
+    return dp.ReadArrivals(f"{folder}/landing/*.parquet", horizon, poll=1, settle=0, replay=True)
 
 
 @dataclasses.dataclass

@@ -22,8 +22,6 @@ import beam_dp as dp
 from beam_dp.cli import main as cli
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.privacy.ledger.entries import Origin
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.queries.sparse_reader import read_sparse_query
 from beam_dp.summaries.histogram import Histogram
 
 MADE = runpy.run_path(str(ROOT / "examples" / "visits.py"))
@@ -69,7 +67,7 @@ def guarantee(names: Names) -> None:
 
 
 def ledger(names: Names) -> None:
-    names["ledger"] = Ledger("budgets.sqlite")
+    names["ledger"] = dp.Ledger("budgets.sqlite")
     names["ledger"].declare("visits-2026", 1e3, 1e-5, "person_id", "add_or_remove_one")
 
 
@@ -133,7 +131,7 @@ def made_up(names: Names) -> None:
 
 def paid(names: Names) -> None:
     """What is paid for in the ledger that the page shows."""
-    book = Ledger("budgets.sqlite")
+    book = dp.Ledger("budgets.sqlite")
     given = dp.parse_domain(DOMAIN)
     month = dataclasses.replace(PERSON, epsilon=0.25)
     plan = plan_release(dp.MWEM(), given, dp.marginals(given, ways=2), month)
@@ -274,7 +272,7 @@ def flights_of_boeings(names: dict[str, Any]) -> None:
     truth = int(flights.tailnum.isin(names["boeings"]).sum())
     assert f"is {truth:,}." in (ROOT / "docs" / "sparse_queries.md").read_text("utf-8")
     release = dp.read_release("out/flights", kind=dp.SparseRelease)
-    answer = release.answer_query(read_sparse_query("boeings.txt"))
+    answer = release.answer_query(dp.read_sparse_query("boeings.txt"))
     # Six standard errors are exceeded in less than one run of ten million, eight in none.
     assert abs(answer.value - truth) < 8 * answer.standard_error < 1300
     files = pathlib.Path("out/flights").iterdir()

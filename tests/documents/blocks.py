@@ -1,7 +1,5 @@
 """The blocks of a page's code, fenced or indented, and what kind of code each is."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import pathlib

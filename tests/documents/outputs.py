@@ -4,8 +4,6 @@ Noise decides some numbers. Those may differ, but where an error bar stands besi
 than noise explains: both are then draws of the same law.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Somebody who reads a page from the top, and does what each block says, in a folder of its own."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import json

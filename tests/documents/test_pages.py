@@ -1,7 +1,5 @@
 """Every block of code of the documents: run from the top of its page, or listed with a reason."""
 
-from __future__ import annotations
-
 import ast
 
 import numpy as np

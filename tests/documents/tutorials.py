@@ -1,7 +1,5 @@
 """Lines that the notebooks print, wherever they run; noise decides some of the numbers."""
 
-from __future__ import annotations
-
 FIGURES = {
     "analyst": """\
 16,188 visits

@@ -1,7 +1,5 @@
 """Arrow columns whose values are not stored in order: unions, dictionaries, runs."""
 
-from __future__ import annotations
-
 import decimal
 
 import pyarrow as pa

@@ -5,9 +5,7 @@ import math
 import re
 from decimal import Decimal
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.dates import DateAttribute
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+import beam_dp as dp
 
 BLANKS = " \t\n\r\x0b\x0c"
 DAY = datetime.timedelta(days=1)
@@ -45,9 +43,9 @@ def _stands_for_null(attribute, value):
 
 def _listed(attribute):
     """The declared values with what they mean, where nothing else is read."""
-    if isinstance(attribute, CategoricalAttribute):
+    if isinstance(attribute, dp.CategoricalAttribute):
         levels = [(each, place) for place, each in enumerate(attribute.values)]
-    elif isinstance(attribute, BooleanAttribute) and attribute.true_values:
+    elif isinstance(attribute, dp.BooleanAttribute) and attribute.true_values:
         levels = [(each, 0) for each in attribute.false_values]
         levels += [(each, 1) for each in attribute.true_values]
     else:
@@ -57,7 +55,7 @@ def _listed(attribute):
 
 def _place(attribute, value):
     """What the first declared value means that is equal as a text; else as a number."""
-    if isinstance(value, bool) and isinstance(attribute, BooleanAttribute):
+    if isinstance(value, bool) and isinstance(attribute, dp.BooleanAttribute):
         return int(value)
     listed = [(_normal(attribute, str(each)), each, meant) for each, meant in _listed(attribute)]
     text = str(value).lower() if isinstance(value, bool) else value
@@ -101,18 +99,18 @@ def _own(attribute, value):
     """The value of the attribute's own kind, unless it only has declared ones."""
     if _listed(attribute):
         return None
-    if isinstance(attribute, BooleanAttribute):
+    if isinstance(attribute, dp.BooleanAttribute):
         if isinstance(value, str) and value.strip(BLANKS).lower() in ("false", "true"):
             return int(value.strip(BLANKS).lower() == "true") if value.isascii() else None
         return _integer(value)
-    if isinstance(attribute, IntegerAttribute):
+    if isinstance(attribute, dp.IntegerAttribute):
         return _integer(value)
-    if isinstance(attribute, NumericAttribute):
+    if isinstance(attribute, dp.NumericAttribute):
         return _number(value)
     time = _time(value)
     if time is None or (time.tzinfo is None) != _naive(attribute):
         return None
-    return time.date() if isinstance(attribute, DateAttribute) else time
+    return time.date() if isinstance(attribute, dp.DateAttribute) else time
 
 
 def _naive(attribute):
@@ -131,9 +129,9 @@ def _level(attribute, value):
     own = _own(attribute, value)
     if own is None:
         return None
-    if isinstance(attribute, BooleanAttribute):
+    if isinstance(attribute, dp.BooleanAttribute):
         return own if own in (0, 1) else None
-    if isinstance(attribute, IntegerAttribute):
+    if isinstance(attribute, dp.IntegerAttribute):
         low, high = attribute.minimum, attribute.maximum
     else:
         low, high = attribute.edges[0], attribute.edges[-1]
@@ -143,7 +141,7 @@ def _level(attribute, value):
         own = min(max(own, low), high)
     if not low <= own <= high:
         return None
-    if isinstance(attribute, IntegerAttribute):
+    if isinstance(attribute, dp.IntegerAttribute):
         return own - low
     return max(bin for bin in range(attribute.num_levels) if attribute.edges[bin] <= own)
 

@@ -3,8 +3,6 @@
 The latter is text that two processes compare.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Each case fails where ties fall to the order of arrival, or to a sort that is not stable.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 import random

@@ -1,7 +1,5 @@
 """Which records stay, against the definition written out one record at a time."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 

@@ -1,7 +1,5 @@
 """Keys of records: typed, each read independently of the others."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from typing import Any

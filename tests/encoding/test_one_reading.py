@@ -1,7 +1,5 @@
 """A value has one reading: where values are found, counted, hashed and limited, in every type."""
 
-from __future__ import annotations
-
 import dataclasses
 import decimal
 import math
@@ -11,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dp.domain.attributes import CategoricalAttribute
+import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.universe import Domain
 from beam_dp.encoding.check import DomainCheck
 from beam_dp.encoding.keys import key_elements
 from beam_dp.encoding.open_values import OpenColumns, encode_values
@@ -45,7 +42,7 @@ COLUMNS: dict[pa.DataType, dict[Any, str]] = {
 
 def found_in(column: pa.Array) -> set[str]:
     """The texts that are counted of a column whose values are to be discovered."""
-    city = CategoricalAttribute("x", ("declared",), other=True)
+    city = dp.CategoricalAttribute("x", ("declared",), other=True)
     batch = pa.record_batch([column], ["x"])
     (counted,) = encode_values(OpenColumns(None, [city], []), "record", batch)
     return {text.decode().removeprefix("0:") for text in counted[0].texts.to_pylist()}
@@ -56,12 +53,12 @@ def test_found_counted_hashed_and_limited_alike_in_every_type(kind):
     texts = list(COLUMNS[kind].values())
     values = pa.array(list(COLUMNS[kind]), kind)
     as_texts = pa.array(texts)
-    domain = CategoricalAttribute("x", tuple(texts))
+    domain = dp.CategoricalAttribute("x", tuple(texts))
     for column in (values, as_texts, as_texts.dictionary_encode()):
         assert found_in(column) == set(texts)
         assert encode_column(domain, column).tolist() == list(range(len(texts)))
     for place, text in enumerate(texts):
-        alone = encode_column(CategoricalAttribute("x", (text, "declared")), values)
+        alone = encode_column(dp.CategoricalAttribute("x", (text, "declared")), values)
         assert np.flatnonzero(alone == 0).tolist() == [place]
     elements, valid = key_elements(values, "text", HASH)
     of_texts, _ = key_elements(as_texts, "text", HASH)
@@ -73,7 +70,7 @@ def test_found_counted_hashed_and_limited_alike_in_every_type(kind):
 
 
 def codes(values: tuple[Any, ...], column: pa.Array) -> list[int]:
-    return encode_column(CategoricalAttribute("x", values), column).tolist()
+    return encode_column(dp.CategoricalAttribute("x", values), column).tolist()
 
 
 @pytest.mark.parametrize("declared", ["1", "1.0"])
@@ -93,7 +90,7 @@ def test_both_spellings_may_be_declared():
 
 
 def test_check_names_the_cure_for_other_spellings_of_a_whole_number():
-    check = DomainCheck(Domain((CategoricalAttribute("x", ("1", "2", "many")),)))
+    check = DomainCheck(dp.Domain((dp.CategoricalAttribute("x", ("1", "2", "many")),)))
     check.add(pa.record_batch([pa.array(["1.00", "02", "2.0"])], ["x"]))
     assert check.columns[0].suggestion() == ({"values": [1, 2, "many"]}, 2)
 
@@ -182,7 +179,7 @@ def test_encodes_times_correctly_if_edges_exceed_range_of_column_type():
 
 def test_trim_ignores_every_blank_of_unicode_and_those_without_width():
     """Spreadsheets and web pages write no-break spaces."""
-    paris = CategoricalAttribute("x", ("Paris",), trim=True)
+    paris = dp.CategoricalAttribute("x", ("Paris",), trim=True)
     blanks = [chr(code) for code in range(0x3001) if chr(code).isspace()]
     assert len(blanks) > 20
     for blank in (*blanks, "\u200b", "\u2060", "\ufeff"):

@@ -1,7 +1,5 @@
 """Values of open columns: which are counted, in which form, and how much one unit can add."""
 
-from __future__ import annotations
-
 import collections
 import decimal
 import math
@@ -11,27 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.encoding import open_values
 from beam_dp.encoding.open_values import GRID, OpenColumns
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.value_counts import ValueCounts, counted_values
 
-CITY = CategoricalAttribute("city", ("Paris",), other=True, nullable=True, null_values=("-",))
-LOOSE = CategoricalAttribute("town", ("Paris",), other=True, case="ignore", trim=True)
-LEAVES = NumericAttribute("income", (0.0, 10.0, 20.0, 30.0), clip=True)
-AGE = IntegerAttribute("age", 0, 99)
-OPEN = OpenColumns(Domain((AGE,)), (CITY, LOOSE), (LEAVES,))
+CITY = dp.CategoricalAttribute("city", ("Paris",), other=True, nullable=True, null_values=("-",))
+LOOSE = dp.CategoricalAttribute("town", ("Paris",), other=True, case="ignore", trim=True)
+LEAVES = dp.NumericAttribute("income", (0.0, 10.0, 20.0, 30.0), clip=True)
+AGE = dp.IntegerAttribute("age", 0, 99)
+OPEN = OpenColumns(dp.Domain((AGE,)), (CITY, LOOSE), (LEAVES,))
 
 
-def columns(*texts: CategoricalAttribute, leaves: Any = (), declared: Any = None) -> OpenColumns:
+def columns(*texts: dp.CategoricalAttribute, leaves: Any = (), declared: Any = None) -> OpenColumns:
     return OpenColumns(declared, texts, leaves)
 
 
-def promise(unit: str = "record", k: int = 1) -> Guarantee:
-    return Guarantee(1.0, 1e-9, "add_or_remove_one", unit, k)
+def promise(unit: str = "record", k: int = 1) -> dp.Guarantee:
+    return dp.Guarantee(1.0, 1e-9, "add_or_remove_one", unit, k)
 
 
 def counted(open_columns: OpenColumns, table: pa.Table, k: int = 0) -> ValueCounts:
@@ -56,7 +51,7 @@ def test_counts_texts_that_are_not_declared_null_or_too_long():
     assert found == {"Bern": 2, "x" * 256: 1, "é" * 128: 1, "": 1, " Paris": 1}
 
 
-@pytest.mark.parametrize("declared", [None, Domain((AGE,))])
+@pytest.mark.parametrize("declared", [None, dp.Domain((AGE,))])
 @pytest.mark.parametrize("k", [0, 2])
 def test_does_not_count_records_whose_number_no_level_has(declared, k):
     """A release leaves such records out, so their texts would be found for nothing."""
@@ -115,14 +110,14 @@ def test_reads_each_value_as_the_text_that_a_closed_attribute_finds(values, expe
     """The second pass finds a value exactly if the first pass counted its text."""
     found = in_units(counted(columns(CITY), pa.table({"city": values})))
     assert found == expected
-    closed = CategoricalAttribute("city", ("Paris", *found), other=True, nullable=True)
+    closed = dp.CategoricalAttribute("city", ("Paris", *found), other=True, nullable=True)
     codes = open_values.encode_column(closed, values)
     numbers = collections.Counter(closed.label(code) for code in codes.tolist())
     assert {label: numbers[label] for label in found} == expected
 
 
 def test_equal_texts_of_two_columns_are_counted_apart():
-    first, second = (CategoricalAttribute(name, ("x",), other=True) for name in "ab")
+    first, second = (dp.CategoricalAttribute(name, ("x",), other=True) for name in "ab")
     table = pa.table({"a": ["1:y", "y", "y"], "b": ["y", "1:y", "z"]})
     for k in (0, 3):
         grown = table.append_column("person", pa.array([1, 2, 3]))
@@ -153,7 +148,7 @@ def test_clips_numbers_to_the_leaves_and_drops_values_without_leaf():
     values = [-5.0, 0.0, 9.9, 10.0, 29.0, 30.0, 1e9, float("nan"), None]
     found = counted(columns(leaves=(LEAVES,)), pa.table({"income": values}))
     assert (found.leaves["income"] / GRID).tolist() == [3, 1, 3]
-    nullable = NumericAttribute("income", LEAVES.edges, clip=True, nullable=True, other=True)
+    nullable = dp.NumericAttribute("income", LEAVES.edges, clip=True, nullable=True, other=True)
     found = counted(columns(leaves=(nullable,)), pa.table({"income": values}))
     assert (found.leaves["income"] / GRID).tolist() == [3, 1, 3]
 

@@ -1,7 +1,5 @@
 """One embedded Flink and one cluster for all tests: starting a job server takes ten seconds."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

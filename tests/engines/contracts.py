@@ -1,7 +1,5 @@
 """Contract of a program on any runner: the same files, and cards that do not depend on the draw."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 from collections.abc import Sequence

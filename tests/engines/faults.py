@@ -1,7 +1,5 @@
 """One trial of a fault: runs a program, kills something, and checks everything that is left."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -22,8 +20,7 @@ from engines.programs import Program
 from fake_google_storage import FakeGoogleStorage
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release
+import beam_dp as dp
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.store import DRAFT_PREFIX, store_for
 
@@ -158,11 +155,11 @@ def _fetch(service: FakeGoogleStorage, folder: pathlib.Path) -> None:
         path.write_bytes(service.buckets["releases"].objects.pop(name)[0])
 
 
-def _paid(program: Program, folder: pathlib.Path) -> tuple[Ledger, list[str]]:
+def _paid(program: Program, folder: pathlib.Path) -> tuple[dp.Ledger, list[str]]:
     flags = program.flags(folder)
     unit = next(flag.partition("=")[2] for flag in flags if flag.startswith("--privacy_unit="))
     url = f"sqlite:///{folder}/ledger.sqlite"
-    ledger = Ledger(url)
+    ledger = dp.Ledger(url)
     ledger.declare(DATASET, 1e6, 1e-6, unit, "add_or_remove_one")
     return ledger, [*flags, f"--ledger={url}", f"--dataset_id={DATASET}"]
 
@@ -200,7 +197,7 @@ def _flaws(
     code: int | None,
     program: Program,
     folder: pathlib.Path,
-    ledger: Ledger,
+    ledger: dp.Ledger,
     temporary: pathlib.Path,
     draws: set[str],
 ) -> list[str]:
@@ -246,7 +243,7 @@ def _incomplete(
         if hashlib.sha256(path.read_bytes()).hexdigest() != promised["sha256"]:
             return [f"{name} is damaged"]
     if kind != "answers":
-        read_release(output)
+        dp.read_release(output)
     return []
 
 

@@ -1,7 +1,5 @@
 """A single-process Kafka broker whose topics use append time."""
 
-from __future__ import annotations
-
 import contextlib
 import pathlib
 import shutil

@@ -5,8 +5,6 @@ the test kills a process of its choice. The library is unchanged: its methods ar
 worker's process when it starts. The name of every draw of noise is recorded, too.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Every program as a small job, with the number of files in its release."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

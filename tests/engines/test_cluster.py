@@ -1,7 +1,5 @@
 """Every program on a Flink cluster, compared with the same program on FnApiRunner."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -16,11 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import DOMAIN, people
 from numpy.typing import NDArray
 
-from beam_dp.domain.files import parse_domain
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
@@ -41,12 +39,12 @@ class Summary(NamedTuple):
     read: Callable[[Shards], NDArray[np.int64]]
 
 
-def domain_of(*attributes: dict[str, Any]) -> Domain:
-    return parse_domain(json.dumps({"attributes": attributes}), source="domain")
+def domain_of(*attributes: dict[str, Any]) -> dp.Domain:
+    return dp.parse_domain(json.dumps({"attributes": attributes}), source="domain")
 
 
-def histogram(domain: Domain, privacy_unit: str = "record") -> Summary:
-    guarantee = Guarantee(1.0, 0.0, Neighboring.ADD_OR_REMOVE_ONE, privacy_unit, 1)
+def histogram(domain: dp.Domain, privacy_unit: str = "record") -> Summary:
+    guarantee = dp.Guarantee(1.0, 0.0, dp.Neighboring.ADD_OR_REMOVE_ONE, privacy_unit, 1)
     accumulator = HistogramAccumulator(domain)
     return Summary(
         CountCells(domain, guarantee, unit_costs=None).expand,
@@ -54,7 +52,7 @@ def histogram(domain: Domain, privacy_unit: str = "record") -> Summary:
     )
 
 
-def marginals(domain: Domain) -> Summary:
+def marginals(domain: dp.Domain) -> Summary:
     accumulator = MarginalsAccumulator(domain, TABLES)
 
     def read(shards: Shards) -> NDArray[np.int64]:

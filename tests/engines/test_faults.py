@@ -4,8 +4,6 @@
 docs/faults.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Counters of committed releases on engines, whose own counters of elements stay private."""
 
-from __future__ import annotations
-
 import pytest
 from job_pages import KINDS, NEIGHBOURS, counters, expected, run
 

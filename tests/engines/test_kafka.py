@@ -16,20 +16,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from engines import kafka_broker
 from patience import HANG_SECONDS
 
+import beam_dp as dp
 import beam_dp.yaml
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.windows.plan import plan_window_tables
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.windows.horizon_files import read_windows
-from beam_dp.transforms.drawing.release_windows import ReleaseWindows, begin_windows
-from beam_dp.transforms.reading.read_kafka import ReadKafka
 from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 NUM_CELLS = 8
-DOMAIN = Domain((IntegerAttribute("a", 0, NUM_CELLS - 1),))
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, NUM_CELLS - 1),))
 PARTITIONS = 2
 TOPIC = "visits"
 TIMES = {"event_time": "t", "arrival": "arrival"}
@@ -112,11 +105,11 @@ def kept_by(address: str, horizon: Horizon) -> np.ndarray:
 
 
 def released_in_python(broker: str, horizon: Horizon, plan: Any, out: str) -> Release:
-    visits = ReadKafka(broker, TOPIC, horizon, settle=SETTLE)
+    visits = dp.ReadKafka(broker, TOPIC, horizon, settle=SETTLE)
     assert visits.source == {"topic": TOPIC, "num_partitions": PARTITIONS}
-    horizon_id = begin_windows(plan, out, visits.source, **TIMES, replayable=True)
+    horizon_id = dp.begin_windows(plan, out, visits.source, **TIMES, replayable=True)
     return lambda pipeline: (
-        pipeline | visits | ReleaseWindows(plan, out, horizon_id, *TIMES.values())
+        pipeline | visits | dp.ReleaseWindows(plan, out, horizon_id, *TIMES.values())
     )
 
 
@@ -134,8 +127,8 @@ def released_in_yaml(broker: str, horizon: Horizon, plan: Any, out: str) -> Rele
 @pytest.mark.parametrize("released", [released_in_python, released_in_yaml])
 def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink, released):
     horizon = Horizon(int(time.time()) + 2, 1, 10, 2)
-    plan = plan_window_tables(
-        marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
+    plan = dp.plan_window_tables(
+        dp.marginals(DOMAIN, ways=1), horizon, WindowUnit("record", 1, 1, 1), 2000.0, 0.0
     )
     release = released(broker, horizon, plan, str(tmp_path / "out"))
     producer = Producer(broker, horizon)
@@ -145,7 +138,7 @@ def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink, re
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         _ = release(pipeline)
     producer.join()
-    windows = read_windows(tmp_path / "out")
+    windows = dp.read_windows(tmp_path / "out")
     assert windows.released == tuple(range(10))
     found = [windows.answer(plan.workload, slice(n, n + 1))[0].values for n in range(10)]
     expected = kept_by(broker, horizon)
@@ -167,12 +160,12 @@ def test_windows_from_kafka_topic_are_exact_on_flink(tmp_path, broker, flink, re
     ],
 )
 def test_rejects_topics_that_may_lose_or_repeat_records(broker, topic, message):
-    with pytest.raises(InputError, match=message.replace(".", r"\.")):
-        ReadKafka(broker, topic, Horizon(int(time.time()), 1, 10, 5), settle=5)
+    with pytest.raises(dp.InputError, match=message.replace(".", r"\.")):
+        dp.ReadKafka(broker, topic, Horizon(int(time.time()), 1, 10, 5), settle=5)
 
 
 def test_rejects_prism_for_kafka(broker):
-    source = ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
+    source = dp.ReadKafka(broker, TOPIC, Horizon(int(time.time()), 1, 10, 5), settle=5)
     options = PipelineOptions(["--runner=PrismRunner"])
-    with pytest.raises(InputError, match="runner: 'PrismRunner' is not valid"):
+    with pytest.raises(dp.InputError, match="runner: 'PrismRunner' is not valid"):
         _ = beam.Pipeline(options=options) | source

@@ -1,7 +1,5 @@
 """Every program on an embedded Flink and on Prism, compared with the same on FnApiRunner."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import signal

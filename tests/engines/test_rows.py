@@ -14,7 +14,6 @@ from job_pages import DOMAIN, PEOPLE, released, write_row
 from patience import HANG_SECONDS, wait_for
 
 import beam_dp as dp
-from beam_dp.releases.kinds import read_release
 
 
 def write_rows(folder: pathlib.Path, flags: list[str]) -> None:
@@ -42,5 +41,5 @@ def test_rows_of_one_draw_reach_the_sink_after_a_kill(tmp_path, cluster, waiting
         waiting.disarm()
     rows = [json.loads(path.read_text()) for path in tmp_path.glob("row-*")]
     assert {row["low"] for row in rows} == set(range(10))
-    assert {row["draw_id"] for row in rows} == {read_release(tmp_path / "out").draw_id}
+    assert {row["draw_id"] for row in rows} == {dp.read_release(tmp_path / "out").draw_id}
     assert len(draws) > 1  # the test is not blind: noise was drawn again

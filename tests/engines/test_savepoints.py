@@ -1,7 +1,5 @@
 """A job of windows that is stopped with a savepoint of Flink, and goes on from it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -10,9 +10,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from jobs import DOMAIN, people, write_table
 
-from beam_dp.domain.files import parse_domain
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+import beam_dp as dp
 from beam_dp.transforms import AnswerBatch, AnswerQueries, ReadRecords
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
@@ -46,9 +44,9 @@ class _Keep(beam.DoFn):
 
 
 def test_one_run_answers_a_stream_of_queries(tmp_path, flink):
-    guarantee = Guarantee(1000.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
-    plan = plan_private_mw(
-        parse_domain(json.dumps(DOMAIN), source="domain"),
+    guarantee = dp.Guarantee(1000.0, 1e-9, dp.Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+    plan = dp.plan_private_mw(
+        dp.parse_domain(json.dumps(DOMAIN), source="domain"),
         guarantee,
         "noisy",
         num_questions=len(QUERIES),

@@ -1,7 +1,5 @@
 """Windows over a folder with arriving files: each exact table, on each engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -3,8 +3,6 @@
 Bytes are the choices: hypothesis, atheris and chance all make bytes.
 """
 
-from __future__ import annotations
-
 import atexit
 import copy
 import json

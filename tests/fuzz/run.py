@@ -5,8 +5,6 @@ are random. A crash prints the input, which becomes a regression test. Memory is
 that takes more than the limit beyond what the imports took fails with a MemoryError.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import operator

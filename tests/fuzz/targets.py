@@ -4,8 +4,6 @@ Releases of every kind, damaged in the card or in a file, whose checksums are ma
 in one line, or read and usable. Records, horizons, domains, workloads and schemas in the same way.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -24,11 +22,8 @@ from kind_examples import drawn, unpack
 from release_examples import DOMAIN, records_bytes, release_of
 from written_draws import draw_of
 
-from beam_dp.domain.files import parse_domain
-from beam_dp.errors import InputError
-from beam_dp.queries.workload import Workload, parse_workload
+import beam_dp as dp
 from beam_dp.releases.files.avro import HEADER, decode, encode
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import of_kind, read_release
 from beam_dp.releases.leftovers import finish_writing
@@ -43,11 +38,8 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, Records
 from beam_dp.releases.synthetic_database.records_avro import read_records
 from beam_dp.releases.synthetic_database.records_columns import read_columns
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.describe import describe_horizon
-from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.schemas.read import domain_draft
 from beam_dp.storage.store import DamagedFileError
 
 _NUM_RECORDS = 40
@@ -121,7 +113,7 @@ def read_release_target(make: Callable[[], Draw], data: bytes) -> None:
         text = mutate_json(json.loads(text), choices).encode()
     folder = fuzz_folder() / draw.card.kind
     unpack(Draw(text, files), folder)
-    raised_by(lambda: _use(read_release(folder)), ReleaseError)
+    raised_by(lambda: _use(read_release(folder)), dp.ReleaseError)
 
 
 def _use(release: Any) -> None:
@@ -129,7 +121,7 @@ def _use(release: Any) -> None:
     repr(release)
     of_kind("describe", release)
     draw_of(release)
-    if isinstance(release, SyntheticDatabase):
+    if isinstance(release, dp.SyntheticDatabase):
         for row in release.query().group_by(release.domain.names[0]).count().rows():
             assert math.isfinite(row["count"])
             assert row["reason"] if row["margin"] is None else math.isfinite(row["margin"])
@@ -193,8 +185,8 @@ def read_horizon_target(data: bytes) -> None:
         card = mutate_json(json.loads(card), choices).encode()
     with open(f"{_horizon_folder()}/horizon.json", "wb") as file:
         file.write(card)
-    raised_by(lambda: _use_horizon(read_windows(_horizon_folder())), ReleaseError)
-    raised_by(lambda: finish_writing(_horizon_folder()), ReleaseError)
+    raised_by(lambda: _use_horizon(dp.read_windows(_horizon_folder())), dp.ReleaseError)
+    raised_by(lambda: finish_writing(_horizon_folder()), dp.ReleaseError)
 
 
 def _use_horizon(release: HorizonRelease) -> None:
@@ -202,7 +194,7 @@ def _use_horizon(release: HorizonRelease) -> None:
     repr(release)
     describe_horizon(release)
     if release.released[:3] == (0, 1, 2):
-        (answer,) = release.answer(Workload(HORIZON_DOMAIN, (("a1",),)), slice(0, 3))
+        (answer,) = release.answer(dp.Workload(HORIZON_DOMAIN, (("a1",),)), slice(0, 3))
         assert answer.standard_error is not None
 
 
@@ -235,12 +227,12 @@ def parse_domain_target(data: bytes) -> None:
         text = mutate_bytes(json.dumps(_DECLARED).encode(), choices).decode(errors="replace")
     else:
         text = mutate_json(_DECLARED, choices)
-    raised_by(lambda: _check_domain(text), InputError)
+    raised_by(lambda: _check_domain(text), dp.InputError)
 
 
 def _check_domain(text: str) -> None:
-    domain = parse_domain(text)
-    again = parse_domain(json.dumps(domain.to_json()))
+    domain = dp.parse_domain(text)
+    again = dp.parse_domain(json.dumps(domain.to_json()))
     assert again == domain
     assert len(domain.names) == len(domain.shape) == domain.num_attributes
     record_names.avro_names(domain.names)
@@ -266,12 +258,12 @@ def parse_workload_target(data: bytes) -> None:
             written = [mutate_json(line, Choices(choices.bytes(24))) for line in lines]
             path.write_text("\n".join(written), encoding="utf-8")
         spec = str(path)
-    raised_by(lambda: _check_workload(spec), InputError)
+    raised_by(lambda: _check_workload(spec), dp.InputError)
 
 
 def _check_workload(spec: str) -> None:
-    workload = parse_workload(spec, DOMAIN)
-    assert isinstance(workload, Workload)
+    workload = dp.parse_workload(spec, DOMAIN)
+    assert isinstance(workload, dp.Workload)
     assert len(workload) == len(set(workload.marginals)) == len(workload.weights)
     assert workload.num_cells() >= len(workload)
     assert set(workload.maximal()) <= set(workload)
@@ -332,16 +324,16 @@ def draft_target(data: bytes) -> None:
         content = choices.rest()
     path = fuzz_folder() / name
     path.write_bytes(content)
-    raised_by(lambda: _check_draft(str(path)), InputError)
+    raised_by(lambda: _check_draft(str(path)), dp.InputError)
 
 
 def _check_draft(path: str) -> None:
     """What was drafted is a file of JSON, and is a domain once nothing is open."""
-    draft = domain_draft(path)
+    draft = dp.domain_draft(path)
     assert json.loads(draft.text()) == json.loads(json.dumps(draft.to_json()))
     draft.text().encode()
     if draft.open_points:
-        raised_by(draft.domain, InputError)
+        raised_by(draft.domain, dp.InputError)
     else:
         draft.domain()
 

@@ -1,7 +1,5 @@
 """Cards of every kind, damaged anywhere: refused in one line, or judged, and not too well."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -15,11 +13,10 @@ from rich.console import Console
 from verification.forgeries import fields, forged_at, places, reason
 from verification.kinds_of_releases import RELEASES
 
+import beam_dp as dp
 from beam_dp.checks import is_number
 from beam_dp.cli.releases import told
-from beam_dp.errors import InputError
 from beam_dp.releases.kinds import read_any, verify_release, write_release
-from beam_dp.verification.verdict import Verification
 
 HORIZON, WINDOW = "horizon", "window of a horizon"
 NAMES = (*RELEASES, HORIZON, WINDOW)
@@ -68,7 +65,7 @@ def verify_target(data: bytes) -> None:
     else:
         text = mutate_json(card, choices)
     (place / file).write_text(text, "utf-8")
-    raised_by(lambda: _check(_verified(place), epsilon if is_worse else 0.0), InputError)
+    raised_by(lambda: _check(_verified(place), epsilon if is_worse else 0.0), dp.InputError)
 
 
 def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
@@ -84,14 +81,14 @@ def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
         may_hold = reason(fields(path), label) is not None
         assert may_hold or not _verified(file.parent).holds, (path, label)
 
-    raised_by(check, InputError)
+    raised_by(check, dp.InputError)
 
 
-def _verified(place: pathlib.Path) -> Verification:
+def _verified(place: pathlib.Path) -> dp.Verification:
     return verify_release(read_any(place))
 
 
-def _check(found: Verification, least: float) -> None:
+def _check(found: dp.Verification, least: float) -> None:
     """What is found can be told, and a card that was made worse is not found to be better."""
     file = io.StringIO()
     Console(file=file, width=80).print(told(found))

@@ -1,7 +1,5 @@
 """Hash families written down from their definition, in Python's integers: slow, and independent."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which backend is used, what the compiled kernel refuses, and what is shipped."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

@@ -4,8 +4,6 @@ An r-wise independent hash has the moments of independent ones up to the order r
 for a probability of nearly 0 is that of the last of them: so bounds tell what moments they are of.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

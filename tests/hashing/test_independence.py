@@ -1,7 +1,5 @@
 """Independence proved by exhaustion, on the production code over GF(2^4)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Keys of hashes, the elements that they are of, and values against their definition."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 

@@ -1,7 +1,5 @@
 """Both projections, on every backend that this machine has."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import pickle

@@ -5,8 +5,6 @@ own that is gone afterwards. The images that it begins with are stand-ins, made 
 that debootstrap makes (``stand_ins/Dockerfile``), and of Beam's Go module.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """The services of compose.yaml, started in the order that it asks for, with podman-compose."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

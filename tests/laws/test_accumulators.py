@@ -1,7 +1,5 @@
 """Every accumulator against brute force, for every way to split, order and send."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

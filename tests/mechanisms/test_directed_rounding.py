@@ -3,8 +3,6 @@
 Random parameters have a fixed seed: these tests do not depend on luck.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from fractions import Fraction
@@ -12,12 +10,10 @@ from fractions import Fraction
 import pytest
 from tiny import ADD, REPLACE, domain_of, workload_of
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.intervals.plan import calibrated
-from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.measurements import (
     residual_norm,
     residual_strategy,
@@ -25,14 +21,10 @@ from beam_dp.mechanisms.marginals.measurements import (
 )
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.selection import selection_budget
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.sketches.mechanisms import CountSketch, HybridSketch, SparseProject
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import parse_linear_workload
 
 PROMISES = [
-    Guarantee(
+    dp.Guarantee(
         10 ** rng.uniform(-5, 2),
         10 ** rng.uniform(-12, -5),
         (ADD, REPLACE)[number % 2],
@@ -48,12 +40,12 @@ PROMISES = [
 PI_EIGHTH = Fraction(39269908169872415, 10**17)
 
 
-def moved(guarantee: Guarantee) -> int:
+def moved(guarantee: dp.Guarantee) -> int:
     """By how many records a replacement, or an addition, changes the data of a unit of one."""
     return 1 if guarantee.neighboring == ADD else 2
 
 
-def squared_mu(guarantee: Guarantee) -> Fraction:
+def squared_mu(guarantee: dp.Guarantee) -> Fraction:
     return Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
 
 
@@ -65,7 +57,7 @@ def spent_of(squared_change: Fraction | int, scale: float) -> Fraction:
 def test_inexact_sensitivity_is_rounded_up():
     # 9001 tables of so many records a unit: more than 2^53, and odd.
     for most in (2**40 - 1, 2**40 - 87, 2**40 - 165, 2**40 - 177):
-        guarantee = Guarantee(0.7, 0.0, ADD, "person", most)
+        guarantee = dp.Guarantee(0.7, 0.0, ADD, "person", most)
         (first, *_) = table_strategy([("a",)] * 9001, guarantee)
         assert 9001 * most / Fraction(first.scale) <= Fraction(0.7)
 
@@ -95,10 +87,10 @@ def test_loss_of_intervals_is_at_most_the_promise():
 
 
 def test_loss_of_workload_answers_is_at_most_the_promise():
-    workload = parse_linear_workload("intervals:a0", domain_of(9))
+    workload = dp.parse_linear_workload("intervals:a0", domain_of(9))
     for guarantee in PROMISES:
         for kind in ("discrete_laplace", "discrete_gaussian"):
-            plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
+            plan = dp.plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
             if kind == "discrete_laplace":
                 l1 = Fraction(plan.sensitivity.l1 * plan.grid, 2**16)
                 assert l1 / Fraction(plan.scale) <= Fraction(guarantee.epsilon)
@@ -112,16 +104,16 @@ def test_loss_of_sketches_is_at_most_the_promise():
         unit = moved(guarantee) * guarantee.max_records_per_unit * weight
         asked = {"max_sparsity": 1, "max_weight": weight}
         try:
-            found = CountSketch(63, 7).plan(guarantee, **asked).sketch
+            found = dp.CountSketch(63, 7).plan(guarantee, **asked).sketch
             assert 7 * unit / Fraction(found.scale) <= Fraction(guarantee.epsilon)
-            hybrid = HybridSketch(63, 7).plan(guarantee, **asked)
-        except InputError:  # too much noise
+            hybrid = dp.HybridSketch(63, 7).plan(guarantee, **asked)
+        except dp.InputError:  # too much noise
             continue
         scales = 7 * unit / Fraction(hybrid.sketch.scale), unit / Fraction(hybrid.histogram.scale)
         assert sum(scales) <= Fraction(guarantee.epsilon)
         mechanisms = (
-            (SparseProject(64), 8 * unit**2),
-            (CountSketch(63, 7, noise="gaussian"), 7 * unit**2),
+            (dp.SparseProject(64), 8 * unit**2),
+            (dp.CountSketch(63, 7, noise="gaussian"), 7 * unit**2),
         )
         for mechanism, squared in mechanisms:
             found = mechanism.plan(guarantee, **asked).sketch
@@ -135,7 +127,7 @@ def test_loss_of_rounds_is_at_most_the_promise(units, is_public):
     rng = random.Random(2)
     for guarantee in PROMISES:
         k, whole = guarantee.max_records_per_unit, moved(guarantee)
-        pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
+        pure = dp.Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
         for each in (pure, guarantee):
             budget = round_budget(each, units, is_public)
             total = Fraction(0)
@@ -164,9 +156,9 @@ def test_loss_of_textbook_rounds_is_at_most_the_promise(rounds):
     domain = domain_of(3, 3)
     for guarantee in PROMISES:
         k = guarantee.max_records_per_unit
-        pure = Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
+        pure = dp.Guarantee(guarantee.epsilon, 0.0, guarantee.neighboring, "person", k)
         for each in (pure, guarantee):
-            mechanism = MWEM(num_rounds=rounds, calibration="textbook")
+            mechanism = dp.MWEM(num_rounds=rounds, calibration="textbook")
             plan = mechanism.plan(domain, workload_of(domain, 1), each, 1000)
             selected = 2 * k / Fraction(plan.selection_scale)
             measured = k / Fraction(plan.measurement_scale)
@@ -182,7 +174,7 @@ def test_loss_of_tables_and_residuals_is_at_most_the_promise():
     workload = workload_of(domain, 2)
     for guarantee in PROMISES:
         k = guarantee.max_records_per_unit
-        plan = Gaussian(calibration="textbook").plan(domain, workload, guarantee, 1000)
+        plan = dp.Gaussian(calibration="textbook").plan(domain, workload, guarantee, 1000)
         total = sum(k**2 * moved(guarantee) / Fraction(m.scale) ** 2 / 2 for m in plan.measurements)
         assert total <= Fraction(zcdp_rho(guarantee.epsilon, guarantee.delta))
         if moved(guarantee) == 1:
@@ -210,10 +202,10 @@ def test_loss_of_an_online_run_is_at_most_the_promise():
     domain = domain_of(32)
     for guarantee in PROMISES[::2]:
         k = guarantee.max_records_per_unit
-        for each in (guarantee, Guarantee(guarantee.epsilon, 0.0, ADD, "person", k)):
+        for each in (guarantee, dp.Guarantee(guarantee.epsilon, 0.0, ADD, "person", k)):
             try:
-                plan = plan_private_mw(domain, each, "noisy", num_questions=10, max_updates=5)
-            except InputError:  # too much noise
+                plan = dp.plan_private_mw(domain, each, "noisy", num_questions=10, max_updates=5)
+            except dp.InputError:  # too much noise
                 continue
             noise, of_count = plan.settle(1000).noise, k / Fraction(plan.count_scale)
             runs = 5 if noise.redraws_threshold else 1
@@ -234,7 +226,7 @@ def test_choice_scale_is_at_least_the_required_scale():
         for sensitivity in (1, 2**40 - 1, 2**60 + 1):
             try:
                 scale = selection_scale(sensitivity, guarantee.epsilon)
-            except InputError:  # too much noise
+            except dp.InputError:  # too much noise
                 continue
             spent = 2 * sensitivity / Fraction(scale)
             assert Fraction(1 - 1e-15) * Fraction(guarantee.epsilon) < spent

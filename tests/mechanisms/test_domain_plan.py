@@ -1,7 +1,5 @@
 """The plan of a domain, the choice of the records per unit, and that all parts keep a guarantee."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from fractions import Fraction
@@ -14,16 +12,7 @@ from noise_sources import NoNoise, Seeded
 from open_domains import CITY, INCOME, SEX, guarantee, open_domain
 
 import beam_dp as dp
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.discovery.plan import (
-    BINS_SHARE,
-    check_together,
-    main_loss,
-    plan_domain,
-    total_loss,
-)
+from beam_dp.mechanisms.discovery.plan import BINS_SHARE, check_together, main_loss
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
     later_epsilon,
@@ -31,13 +20,11 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     noise_per_record,
     plan_records,
 )
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
 from beam_dp.privacy.guarantee import Guarantee, PrivacyWarning
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.releases.intervals.choice import records_of
 from beam_dp.summaries.value_counts import ValueCounts
@@ -50,7 +37,7 @@ BINS = [{**INCOME, "name": name} for name in "ab"]
 
 def plan_of(domain: dp.OpenDomain, promise: dp.Guarantee, **options: object):
     """Returns the plans of a domain and of the release that follows."""
-    plan = plan_domain(domain, promise)
+    plan = dp.plan_domain(domain, promise)
     asked = ReleaseOptions(discovered=plan.shared, **options)
     workload = dp.marginals(domain, ways=2)
     return plan, plan_release(dp.MWEM(), domain.bounded(), workload, promise, asked)
@@ -74,10 +61,10 @@ def test_the_parts_add_up_to_the_whole_guarantee(
     if not entries:
         return
     promise = guarantee(epsilon, 10.0**-power, neighboring=neighboring, max_records_per_unit=most)
-    plan = plan_domain(open_domain(*entries), promise, share)
+    plan = dp.plan_domain(open_domain(*entries), promise, share)
     slack = promise.delta / 2 if texts else 0.0
     assert plan.main.delta == promise.delta - slack
-    loss = total_loss(plan.shared)
+    loss = dp.total_loss(plan.shared)
     assert loss.slack <= Fraction(slack)
     assert loss.slack >= Fraction(slack) * 9 / 10  # no threshold is higher than it needs to be
     _, proved = total(plan.steps, promise)
@@ -108,7 +95,7 @@ def test_pure_bins_take_a_share_of_epsilon() -> None:
 
 
 def test_a_column_of_texts_gets_eight_parts_and_others_one() -> None:
-    first, *others = plan_domain(open_domain(CITY, *BINS, SEX), guarantee()).steps
+    first, *others = dp.plan_domain(open_domain(CITY, *BINS, SEX), guarantee()).steps
     for step in others:
         ratio = float(first.loss.mu_squared / step.loss.mu_squared)
         assert ratio == pytest.approx(8, rel=1e-6)
@@ -119,20 +106,20 @@ def test_the_later_release_keeps_its_part_and_both_keep_the_whole() -> None:
     plan, main = plan_of(open_domain(), promise, count_left_out=True)
     assert main.promised == promise
     assert main.guarantee.epsilon < plan.main.epsilon < promise.epsilon
-    assert main.loss == total_loss(plan.shared)
+    assert main.loss == dp.total_loss(plan.shared)
     assert main.entry()["discovered"] == plan.shared.to_json()
 
 
 def test_a_release_with_the_whole_budget_breaks_the_guarantee() -> None:
     """The mutant that forgets what the domain costs."""
-    plan = plan_domain(open_domain(), guarantee())
+    plan = dp.plan_domain(open_domain(), guarantee())
     domain = open_domain().bounded()
     whole = plan_release(dp.Gaussian(), domain, dp.marginals(domain, ways=2), guarantee())
-    with pytest.raises(InputError, match="adds up with that of the domain"):
+    with pytest.raises(dp.InputError, match="adds up with that of the domain"):
         check_together(whole, plan.shared)
     greedy = dataclasses.replace(plan.shared, main=guarantee(1.0, 5e-10))
     again = plan_release(dp.Gaussian(), domain, dp.marginals(domain, ways=2), greedy.main)
-    with pytest.raises(InputError, match="must keep the whole guarantee"):
+    with pytest.raises(dp.InputError, match="must keep the whole guarantee"):
         check_together(again, greedy)
 
 
@@ -142,7 +129,7 @@ def test_mwem_measures_with_gaussian_noise_where_laplace_would_not_add_up() -> N
     alone = plan_release(dp.MWEM(), domain.bounded(), small, guarantee(5.0, 1e-9))
     assert alone.loss.kind == "pure"  # Laplace noise is best for one table
     promise = guarantee(5.0, 1e-9)
-    plan = plan_domain(domain, promise)
+    plan = dp.plan_domain(domain, promise)
     options = ReleaseOptions(discovered=plan.shared)
     both = plan_release(dp.MWEM(), domain.bounded(), small, promise, options)
     assert (both.mechanism, both.measurements[0].distribution) == ("mwem", "discrete_gaussian")
@@ -151,7 +138,7 @@ def test_mwem_measures_with_gaussian_noise_where_laplace_would_not_add_up() -> N
 def test_a_mechanism_whose_loss_does_not_add_up_is_refused() -> None:
     domain = open_domain()
     asked = domain, dp.marginals(domain, ways=2), guarantee()
-    with pytest.raises(InputError, match="use mwem, gaussian or laplace, tight"):
+    with pytest.raises(dp.InputError, match="use mwem, gaussian or laplace, tight"):
         plan_discovery(dp.Gaussian(calibration="textbook"), *asked)
 
 
@@ -160,12 +147,12 @@ def test_a_pure_release_of_few_tables_adds_its_epsilon_to_that_of_the_domain() -
     workload = dp.marginals(domain, ways=2)
     for mechanism in (dp.MWEM(), dp.Laplace()):
         first, later = plan_discovery(mechanism, domain, workload, guarantee())
-        gaussian = plan_domain(domain, guarantee())
+        gaussian = dp.plan_domain(domain, guarantee())
         assert first.noise == gaussian.noise  # the domain is as exact
         assert (later.guarantee, later.guarantee.delta) == (first.main, 0)
         assert first.main.epsilon + first.guarantee.epsilon == pytest.approx(1.0, abs=1e-9)
         assert first.main.epsilon + first.guarantee.epsilon <= 1.0
-        assert later.loss == Loss.approximate(1.0, 1e-9) == total_loss(first.shared)
+        assert later.loss == Loss.approximate(1.0, 1e-9) == dp.total_loss(first.shared)
         assert Account(1.0, 1e-9, "pure_first").fits(later.loss.in_doubles())
     many = open_domain(CITY, SEX, *({**SEX, "name": f"s{place}"} for place in range(12)))
     first, later = plan_discovery(dp.MWEM(), many, dp.marginals(many, ways=2), guarantee())
@@ -185,11 +172,11 @@ def test_a_release_that_a_ledger_pays_for_leaves_room_for_more() -> None:
 
 def test_a_pure_release_with_more_than_the_rest_of_epsilon_is_refused() -> None:
     domain = open_domain()
-    first = plan_domain(domain, guarantee(), later_is_pure=True)
+    first = dp.plan_domain(domain, guarantee(), later_is_pure=True)
     greedy = dataclasses.replace(first.shared, main=guarantee(0.9, 0.0))
     workload = dp.marginals(domain, ways=2)
     plan = plan_release(dp.Laplace(), domain.bounded(), workload, greedy.main)
-    with pytest.raises(InputError, match="must keep the whole guarantee"):
+    with pytest.raises(dp.InputError, match="must keep the whole guarantee"):
         check_together(plan, greedy)
 
 
@@ -202,12 +189,12 @@ def test_a_token_must_have_paid_for_both_parts() -> None:
         Token("visits", 3, "mwem", guarantee(), plan.loss),
         Token("visits", 3, "mwem", plan.guarantee, main.loss),
     ):
-        with pytest.raises(InputError, match="ledger_token"):
+        with pytest.raises(dp.InputError, match="ledger_token"):
             plan.paid_by(wrong)
 
 
 def test_a_large_epsilon_warns() -> None:
-    plan = plan_domain(open_domain(), guarantee(20.0))
+    plan = dp.plan_domain(open_domain(), guarantee(20.0))
     with pytest.warns(PrivacyWarning, match="epsilon 20"):
         plan.paid_by(None)
 
@@ -216,7 +203,7 @@ def test_a_large_epsilon_warns() -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_column_without_a_range_in_which_nothing_is_found_has_a_bin_at_0(discover, whole) -> None:
     domain = open_domain({**INCOME, "discover": discover, "whole": whole}, SEX)
-    plan = plan_domain(domain, guarantee())
+    plan = dp.plan_domain(domain, guarantee())
     nothing = np.zeros(plan.columns.leaves[0].num_levels, np.int64)
     income = plan.release(ValueCounts({}, {"income": nothing}), NoNoise()).domain["income"]
     low, high = income.ends
@@ -224,7 +211,7 @@ def test_a_column_without_a_range_in_which_nothing_is_found_has_a_bin_at_0(disco
 
 
 def test_the_release_holds_what_the_mechanisms_let_pass() -> None:
-    plan = plan_domain(open_domain(), guarantee(100.0))
+    plan = dp.plan_domain(open_domain(), guarantee(100.0))
     texts = pa.array([b"Bonn", b"Nowhere", b"Oslo"], pa.large_binary())
     sums = np.array([300, 1, 200]) * GRID
     leaves = np.zeros(plan.columns.leaves[0].num_levels, np.int64)
@@ -247,7 +234,7 @@ def test_the_release_holds_what_the_mechanisms_let_pass() -> None:
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 MOST = 100
 LEVELS = record_levels(MOST)
-DOMAIN = Domain((IntegerAttribute("a", 0, 2), IntegerAttribute("b", 0, 4)))
+DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 4)))
 
 
 def levels_of(records: np.ndarray, most: int = MOST) -> np.ndarray:
@@ -339,12 +326,14 @@ def test_noise_alone_does_not_choose_a_larger_number(units):
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
-@pytest.mark.parametrize("mechanism", [MWEM(), Gaussian(), Laplace(), Gaussian("textbook")])
+@pytest.mark.parametrize(
+    "mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace(), dp.Gaussian("textbook")]
+)
 def test_plans_for_any_chosen_number_are_within_the_paid_loss(mechanism, delta):
-    if delta == 0 and isinstance(mechanism, Gaussian):
+    if delta == 0 and isinstance(mechanism, dp.Gaussian):
         return
     whole = Guarantee(1.0, delta, ADD, "person", MOST)
-    records, workload = plan_records(DOMAIN, whole, 9.0), marginals(DOMAIN, ways=2)
+    records, workload = plan_records(DOMAIN, whole, 9.0), dp.marginals(DOMAIN, ways=2)
     most = ReleaseOptions(records_per_unit=records.chosen(MOST))
     paid = plan_release(mechanism, DOMAIN, workload, whole, most).loss
     for k in (1, 2, 17, MOST):
@@ -362,30 +351,30 @@ def test_a_later_release_with_the_whole_budget_breaks_the_guarantee():
     """The mutant that forgets what the choice costs."""
     whole = Guarantee(1.0, 1e-9, ADD, "person", MOST)
     chosen = plan_records(DOMAIN, whole, 9.0).chosen(3)
-    workload = marginals(DOMAIN, ways=2)
+    workload = dp.marginals(DOMAIN, ways=2)
     greedy = dataclasses.replace(chosen.main, epsilon=1.0)
-    plan = plan_release(Gaussian(), DOMAIN, workload, greedy)
-    with pytest.raises(InputError, match="must keep the whole guarantee, epsilon 1"):
+    plan = plan_release(dp.Gaussian(), DOMAIN, workload, greedy)
+    with pytest.raises(dp.InputError, match="must keep the whole guarantee, epsilon 1"):
         loss_with_records(plan, chosen)
     options = ReleaseOptions(records_per_unit=chosen)
-    with pytest.raises(InputError, match="must be that of the choice"):
-        plan_release(Gaussian(), DOMAIN, workload, chosen.main, options)
-    with pytest.raises(InputError, match="within the one that was paid"):
+    with pytest.raises(dp.InputError, match="must be that of the choice"):
+        plan_release(dp.Gaussian(), DOMAIN, workload, chosen.main, options)
+    with pytest.raises(dp.InputError, match="within the one that was paid"):
         small = dataclasses.replace(options, paid=Loss.gaussian(0.1))
-        plan_release(Gaussian(), DOMAIN, workload, whole, small)
+        plan_release(dp.Gaussian(), DOMAIN, workload, whole, small)
 
 
-@pytest.mark.parametrize("mechanism", [MWEM(), Gaussian(), Laplace()])
+@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()])
 @pytest.mark.parametrize("num_records", ["noisy", 1000])
 def test_noise_of_tables_is_proportional_to_the_records_of_a_unit(mechanism, num_records):
-    if num_records != "noisy" and mechanism != Laplace():
+    if num_records != "noisy" and mechanism != dp.Laplace():
         pytest.skip("one kind of measurement is enough")
     promise = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     noise = [
         noise_per_record(
             mechanism.plan(
                 DOMAIN,
-                marginals(DOMAIN, ways=2),
+                dp.marginals(DOMAIN, ways=2),
                 dataclasses.replace(promise, max_records_per_unit=k),
                 num_records,
             )
@@ -397,7 +386,9 @@ def test_noise_of_tables_is_proportional_to_the_records_of_a_unit(mechanism, num
 
 def test_noise_of_a_table_is_that_of_all_its_cells():
     promise = Guarantee(1.0, 0.0, "add_or_remove_one", "person", 1)
-    plan = Laplace(calibration="textbook").plan(DOMAIN, marginals(DOMAIN, ways=2), promise, "noisy")
+    plan = dp.Laplace(calibration="textbook").plan(
+        DOMAIN, dp.marginals(DOMAIN, ways=2), promise, "noisy"
+    )
     (table,) = plan.measurements
     deviation = math.sqrt(2) * table.scale
     assert noise_per_record(plan) == pytest.approx(
@@ -408,9 +399,9 @@ def test_noise_of_a_table_is_that_of_all_its_cells():
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 def test_mechanism_that_selects_counts_as_one_that_measures_all(delta):
     promise = Guarantee(1.0, delta, "add_or_remove_one", "person", 1)
-    workload = marginals(DOMAIN, ways=1)
-    selects = MWEM(num_rounds=2).plan(DOMAIN, workload, promise, "noisy")
-    measures = (Gaussian() if delta else Laplace("textbook")).plan(
+    workload = dp.marginals(DOMAIN, ways=1)
+    selects = dp.MWEM(num_rounds=2).plan(DOMAIN, workload, promise, "noisy")
+    measures = (dp.Gaussian() if delta else dp.Laplace("textbook")).plan(
         DOMAIN, workload, promise, "noisy"
     )
     assert noise_per_record(selects) == pytest.approx(noise_per_record(measures), rel=1e-6)

@@ -1,7 +1,5 @@
 """Every mechanism from exact tables to a release, on tiny domains and at the limits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from noise_sources import Scripted, Seeded
@@ -19,27 +17,24 @@ from tiny import (
     workload_of,
 )
 
+import beam_dp as dp
 from beam_dp.mechanisms.checks import NumRecords
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.models import maximum_entropy
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # A warning of numpy's is a line of log that depends on what was measured.
 # Fits are dear: they run with the jobs.
 pytestmark = [pytest.mark.job, pytest.mark.filterwarnings("error::RuntimeWarning")]
 
 MECHANISMS: dict[str, Mechanism] = {
-    "mwem": MWEM(),
-    "mwem rounds": MWEM(num_rounds=3),
-    "mwem textbook": MWEM(num_rounds=3, calibration="textbook"),
-    "gaussian": Gaussian(),
-    "gaussian textbook": Gaussian("textbook"),
-    "laplace": Laplace(),
-    "laplace textbook": Laplace("textbook"),
+    "mwem": dp.MWEM(),
+    "mwem rounds": dp.MWEM(num_rounds=3),
+    "mwem textbook": dp.MWEM(num_rounds=3, calibration="textbook"),
+    "gaussian": dp.Gaussian(),
+    "gaussian textbook": dp.Gaussian("textbook"),
+    "laplace": dp.Laplace(),
+    "laplace textbook": dp.Laplace("textbook"),
 }
 RELATIONS: list[tuple[str, NumRecords]] = [(ADD, 12), (ADD, "noisy"), (REPLACE, 12)]
 SHAPES = [(1,), (4,), (3, 2, 2), (1, 3, 1), (1, 1), (70, 2)]
@@ -53,12 +48,12 @@ def supports(name: str, delta: float, num_records: NumRecords) -> bool:
 
 def released(
     mechanism: Mechanism,
-    workload: Workload,
-    guarantee: Guarantee,
+    workload: dp.Workload,
+    guarantee: dp.Guarantee,
     num_records: NumRecords,
     counts: np.ndarray,
     noise: NoiseSource | None = None,
-) -> SyntheticDatabase:
+) -> dp.SyntheticDatabase:
     plan = plan_of(mechanism, workload, guarantee, num_records)
     return mechanism.release(plan, summary(plan, counts), noise or Seeded(1))
 
@@ -75,8 +70,8 @@ def test_releases_of_any_shape_size_and_budget_are_well_formed(name):
             counts = np.full(domain.num_cells, (0, 12)[turn % 2])
             check(name, workload, guarantee, num_records, counts)
     domain = domain_of(100, 3, 1)
-    pairs = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"]])
-    workload = Workload(domain, pairs.marginals, (1e-6, 1e6))
+    pairs = dp.marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"]])
+    workload = dp.Workload(domain, pairs.marginals, (1e-6, 1e6))
     delta = APPROXIMATE if name.startswith("gaussian") else PURE
     for num_records, epsilon in ((1, 1e-3), (10**9, 1e3)):
         counts = np.random.default_rng(1).multinomial(num_records, np.ones(300) / 300)

@@ -1,7 +1,5 @@
 """Records from noisy tables that were made elsewhere: the fit, the card, and what is promised."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -14,12 +12,11 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.files import read_domain
 from beam_dp.privacy.guarantee import NoGuarantee
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 
 SOURCE = "BigQuery SELECT WITH DIFFERENTIAL_PRIVACY, epsilon 1"
-DOMAIN = read_domain(
+DOMAIN = dp.read_domain(
     json.dumps(
         {
             "attributes": [
@@ -156,7 +153,7 @@ def test_wrong_figures_and_borrowed_promises_are_found(tmp_path, capsys):
 
 @pytest.mark.part
 def test_large_domain_is_fitted_by_a_tree():
-    domain = read_domain(json.dumps({f"c{number}": 8 for number in range(8)}))
+    domain = dp.read_domain(json.dumps({f"c{number}": 8 for number in range(8)}))
     rng = np.random.default_rng(2)
     chain = [(f"c{number}", f"c{number + 1}") for number in range(7)]
     tables = [(names, rng.integers(0, 100, (8, 8)) + rng.normal(size=(8, 8)), 1.0)
@@ -173,7 +170,7 @@ def test_impossible_combinations_need_no_row():
         {"name": "sex", "type": "categorical", "values": ["F", "M"]},
         {"name": "pregnant", "type": "boolean"},
     ]
-    domain = read_domain(json.dumps({"attributes": attributes, "impossible": impossible}))
+    domain = dp.read_domain(json.dumps({"attributes": attributes, "impossible": impossible}))
     counts = pa.table(
         {"sex": ["F", "F", "M"], "pregnant": [True, False, False], "count": [10, 40, 55]}
     )

@@ -1,7 +1,5 @@
 """Interval counts: strategies against dense matrices, predicted errors, and released answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """What counting records outside the domain costs, and a limit on what a unit's records cost."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -15,28 +13,22 @@ from noise_sources import NoNoise
 from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_of
 
 import beam_dp as dp
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.noise.bound import laplace_bound, noise_variance
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.unit_costs import PARTS
-from beam_dp.releases.kinds import verify_release
 
 DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])
-MECHANISMS = [MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace(), SmallDB(size=2)]
+MECHANISMS = [dp.MWEM(), dp.MWEM(num_rounds=3), dp.Gaussian(), dp.Laplace(), dp.SmallDB(size=2)]
 
 
-def planned(guarantee: Guarantee, domain: Domain = DOMAIN) -> LeftOutPlan:
+def planned(guarantee: dp.Guarantee, domain: dp.Domain = DOMAIN) -> LeftOutPlan:
     return plan_left_out(domain, guarantee, Loss.pure(share_guarantee(guarantee).epsilon))
 
 
@@ -56,7 +48,7 @@ def test_release_with_counts_costs_no_more_than_a_release_alone(mechanism):
         *((APPROXIMATE, REPLACE, 0.1), (1e-5, REPLACE, 1.0), (1e-300, ADD, 1.0)),
         *((1e-300, REPLACE, 0.1), (APPROXIMATE, REPLACE, 30.0)),
     ):
-        if not (isinstance(mechanism, Gaussian) and delta == PURE):
+        if not (isinstance(mechanism, dp.Gaussian) and delta == PURE):
             check_costs(mechanism, delta, relation, epsilon)
 
 
@@ -171,7 +163,7 @@ DELTA = 1e-9
 
 def limited_plan(sizes: tuple[int, ...], ways: int, most: float = 3.0) -> MarginalsPlan:
     domain = domain_of(*sizes)
-    return MWEM(max_unit_cost=most).plan(
+    return dp.MWEM(max_unit_cost=most).plan(
         domain, workload_of(domain, ways), promise(ADD, DELTA, 1.0, 12), "noisy"
     )
 
@@ -180,7 +172,7 @@ def precision(measurement: Measurement) -> Fraction:
     return Fraction(measurement.grid**2) / (Fraction(measurement.scale) ** 2 - 4)
 
 
-def overlap(domain: Domain, plan: MarginalsPlan, agree: tuple[bool, ...]) -> Fraction:
+def overlap(domain: dp.Domain, plan: MarginalsPlan, agree: tuple[bool, ...]) -> Fraction:
     """What two records that agree there have in common, by the residuals' inner products."""
     return sum(
         (
@@ -213,7 +205,7 @@ def test_costs_are_exact_up_to_upward_rounding(sizes, ways):
     assert costs.pairs[-1] == PARTS == costs.pairs.max()
 
 
-@pytest.mark.parametrize("mechanism", [MWEM(max_unit_cost=3.0), Gaussian(max_unit_cost=3.0)])
+@pytest.mark.parametrize("mechanism", [dp.MWEM(max_unit_cost=3.0), dp.Gaussian(max_unit_cost=3.0)])
 def test_noise_is_that_for_a_unit_of_three_equal_records(mechanism):
     domain = domain_of(3, 4)
     workload = workload_of(domain, 2)
@@ -234,7 +226,7 @@ def test_noise_is_that_for_a_unit_of_three_equal_records(mechanism):
 def test_planned_limit_is_the_expected_cost_of_records_that_agree_by_chance(most):
     domain = domain_of(3, 4, 2)
     guarantee = promise(ADD, DELTA, 1.0, most)
-    plan = MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")
+    plan = dp.MWEM(max_unit_cost="planned").plan(domain, workload_of(domain, 2), guarantee, "noisy")
     limit, costs = plan.public["max_unit_cost"], plan.unit_costs
     assert costs is not None and limit == int(limit) and 1 <= limit <= most
     # Each record with itself, and with others that agree as uniform codes do.
@@ -254,21 +246,21 @@ def frame() -> pd.DataFrame:
 
 def test_card_states_the_limit_and_is_verified():
     domain = domain_of(3, 4)
-    guarantee = Guarantee(1.0, DELTA, ADD, "person", 30)
+    guarantee = dp.Guarantee(1.0, DELTA, ADD, "person", 30)
     release = dp.release(
-        frame(), domain, workload_of(domain, 2), guarantee, mechanism=MWEM(max_unit_cost=8.0)
+        frame(), domain, workload_of(domain, 2), guarantee, mechanism=dp.MWEM(max_unit_cost=8.0)
     )
     assert release.plan["max_unit_cost"] == 8.0
-    found = verify_release(release)
+    found = dp.verify_release(release)
     assert not found.faults
     assert 0.999 < found.epsilon <= 1.0
     assert "cost of a unit 8" in found.steps[0].numbers
     # Who takes the field away, or lowers it, is told what the noise hides in truth.
     wrong = dict(release.plan)
     del wrong["max_unit_cost"]
-    assert verify_release(dataclasses.replace(release, plan=wrong)).epsilon > 3
+    assert dp.verify_release(dataclasses.replace(release, plan=wrong)).epsilon > 3
     larger = {**release.plan, "max_unit_cost": 9.0}
-    assert verify_release(dataclasses.replace(release, plan=larger)).epsilon > 1.1
+    assert dp.verify_release(dataclasses.replace(release, plan=larger)).epsilon > 1.1
 
 
 @pytest.mark.parametrize(
@@ -290,5 +282,5 @@ def test_records_limited_differently_from_the_plan_are_refused(kept_by, monkeypa
     if kept_by == "a smaller limit":
         check_promise(plan, plan.guarantee)
         return
-    with pytest.raises(InputError, match="must keep epsilon 1 at"):
+    with pytest.raises(dp.InputError, match="must keep epsilon 1 at"):
         check_promise(plan, plan.guarantee)

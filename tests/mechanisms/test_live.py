@@ -22,10 +22,7 @@ from private_mw_laws import cells, run_of, small_run
 from sparse_mw_laws import member, simple_plan
 from tiny import domain_of, promise
 
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
+import beam_dp as dp
 from beam_dp.mechanisms.sparse_vector import mechanisms as live
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
@@ -49,8 +46,8 @@ def sparse_vector(noise: NoiseSource | None = None, kind: Any = NumericSparse, c
     return kind(10, calibration, noise or NoNoise())
 
 
-def sparse_run(noise: NoiseSource | None = None, max_updates: int = 1) -> SparseMW:
-    return SparseMW(simple_plan(max_updates=max_updates), HELD, noise or NoNoise())
+def sparse_run(noise: NoiseSource | None = None, max_updates: int = 1) -> dp.SparseMW:
+    return dp.SparseMW(simple_plan(max_updates=max_updates), HELD, noise or NoNoise())
 
 
 LIVE: dict[str, Callable[[], Any]] = {
@@ -84,7 +81,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", LIVE)
 def test_live_objects_cannot_be_copied(name, copied):
     thing = LIVE[name]()
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(dp.InputError) as refused:
         COPIES[copied](thing)
     condition = "must not be copied or pickled: each copy would spend the same budget again"
     assert str(refused.value).startswith(f"object: '{name}' is not valid: {condition}")
@@ -94,7 +91,7 @@ def test_live_objects_cannot_be_copied(name, copied):
 def test_handed_over_state_cannot_be_copied():
     saved = small_run(1).hand_over()
     for copied in (copy.deepcopy, pickle.dumps, pickler.dumps):
-        with pytest.raises(InputError, match="must not be copied or pickled"):
+        with pytest.raises(dp.InputError, match="must not be copied or pickled"):
             copied(saved)
     # A shallow copy holds the very state, which is of one use.
     assert copy.copy(saved).sparse is saved.sparse
@@ -102,7 +99,7 @@ def test_handed_over_state_cannot_be_copied():
 
 
 def test_plans_and_queries_can_be_pickled():
-    plan = plan_private_mw(domain_of(4), promise(), 1000, num_questions=3)
+    plan = dp.plan_private_mw(domain_of(4), promise(), 1000, num_questions=3)
     query = cells(plan.domain, 3)
     step = answer_queries._AnswerStream(answer_queries._Starter(plan, None))
     for thing in (plan, simple_plan(), query, member("ab"), step.starter):
@@ -229,8 +226,8 @@ def test_run_can_be_handed_over_only_once():
     assert run.updates_left == 1 and run.transcript == ()
 
 
-def continued(run: PrivateMW, saved: Any) -> PrivateMW:
-    return PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
+def continued(run: dp.PrivateMW, saved: Any) -> dp.PrivateMW:
+    return dp.PrivateMW(run.plan, Histogram(run.plan.domain, run._counts), NoNoise(), saved=saved)
 
 
 def test_handed_over_state_can_be_resumed_only_once():
@@ -245,9 +242,9 @@ def test_handed_over_state_can_be_resumed_only_once():
 def test_rejects_handed_over_state_of_other_settings():
     run = small_run(1)
     saved = run.hand_over()
-    other = plan_private_mw(run.plan.domain, promise(epsilon=9.0), 80_000, num_questions=4)
+    other = dp.plan_private_mw(run.plan.domain, promise(epsilon=9.0), 80_000, num_questions=4)
     with pytest.raises(
-        InputError, match=r"^saved: 'a run' is not valid: must have the settings .*"
+        dp.InputError, match=r"^saved: 'a run' is not valid: must have the settings .*"
     ):
         run_of(other, run._counts, saved=saved)
     continued(run, saved)  # a refusal uses nothing

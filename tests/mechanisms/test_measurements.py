@@ -1,7 +1,5 @@
 """Measurements against exact linear algebra on tiny domains."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -26,9 +24,8 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import measurements
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     best_table_strategy,
@@ -43,10 +40,8 @@ from beam_dp.mechanisms.marginals.measurements import (
 )
 from beam_dp.models.basis import importance_of
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Parity, Product
-from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     cell_variance,
@@ -229,7 +224,9 @@ def test_query_variance_equals_that_of_the_best_unbiased_estimate(case, kind):
                 assert predicted == math.inf
 
 
-def tables_of(domain: Domain, measurements: list[Measurement], x: np.ndarray) -> list[np.ndarray]:
+def tables_of(
+    domain: dp.Domain, measurements: list[Measurement], x: np.ndarray
+) -> list[np.ndarray]:
     return [
         (observations(domain.shape, each) @ x).reshape(
             [domain.shape[axis] for axis in domain.axes(each.names)]
@@ -305,7 +302,7 @@ def test_numbers_of_noisy_cells_and_degrees_of_freedom_match_known_values():
 SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]
 
 
-def residuals(domain: Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
+def residuals(domain: dp.Domain, axes: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
     table = counts.reshape(domain.shape)
     table = table.sum(tuple(axis for axis in range(table.ndim) if axis not in axes))
     return residual_query(np.asarray(table), table.size) / table.size
@@ -328,21 +325,21 @@ def test_residual_sensitivity_equals_the_largest_change_between_neighbours(
         parts = [residuals(domain, axes, change) for axes in supports]
         squared = sum(p * (part**2).sum() for p, part in zip(precisions, parts, strict=True))
         worst = max(worst, float(squared))
-    found = residual_sensitivity(domain, supports, precisions, Neighboring(neighboring))
+    found = residual_sensitivity(domain, supports, precisions, dp.Neighboring(neighboring))
     assert found == pytest.approx(math.sqrt(worst), rel=1e-12, abs=1e-12)
 
 
 def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch):
     domain = domain_of(2, 3, 2, 2)
     supports, precisions = subsets(4), np.random.default_rng(1).gamma(1.0, size=16)
-    exact = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
+    exact = residual_sensitivity(domain, supports, precisions, dp.Neighboring.REPLACE_ONE)
     monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 3)
-    bound = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
+    bound = residual_sensitivity(domain, supports, precisions, dp.Neighboring.REPLACE_ONE)
     assert exact <= bound <= 2 * exact
 
 
 def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
-    workload = Workload(domain_of(500, 500, 500), (("a0",), ("a1",), ("a2",)), (1.0, 8.0, 64.0))
+    workload = dp.Workload(domain_of(500, 500, 500), (("a0",), ("a1",), ("a2",)), (1.0, 8.0, 64.0))
     found = best_table_strategy(workload, promise(ADD), True, 2**26)
     assert [each.scale for each in found] == pytest.approx([7, 7 / 2, 7 / 4], rel=1e-9)
 
@@ -353,7 +350,7 @@ def test_random_shares_of_laplace_tables_predict_no_smaller_error(sizes, ways, p
     """Of what is near, and of what is not; residuals are shared by tables where ways are 2."""
     guarantee = promise(ADD, PURE, 0.01)
 
-    def predicted(workload: Workload, tables: tuple[tuple[str, ...], ...], shares: Any) -> float:
+    def predicted(workload: dp.Workload, tables: tuple[tuple[str, ...], ...], shares: Any) -> float:
         found = table_strategy(tables, guarantee, shares)
         return predicted_variance(workload, found, public)
 
@@ -375,11 +372,11 @@ def test_noise_scales_match_known_values():
     histogram = workload_of(domain_of(4), 1)
     assert table_strategy(histogram, promise(ADD))[0].scale == pytest.approx(1)
     assert table_strategy(histogram, promise(REPLACE))[0].scale == pytest.approx(2)
-    hundred = Workload(domain_of(*[2] * 100), tuple((f"a{i}",) for i in range(100)))
+    hundred = dp.Workload(domain_of(*[2] * 100), tuple((f"a{i}",) for i in range(100)))
     assert table_strategy(hundred, promise(ADD))[0].scale == pytest.approx(100)
     for neighboring, sigma in ((ADD, 5.77869), (REPLACE, math.sqrt(2) * 5.77869)):
         guarantee = promise(neighboring, APPROXIMATE)
-        plan = Gaussian("textbook").plan(histogram.domain, histogram, guarantee, 10)
+        plan = dp.Gaussian("textbook").plan(histogram.domain, histogram, guarantee, 10)
         assert plan.measurements[0].scale == pytest.approx(sigma, rel=1e-5)
 
 
@@ -439,8 +436,8 @@ def test_table_strategies_cover_the_whole_workload(shape, ways):
 def test_noise_scales_stay_in_range_for_extreme_inputs(epsilon, neighboring):
     """Big and small attributes, extreme weights: positive and within the sampler's range."""
     domain = domain_of(300, 2, 1, 1000)
-    workload = marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"], ["a3"]])
-    workload = Workload(domain, workload.marginals, (1e-6, 1.0, 1e6))
+    workload = dp.marginals(domain, attributes=[["a0", "a1"], ["a1", "a2"], ["a3"]])
+    workload = dp.Workload(domain, workload.marginals, (1e-6, 1.0, 1e6))
     guarantee = promise(neighboring, APPROXIMATE, epsilon)
     for found, public in product(
         (

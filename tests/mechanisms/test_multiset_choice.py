@@ -3,8 +3,6 @@
 Chi-square tests reject a true law with probability 1e-6 each, in the limit.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from itertools import combinations_with_replacement, permutations

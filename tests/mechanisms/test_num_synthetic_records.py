@@ -1,7 +1,5 @@
 """A release may have another number of records than the data: answers are scaled to the data."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 
@@ -11,22 +9,18 @@ from noise_sources import NoNoise, Seeded
 from tiny import on_trees
 
 import beam_dp as dp
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import read_release, verify_release, write_release
 from beam_dp.summaries.histogram import Histogram
 
 # Fits are dear: they run with the jobs.
 pytestmark = pytest.mark.job
 
 SHAPE = (4, 3, 5, 4)
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     tuple(
-        CategoricalAttribute(f"a{place}", tuple(map(str, range(size))))
+        dp.CategoricalAttribute(f"a{place}", tuple(map(str, range(size))))
         for place, size in enumerate(SHAPE)
     )
 )
@@ -40,7 +34,7 @@ PROMISE = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 1)
 
 def released(rows, mechanism=None, noise=None, num_records="noisy"):
     options = ReleaseOptions(num_records=num_records, num_synthetic_records=rows)
-    workload = marginals(DOMAIN, ways=2)
+    workload = dp.marginals(DOMAIN, ways=2)
     plan = plan_release(mechanism or dp.Gaussian(), DOMAIN, workload, PROMISE, options)
     summary = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
     return plan.release(summary, noise or Seeded(1))
@@ -49,7 +43,7 @@ def released(rows, mechanism=None, noise=None, num_records="noisy"):
 def selected(rows):
     """A release whose records are fitted to tables that its tree does not join."""
     with on_trees(selected_cells=40):
-        plan = plan_selection(marginals(DOMAIN, ways=2), PROMISE, "noisy")
+        plan = plan_selection(dp.marginals(DOMAIN, ways=2), PROMISE, "noisy")
         plan = dataclasses.replace(plan, num_synthetic_records=rows)
         summary = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
         release = plan.release(summary, Seeded(1))
@@ -78,7 +72,7 @@ def test_rows_follow_the_fitted_distribution_and_answers_are_scaled(monkeypatch,
     assert release.num_records == int(release.counts.sum()) == rows
     number, error = release.noisy_number()
     assert number == release.represented == pytest.approx(TOTAL, abs=6 * error)
-    assert verify_release(release).holds
+    assert dp.verify_release(release).holds
     scale = release.represented / rows
     for answer in release.answer(release.workload):
         assert answer.values.sum() == pytest.approx(release.represented)
@@ -126,8 +120,8 @@ def truth(query):
 
 
 def test_card_states_both_numbers(tmp_path):
-    write_release(released(70), tmp_path / "out")
-    again = read_release(tmp_path / "out", check_rows=True)
+    dp.write_release(released(70), tmp_path / "out")
+    again = dp.read_release(tmp_path / "out", check_rows=True)
     assert again.num_records == 70 and again.card["num_represented"] == again.represented
 
 

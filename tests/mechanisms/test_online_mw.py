@@ -1,7 +1,5 @@
 """Online multiplicative weights, dense and sparse: settings, errors within bounds, runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import ClassVar
@@ -15,15 +13,11 @@ from private_mw_laws import cells, hard_queries, run_of, small_run
 from sparse_mw_laws import member, simple_plan
 from tiny import ADD, REPLACE, domain_of, promise
 
+import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 
@@ -34,8 +28,8 @@ SPARSE = pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "spar
 def plan_of(is_sparse, guarantee, num_records, max_sparsity=4, size=64, **named):
     named = {"num_questions": 10, **named}
     if is_sparse:
-        return plan_sparse_mw(guarantee, num_records, max_sparsity=max_sparsity, **named)
-    return plan_private_mw(domain_of(size), guarantee, num_records, **named)
+        return dp.plan_sparse_mw(guarantee, num_records, max_sparsity=max_sparsity, **named)
+    return dp.plan_private_mw(domain_of(size), guarantee, num_records, **named)
 
 
 def hard_sparse_queries(run, held, sparsity, rounds):
@@ -44,12 +38,12 @@ def hard_sparse_queries(run, held, sparsity, rounds):
     total = held.num_records
     popular = sorted(held.counts, key=held.counts.get, reverse=True)[: 4 * sparsity]
     for number in range(rounds):
-        asked = [SparseQuery.of_list(f"new{number}.{each}" for each in range(sparsity))]
+        asked = [dp.SparseQuery.of_list(f"new{number}.{each}" for each in range(sparsity))]
         known = popular + list(run.weights)
         for _ in range(100):
             size = int(generator.integers(1, sparsity + 1))
             chosen = generator.choice(len(known), size).tolist()
-            asked.append(SparseQuery.of_list({known[each] for each in chosen}))
+            asked.append(dp.SparseQuery.of_list({known[each] for each in chosen}))
         fresh = [query for query in asked if query not in run._answers]
         yield max(
             fresh if number % 2 == 0 else fresh[-1:],
@@ -102,7 +96,7 @@ def test_every_answer_is_within_its_bound(neighboring, num_records, delta, calib
 
 @SPARSE
 def test_question_is_the_exact_difference_and_its_answer_the_exact_sum(is_sparse):
-    laws, kind = (sparse_mw_laws, SparseMW) if is_sparse else (private_mw_laws, PrivateMW)
+    laws, kind = (sparse_mw_laws, dp.SparseMW) if is_sparse else (private_mw_laws, dp.PrivateMW)
     plan, asked = laws.tiny_plan(ADD, 0.0, "tight"), []
     for data in ((0, 0, 1), (0, 1)):
         with pytest.raises(private_mw_laws.Caught) as caught:
@@ -134,7 +128,7 @@ def test_repeated_query_is_free_and_reads_no_data(make, query, repeated, other):
     assert first.standard_error == pytest.approx(run.settings.noise.answer_deviation)
     run._counts = None  # data that cannot be read
     assert run.answer(asked if repeated is None else member(repeated)) == first
-    new = member(other) if repeated else LinearQueries(run.plan.domain).explicit(other)
+    new = member(other) if repeated else dp.LinearQueries(run.plan.domain).explicit(other)
     with pytest.raises((TypeError, ValueError, AttributeError)):
         run.answer(new)  # another query, to the object
 
@@ -177,7 +171,7 @@ def test_starting_from_a_release_saves_updates():
     counts[:3] = 500_000
     used = []
     for start in (None, counts + 1):
-        plan = plan_private_mw(
+        plan = dp.plan_private_mw(
             domain,
             promise(REPLACE, 0.0, 50.0),
             1_500_000,
@@ -198,7 +192,9 @@ def test_fixed_updates_give_a_bound_independent_of_the_number_of_records():
     # With the updates decided, only noise decides the bound, and noise does not depend on n.
     guarantee = promise(REPLACE, 1e-9, 1.0)
     plans = [
-        plan_private_mw(domain_of(2**16), guarantee, total, num_questions=10**5, max_updates=1000)
+        dp.plan_private_mw(
+            domain_of(2**16), guarantee, total, num_questions=10**5, max_updates=1000
+        )
         for total in (10**6, 10**9)
     ]
     small, large = (plan.settle(plan.num_records) for plan in plans)
@@ -208,12 +204,12 @@ def test_fixed_updates_give_a_bound_independent_of_the_number_of_records():
 
 def test_start_mixes_in_a_thousandth_of_the_uniform_distribution():
     domain = domain_of(1000)
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain, promise(REPLACE), 10**6, num_questions=4, starts_from_release=True
     )
     counts = np.zeros(1000, np.int64)
     counts[0] = 10**6
-    run = PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
+    run = dp.PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
     guess = 10**6 * run.weights[0]
     assert 10**6 * 0.999 <= guess < 10**6
 
@@ -253,11 +249,11 @@ def test_no_bound_is_stated_after_the_last_question():
 
 
 def test_single_cell_and_empty_data_are_answered():
-    plan = plan_private_mw(domain_of(1), promise(ADD), "noisy", num_questions=3)
+    plan = dp.plan_private_mw(domain_of(1), promise(ADD), "noisy", num_questions=3)
     run = run_of(plan, [0], Seeded(0))
     answer = run.answer(Product((1,), (), ()))
     assert math.isfinite(answer.value) and run.settings.noise.max_above == 1
-    empty = plan_private_mw(domain_of(4), promise(ADD, 1e-9), "noisy", num_questions=3)
+    empty = dp.plan_private_mw(domain_of(4), promise(ADD, 1e-9), "noisy", num_questions=3)
     run = run_of(empty, [0, 0, 0, 0], Seeded(0))
     assert run.settings.total >= 1
     assert abs(run.answer(cells(empty.domain, 0)).value) <= run.settings.hypothesis_bound
@@ -266,7 +262,7 @@ def test_single_cell_and_empty_data_are_answered():
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
 def test_steps_assume_the_largest_possible_number_of_records(calibration):
     """An update is of an error that is a share of the true number, which N may be below."""
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain_of(64),
         promise(ADD),
         "noisy",
@@ -283,7 +279,7 @@ def test_steps_assume_the_largest_possible_number_of_records(calibration):
 
 
 def settled(num_cells, questions, total, delta=0.0, calibration="tight", **named):
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain_of(num_cells),
         promise(REPLACE, delta),
         total,

@@ -1,34 +1,25 @@
 """Which domains marginals are planned for, and what is asked of a runner."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 
 import pytest
 from tiny import ADD, APPROXIMATE, domain_of, plan_of, promise, workload_of
 
+import beam_dp as dp
 from beam_dp import Guarantee, SmallDB
-from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.intervals.plan import plan_intervals
-from beam_dp.mechanisms.linear_answers.answers import plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.mechanisms.sketches.mechanisms import SparseProject
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.workload import Workload, marginals
 
-MECHANISMS = [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()]
+MECHANISMS = [dp.MWEM(), dp.MWEM(num_rounds=2), dp.Gaussian(), dp.Laplace()]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_huge_domains_and_workloads_that_fit_a_tree_need_no_selection(mechanism):
-    chain = Workload(domain_of(*[30] * 15), tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
+    chain = dp.Workload(domain_of(*[30] * 15), tuple((f"a{i}", f"a{i + 1}") for i in range(14)))
     large = (workload_of(domain_of(*sizes), 1) for sizes in ((2**13, 2**14), (10,) * 400))
     for workload in (chain, *large):
         plan = plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 10)
@@ -40,7 +31,7 @@ def test_huge_domains_and_workloads_that_fit_a_tree_need_no_selection(mechanism)
 def test_larger_weight_gets_less_noise():
     domain = domain_of(4, 4)
     even, skewed = (
-        plan_of(Gaussian(), Workload(domain, (("a0",), ("a1",)), w), promise(ADD, 1e-9), 10)
+        plan_of(dp.Gaussian(), dp.Workload(domain, (("a0",), ("a1",)), w), promise(ADD, 1e-9), 10)
         for w in ((1.0, 1.0), (100.0, 1.0))
     )
     assert even.measurements[0].variance == pytest.approx(even.measurements[1].variance)
@@ -55,11 +46,11 @@ GUARANTEE = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
 
 def synthetic(*sizes: int) -> MarginalsPlan:
     universe = domain_of(*sizes)
-    return plan_release(MWEM(), universe, marginals(universe, ways=2), GUARANTEE)
+    return plan_release(dp.MWEM(), universe, dp.marginals(universe, ways=2), GUARANTEE)
 
 
-def queries(universe: Domain) -> LinearWorkload:
-    return parse_linear_workload("conjunctions:1", universe)
+def queries(universe: dp.Domain) -> dp.LinearWorkload:
+    return dp.parse_linear_workload("conjunctions:1", universe)
 
 
 # For each kind of plan, one whose memory grows with the size given, and two sizes.
@@ -67,12 +58,12 @@ GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
     "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),
     "intervals": (lambda size: plan_intervals(size, GUARANTEE), 2**8, 2**20),
     "private_mw": (
-        lambda size: plan_private_mw(domain_of(size, 2), GUARANTEE, "noisy", num_questions=10),
+        lambda size: dp.plan_private_mw(domain_of(size, 2), GUARANTEE, "noisy", num_questions=10),
         2**4,
         2**24,
     ),
     "projection": (
-        lambda size: SparseProject(projection_width=size).plan(GUARANTEE, max_sparsity=10),
+        lambda size: dp.SparseProject(projection_width=size).plan(GUARANTEE, max_sparsity=10),
         2**6,
         2**23,
     ),
@@ -101,8 +92,8 @@ def test_small_plans_request_at_most_half_a_gibibyte():
     small_db = plan_release(
         SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
     )
-    answers = plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
-    online = plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
+    answers = dp.plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
+    online = dp.plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
     for plan in (small_db, answers, online):
         assert worker_bytes(plan, 4) in (2**28, 2**29)
 
@@ -123,7 +114,7 @@ def test_memory_of_junction_tree_does_not_grow_with_all_cells_of_the_domain():
 def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
     universe = domain_of(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
-    plan = plan_release(MWEM(), universe, marginals(universe, ways=2), promise)
+    plan = plan_release(dp.MWEM(), universe, dp.marginals(universe, ways=2), promise)
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31
 
 

@@ -1,7 +1,5 @@
 """Public records as the prior of a selection: when they are used, what that costs, and attacks."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from fractions import Fraction
@@ -33,8 +31,7 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
+import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
 from beam_dp.mechanisms.marginals.public_prior import (
     PRIOR_SHARE,
@@ -49,9 +46,6 @@ from beam_dp.models.maximum_entropy import NoisyCoefficients, independent_varian
 from beam_dp.models.prior_fit import learned
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.kinds import verify_release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Histogram
 
 # Fits are dear: they run with the jobs.
@@ -62,7 +56,7 @@ WORKLOAD = workload_of(DOMAIN, 2)
 COUNTS = correlated(DOMAIN, 4000)
 TABLES = {(0, 1): np.array([[0.4, 1.6], [2.0, 0.0]]), (0, 2): np.array([[3.0, 0.5], [0.0, 0.5]])}
 PROMISES = [
-    Guarantee(epsilon, 1e-9, relation, "person" if k > 1 else "record", k)
+    dp.Guarantee(epsilon, 1e-9, relation, "person" if k > 1 else "record", k)
     for epsilon in (0.1, 3.0)
     for relation in (ADD, REPLACE)
     for k in (1, 5)
@@ -75,10 +69,10 @@ def records(counts: np.ndarray) -> StartingRecords:
 
 
 def released(
-    start: np.ndarray | SyntheticDatabase | None, epsilon: float = 0.1, seed: int = 1
-) -> SyntheticDatabase:
+    start: np.ndarray | dp.SyntheticDatabase | None, epsilon: float = 0.1, seed: int = 1
+) -> dp.SyntheticDatabase:
     with on_trees(40):
-        plan = plan_of(MWEM(), WORKLOAD, promise(ADD, APPROXIMATE, epsilon), "noisy")
+        plan = plan_of(dp.MWEM(), WORKLOAD, promise(ADD, APPROXIMATE, epsilon), "noisy")
         if start is not None:
             known = records(start) if isinstance(start, np.ndarray) else start
             plan = plan.starting_from(StartingRecords.of(known, DOMAIN))
@@ -87,7 +81,7 @@ def released(
     return release
 
 
-def error(release: SyntheticDatabase) -> float:
+def error(release: dp.SyntheticDatabase) -> float:
     tables = [(each.values, each.attributes) for each in release.answer(WORKLOAD)]
     away = [np.abs(found - exact_table(DOMAIN, COUNTS, names)).sum() for found, names in tables]
     return float(np.mean(away)) / 2 / COUNTS.sum()
@@ -102,13 +96,13 @@ def test_similar_public_records_are_used_for_all_pairs():
     release = released(similar())
     assert release.fit["start_was_used"] and release.fit["hypothesis"] == "candidates"
     assert error(release) < 0.5 * np.mean([error(released(None, seed=s)) for s in range(3)])
-    assert verify_release(release).holds
+    assert dp.verify_release(release).holds
 
 
 def test_misleading_public_records_are_not_used():
     mirrored = COUNTS.reshape(DOMAIN.shape)[::-1].ravel()
     release = released(mirrored, 1.0)
-    assert not release.fit["start_was_used"] and verify_release(release).holds
+    assert not release.fit["start_was_used"] and dp.verify_release(release).holds
 
 
 def test_records_that_are_right_for_most_attributes_correct_the_others():
@@ -139,7 +133,7 @@ def test_forged_statements_about_public_records_fail_verification(change):
         fit = {name: each for name, each in release.fit.items() if name != "start_distance"}
         forged = {"fit": fit}
     try:
-        assert not verify_release(dataclasses.replace(release, **forged)).holds
+        assert not dp.verify_release(dataclasses.replace(release, **forged)).holds
     except ValueError as refused:
         assert "fit" in str(refused)
 
@@ -181,7 +175,7 @@ def test_no_public_tables_make_the_distance_more_sensitive(tables, relation, k):
     promised = promise(relation, APPROXIMATE, 1.0, k)
     whole = Fraction(discrete_gaussian_mu(1.0, APPROXIMATE)) ** 2
     budget = prior_budget(promised, whole, len(TABLES))
-    plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
+    plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
     bases = [np.zeros(8, int), np.arange(8), np.full(8, 10**12)]
 
     @functools.cache
@@ -254,7 +248,7 @@ def drawn(weights: np.ndarray, num_records: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).multinomial(num_records, weights)
 
 
-def frame(counts: np.ndarray, domain: Domain = STARTED) -> pd.DataFrame:
+def frame(counts: np.ndarray, domain: dp.Domain = STARTED) -> pd.DataFrame:
     codes = domain.codes(np.repeat(np.arange(len(counts)), counts))
     return pd.DataFrame(dict(zip(domain.names, codes, strict=True)))
 
@@ -263,12 +257,12 @@ def planned(start: object, mechanism: Mechanism | None = None, **changed: Any) -
     """The plan of 5,000 records; anything of the job may be changed."""
     job = {"domain": STARTED, "workload": ALL_PAIRS, "guarantee": promise(delta=1e-9), **changed}
     options = ReleaseOptions(num_records=5000, start_from=start)
-    return plan_release(mechanism or MWEM(), *job.values(), options)
+    return plan_release(mechanism or dp.MWEM(), *job.values(), options)
 
 
 def started(counts: np.ndarray, start: object, epsilon: float, seed: int = 0):
     plan = planned(start, guarantee=promise(epsilon=epsilon, delta=1e-9))
-    return MWEM().release(plan, summary(plan, counts), Seeded(seed))
+    return dp.MWEM().release(plan, summary(plan, counts), Seeded(seed))
 
 
 def distance_of(release, counts: np.ndarray) -> float:
@@ -300,7 +294,7 @@ def test_public_records_lower_the_error_if_they_are_similar_and_hardly_raise_it_
 @pytest.mark.part
 def test_starting_records_change_neither_measurements_nor_noise():
     counts, start = drawn(distribution(1), 5000, 1), frame(drawn(distribution(3), 700, 4))
-    for mechanism in (MWEM(), MWEM(num_rounds=3), Gaussian(), Laplace()):
+    for mechanism in (dp.MWEM(), dp.MWEM(num_rounds=3), dp.Gaussian(), dp.Laplace()):
         plain, plan = planned(None, mechanism), planned(start, mechanism)
         assert dataclasses.replace(plan, start_from=None) == plain
         assert plan.steps == plain.steps
@@ -318,7 +312,7 @@ def test_release_that_started_from_another_release_passes_verification():
     first = started(counts, None, 1.0)
     second = started(counts, first, 1.0)
     assert second.plan["start_from"] == first.draw_id
-    assert verify_release(second).holds
+    assert dp.verify_release(second).holds
 
 
 def test_hypothesis_from_many_public_records_equals_their_distribution():

@@ -1,7 +1,5 @@
 """MWEM in rounds, as published, and stopped early: what it draws, spends, learns and proves."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -20,16 +18,12 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload, marginals
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +37,7 @@ def test_annealed_schedule_spends_more_after_uninformative_rounds(delta, growth)
     """Empty data answered exactly never moves the hypothesis by as much as the noise would."""
     domain = domain_of(2, 2)
     workload = workload_of(domain, 2)
-    plan = plan_of(MWEM(num_rounds="annealed"), workload, promise(delta=delta), 1)
+    plan = plan_of(dp.MWEM(num_rounds="annealed"), workload, promise(delta=delta), 1)
     noise = NoNoise()
     plan.release(summary(plan, np.zeros(4, dtype=np.int64)), noise)
     scales = [draw.scale for draw in noise.draws if not draw.is_selection]
@@ -58,7 +52,7 @@ def test_annealed_schedule_spends_more_after_uninformative_rounds(delta, growth)
 def test_scores_are_integer_errors_minus_a_public_number():
     domain = domain_of(2, 3)
     workload = workload_of(domain, 1, weights=(1.0, 0.25))
-    plan = plan_of(MWEM(num_rounds=1), workload, promise(), 12)
+    plan = plan_of(dp.MWEM(num_rounds=1), workload, promise(), 12)
     counts = np.array([5, 0, 1, 1, 2, 3])
     noise = NoNoise()
     plan.release(summary(plan, counts), noise)
@@ -78,7 +72,7 @@ def test_scores_are_integer_errors_minus_a_public_number():
 @pytest.mark.parametrize("guarantee", [promise(), promise(ADD, APPROXIMATE)])
 def test_public_parameters_match_the_drawn_noise(guarantee):
     workload = workload_of(domain_of(2, 3), 1)
-    plan = plan_of(MWEM(num_rounds=4), workload, guarantee, "noisy")
+    plan = plan_of(dp.MWEM(num_rounds=4), workload, guarantee, "noisy")
     noise = NoNoise()
     plan.release(summary(plan, np.arange(6)), noise)
     kinds = [draw.kind for draw in noise.draws]
@@ -103,8 +97,8 @@ def test_plans_with_rounds_run_on_any_counts_or_are_refused(epsilon, num_records
     for delta in (PURE, APPROXIMATE):
         guarantee = promise(neighboring, delta, epsilon, 50)
         try:
-            plan = plan_of(MWEM(num_rounds=2), workload, guarantee, num_records)
-        except InputError as refused:
+            plan = plan_of(dp.MWEM(num_rounds=2), workload, guarantee, num_records)
+        except dp.InputError as refused:
             assert refused.name == "epsilon" and epsilon < 1e-4
             continue
         for counts in (np.zeros(120), np.full(120, 10**9), np.eye(120)[7] * 2**45):
@@ -114,8 +108,8 @@ def test_plans_with_rounds_run_on_any_counts_or_are_refused(epsilon, num_records
 # MWEM as published: printed numbers, the law of one update, and what all rounds spend.
 
 
-def textbook(num_rounds: int | None = None) -> MWEM:
-    return MWEM(num_rounds=num_rounds, calibration="textbook")
+def textbook(num_rounds: int | None = None) -> dp.MWEM:
+    return dp.MWEM(num_rounds=num_rounds, calibration="textbook")
 
 
 @pytest.mark.parametrize(
@@ -144,12 +138,12 @@ def test_noise_scales_match_known_values(
 
 TEN = domain_of(*[2] * 10)
 SETS = [[f"a{axis}" for axis in range(ways)] for ways in (9, 8, 7, 6, 5, 3)]
-THOUSAND = marginals(TEN, attributes=SETS)
+THOUSAND = dp.marginals(TEN, attributes=SETS)
 FIVE, WIDE = workload_of(domain_of(2, 3), 1), workload_of(domain_of(*[2] * 8), 3)
 
 
 def bound_of(
-    num_rounds: int | None, workload: Workload, guarantee: Guarantee, num_records: int
+    num_rounds: int | None, workload: dp.Workload, guarantee: dp.Guarantee, num_records: int
 ) -> tuple[float | None, bool]:
     public = plan_of(textbook(num_rounds), workload, guarantee, num_records).public
     return public["bound_of_average"], public["bound_of_average_is_vacuous"]
@@ -191,7 +185,7 @@ def test_weights_after_one_update_match_known_values(measured, low, high):
     for selection, expected in ((0, [low, low, high, high]), (1, [high, high, low, low])):
         noise = Scripted([selection], lambda _, shape: np.full(shape, measured))
         release = plan.release(summary(plan, np.zeros(4)), noise)
-        (answer,) = release.answer(marginals(workload.domain, ways=2))
+        (answer,) = release.answer(dp.marginals(workload.domain, ways=2))
         assert (answer.values / 100).ravel().tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -216,7 +210,7 @@ def test_updates_of_every_cell_follow_the_formula():
         measured = (2 * number + 2) * 3 - 10  # every second draw is a measurement
         weights = weights * np.exp(query * (measured - 50 * (weights * query).sum()) / 100)
         weights /= weights.sum()
-    (answer,) = release.answer(marginals(domain, ways=3))
+    (answer,) = release.answer(dp.marginals(domain, ways=3))
     np.testing.assert_allclose(answer.values / 50, weights, rtol=1e-9)
 
 
@@ -259,11 +253,11 @@ def test_scores_are_exact_errors_of_single_cells():
 @pytest.mark.parametrize("stop_below", [None, 0.2])
 def test_plans_run_on_any_counts_or_are_refused(epsilon, num_records, stop_below):
     workload = workload_of(domain_of(3, 1), 1)
-    mechanism = MWEM(2, "textbook", stop_below=stop_below)
+    mechanism = dp.MWEM(2, "textbook", stop_below=stop_below)
     for delta in (PURE, APPROXIMATE):
         try:
             plan = plan_of(mechanism, workload, promise(ADD, delta, epsilon, 100), num_records)
-        except InputError as refused:
+        except dp.InputError as refused:
             assert refused.name == "epsilon" and epsilon < 1e-6
             continue
         for counts in (np.zeros(3), np.array([0, 2**46, 5])):
@@ -283,13 +277,13 @@ COUNTS = np.array([70, 10, 10, 10])
 WORKLOAD = workload_of(domain_of(2, 2), 1)
 
 
-def stopping(num_rounds: int | None = 20, stop_below: float = 0.2) -> MWEM:
-    return MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
+def stopping(num_rounds: int | None = 20, stop_below: float = 0.2) -> dp.MWEM:
+    return dp.MWEM(num_rounds=num_rounds, calibration="textbook", stop_below=stop_below)
 
 
 def released(
-    mechanism: MWEM, noise: NoiseSource | None = None, delta: float = PURE
-) -> SyntheticDatabase:
+    mechanism: dp.MWEM, noise: NoiseSource | None = None, delta: float = PURE
+) -> dp.SyntheticDatabase:
     plan = plan_of(mechanism, WORKLOAD, promise(REPLACE, delta), int(COUNTS.sum()))
     return mechanism.release(plan, summary(plan, COUNTS), noise or NoNoise())
 
@@ -317,7 +311,7 @@ def test_mwem_without_early_stopping_reserves_no_budget_for_it():
     for delta in (PURE, APPROXIMATE):
         noise = round_noise(promise(ADD, delta), 10)
         assert noise.stop is None
-        plan = plan_of(MWEM(num_rounds=10, calibration="textbook"), WORKLOAD, promise(), 100)
+        plan = plan_of(dp.MWEM(num_rounds=10, calibration="textbook"), WORKLOAD, promise(), 100)
         assert not {"stop_below", "num_updates", "score_grid"} & set(plan.public)
 
 

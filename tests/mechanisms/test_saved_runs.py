@@ -1,7 +1,5 @@
 """Saved runs of online multiplicative weights: resumed, damaged, copied, killed and paid for."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import multiprocessing
@@ -17,13 +15,9 @@ from noise_sources import NoNoise, Seeded
 from private_mw_laws import cells, small_run
 from tiny import REPLACE, domain_of, promise
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.online import plan as online_plan, saved_runs
 from beam_dp.mechanisms.online.plan import ready
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.saved_runs import (
     check_private_mw,
     resume_private_mw,
@@ -31,20 +25,18 @@ from beam_dp.mechanisms.online.saved_runs import (
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.privacy.ledger.entries import LedgerError, Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.queries.disjunction import negation
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)
-PLAN = plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)
+PLAN = dp.plan_private_mw(domain_of(8), GUARANTEE, 80_000, num_questions=4, max_updates=3)
 HISTOGRAM = Histogram(PLAN.domain, np.array([80_000, 0, 0, 0, 0, 0, 0, 0]))
 PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def resume(
-    folder: pathlib.Path, ledger: Ledger | None = None, noise: NoNoise | None = None
-) -> PrivateMW:
+    folder: pathlib.Path, ledger: dp.Ledger | None = None, noise: NoNoise | None = None
+) -> dp.PrivateMW:
     return resume_private_mw(folder, PLAN, HISTOGRAM, noise or NoNoise(), ledger)
 
 
@@ -52,8 +44,8 @@ def test_saved_run_resumes_with_the_same_answers(tmp_path):
     whole, saved = small_run(3), small_run(3)
     domain = whole.plan.domain
     queries = [cells(domain, code) for code in range(4)]
-    queries.append(LinearQueries(domain).explicit(np.linspace(0, 1, 8)))
-    queries.append(LinearQueries(domain).parity({"a0": [1, 3]}))
+    queries.append(dp.LinearQueries(domain).explicit(np.linspace(0, 1, 8)))
+    queries.append(dp.LinearQueries(domain).parity({"a0": [1, 3]}))
     queries.append(negation(cells(domain, 5)))
     expected = [whole.answer(query) for query in queries]
     found = [saved.answer(query) for query in queries[:5]]
@@ -67,9 +59,9 @@ def test_saved_run_resumes_with_the_same_answers(tmp_path):
     found += [resumed.answer(query) for query in queries[5:]]
     assert found == expected
     # Only once.
-    with pytest.raises(InputError, match="resumed only once"):
+    with pytest.raises(dp.InputError, match="resumed only once"):
         resume(tmp_path / "run")
-    with pytest.raises(InputError, match="must not exist"):
+    with pytest.raises(dp.InputError, match="must not exist"):
         save_private_mw(resumed, tmp_path / "run")
 
 
@@ -107,7 +99,7 @@ def test_damaged_runs_are_refused(tmp_path, name, change):
     save_private_mw(run, tmp_path / "run")
     path = tmp_path / "run" / name
     path.write_text(change(path.read_text()))
-    with pytest.raises(InputError, match=r"^folder: "):
+    with pytest.raises(dp.InputError, match=r"^folder: "):
         resume(tmp_path / "run")
 
 
@@ -148,7 +140,7 @@ def test_state_with_other_settings_is_refused_and_not_used(tmp_path, monkeypatch
         online_plan._settle.cache_clear()
         assert run.plan.settle(80_000) != run.settings
         for refused in (lambda: check_private_mw(tmp_path / "run", run.plan), resume):
-            with pytest.raises(InputError) as error:
+            with pytest.raises(dp.InputError) as error:
                 refused()
             text = str(error.value)
             assert "must have the settings that this version of beam_dp chooses" in text
@@ -168,7 +160,7 @@ def test_transcript_with_invalid_settings_or_total_is_refused(tmp_path, change):
     del secret["sha256"]
     secret["sha256"] = saved_runs._digest(tmp_path / "run", secret)
     (tmp_path / "run" / "secret.json").write_text(json.dumps(secret))
-    with pytest.raises(InputError, match=r"^folder: "):
+    with pytest.raises(dp.InputError, match=r"^folder: "):
         check_private_mw(tmp_path / "run", run.plan)
 
 
@@ -177,7 +169,7 @@ def test_read_only_folder_is_refused_before_its_state_is_used(tmp_path, monkeypa
     save_private_mw(run, tmp_path / "run")
     with monkeypatch.context() as patched:
         patched.setattr(saved_runs.os, "access", lambda *_: False)  # root may write anywhere
-        with pytest.raises(InputError, match="must be a directory that can be written"):
+        with pytest.raises(dp.InputError, match="must be a directory that can be written"):
             resume(tmp_path / "run")
     resume(tmp_path / "run")
 
@@ -197,18 +189,18 @@ def test_secret_is_deleted_before_noise_is_drawn(tmp_path, monkeypatch):
     assert synced == [(["hypothesis.npz", "transcript.json"], [])]
 
 
-def ledger_at(folder: pathlib.Path) -> Ledger:
-    ledger = Ledger(str(folder / "ledger.sqlite"))
+def ledger_at(folder: pathlib.Path) -> dp.Ledger:
+    ledger = dp.Ledger(str(folder / "ledger.sqlite"))
     ledger.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
     return ledger
 
 
-def paid_run(ledger: Ledger) -> PrivateMW:
+def paid_run(ledger: dp.Ledger) -> dp.PrivateMW:
     token = ledger.spend("visits", PLAN.guarantee, PLAN.loss, "private_mw")
-    return PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
+    return dp.PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 
-def saved_run(folder: pathlib.Path) -> Ledger:
+def saved_run(folder: pathlib.Path) -> dp.Ledger:
     ledger = ledger_at(folder)
     run = paid_run(ledger)
     run.answer(cells(PLAN.domain, 0))
@@ -237,9 +229,9 @@ def test_copy_of_the_folder_is_refused(tmp_path):
 
 def test_paid_run_resumes_only_with_its_ledger(tmp_path):
     ledger = saved_run(tmp_path)
-    with pytest.raises(InputError, match=r"^ledger is required: its entry 'visits/1'"):
+    with pytest.raises(dp.InputError, match=r"^ledger is required: its entry 'visits/1'"):
         resume(tmp_path / "run")
-    other = Ledger(str(tmp_path / "other.sqlite"))
+    other = dp.Ledger(str(tmp_path / "other.sqlite"))
     other.declare("visits", 100.0, 0.0, GUARANTEE.privacy_unit, REPLACE)
     with pytest.raises(LedgerError, match="must come from this ledger"):
         resume(tmp_path / "run", other)
@@ -248,9 +240,9 @@ def test_paid_run_resumes_only_with_its_ledger(tmp_path):
 
 def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     ledger = ledger_at(tmp_path)
-    save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
+    save_private_mw(dp.PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     assert check_private_mw(tmp_path / "run", PLAN) is None
-    with pytest.raises(InputError, match=r"^ledger: .* must not be given: no ledger paid"):
+    with pytest.raises(dp.InputError, match=r"^ledger: .* must not be given: no ledger paid"):
         resume(tmp_path / "run", ledger)
     resume(tmp_path / "run")
 
@@ -262,8 +254,8 @@ def test_rejects_token_of_another_release():
         Token("visits", 1, "private_mw", other, PLAN.loss),
         Token("visits", 1, "private_mw", GUARANTEE, dataclasses.replace(PLAN.loss, epsilon=4.0)),
     ):
-        with pytest.raises(InputError, match=r"^ledger_token: 'visits/1' is not valid"):
-            PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
+        with pytest.raises(dp.InputError, match=r"^ledger_token: 'visits/1' is not valid"):
+            dp.PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 
 @pytest.mark.part
@@ -277,7 +269,7 @@ def test_damaged_folder_is_refused_and_keeps_the_state(tmp_path, name):
         damaged = bytearray(content)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"^(folder|plan): ") as error:
+        with pytest.raises(dp.InputError, match=r"^(folder|plan): ") as error:
             resume(tmp_path / "run", ledger)
         assert "\n" not in str(error.value)
     path.write_bytes(content)
@@ -287,16 +279,16 @@ def test_damaged_folder_is_refused_and_keeps_the_state(tmp_path, name):
 def test_refused_resume_states_the_difference_and_keeps_the_state(tmp_path):
     ledger = saved_run(tmp_path)
     wrong = dataclasses.replace(PLAN, num_questions=5)
-    with pytest.raises(InputError, match=r"saved run: num_questions was 4, and is 5$"):
+    with pytest.raises(dp.InputError, match=r"saved run: num_questions was 4, and is 5$"):
         resume_private_mw(tmp_path / "run", wrong, HISTOGRAM, NoNoise(), ledger)
-    with pytest.raises(InputError, match=r"^histogram: "):
+    with pytest.raises(dp.InputError, match=r"^histogram: "):
         bigger = Histogram(domain_of(9), np.zeros(9, np.int64))
         resume_private_mw(tmp_path / "run", PLAN, bigger, NoNoise(), ledger)
-    domain = Domain((IntegerAttribute("b", 0, 7),))
+    domain = dp.Domain((dp.IntegerAttribute("b", 0, 7),))
     renamed, counts = dataclasses.replace(PLAN, domain=domain), Histogram(domain, HISTOGRAM.counts)
-    with pytest.raises(InputError, match="plan of the saved run"):
+    with pytest.raises(dp.InputError, match="plan of the saved run"):
         resume_private_mw(tmp_path / "run", renamed, counts, NoNoise(), ledger)
-    with pytest.raises(InputError, match="must contain a saved run"):
+    with pytest.raises(dp.InputError, match="must contain a saved run"):
         resume(tmp_path / "none", ledger)
     resume(tmp_path / "run", ledger)
 
@@ -311,10 +303,10 @@ def be_killed(folder: str, url: str | None, is_removed: bool) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     saved_runs.os.unlink = die  # type: ignore[assignment]
-    resume(pathlib.Path(folder), None if url is None else Ledger(url))
+    resume(pathlib.Path(folder), None if url is None else dp.Ledger(url))
 
 
-def kill(folder: pathlib.Path, ledger: Ledger | None, is_removed: bool = False) -> None:
+def kill(folder: pathlib.Path, ledger: dp.Ledger | None, is_removed: bool = False) -> None:
     url = None if ledger is None else ledger.name
     process = PROCESSES.Process(target=be_killed, args=(str(folder), url, is_removed))
     process.start()
@@ -335,7 +327,7 @@ def test_state_is_lost_if_process_is_killed_after_the_ledger_recorded_it(tmp_pat
 def test_unpaid_run_survives_a_kill_before_its_secret_is_removed_but_not_after(tmp_path):
     """There is no moment at which the secret has another name."""
     for name in ("run", "other"):
-        save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
+        save_private_mw(dp.PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / name)
     kill(tmp_path / "run", None)
     public = ["hypothesis.npz", "transcript.json"]
     found = sorted(path.name for path in (tmp_path / "run").iterdir())
@@ -344,22 +336,22 @@ def test_unpaid_run_survives_a_kill_before_its_secret_is_removed_but_not_after(t
     kill(tmp_path / "other", None, is_removed=True)
     for name in ("run", "other"):
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == public
-        with pytest.raises(InputError, match="an unused secret"):
+        with pytest.raises(dp.InputError, match="an unused secret"):
             resume(tmp_path / name, None)
 
 
 def test_secret_read_by_several_callers_can_be_used_only_once(tmp_path):
-    save_private_mw(PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
+    save_private_mw(dp.PrivateMW(PLAN, HISTOGRAM, NoNoise()), tmp_path / "run")
     found = (tmp_path / "run" / "secret.json").read_bytes()
     assert saved_runs._use_secret(tmp_path / "run", found, None, None).take()["num_above"] == 0
     for _ in range(2):
-        with pytest.raises(InputError, match="can be resumed only once"):
+        with pytest.raises(dp.InputError, match="can be resumed only once"):
             saved_runs._use_secret(tmp_path / "run", found, None, None)
 
 
 def test_missing_ledger_is_refused_and_the_secret_is_kept(tmp_path, monkeypatch):
     saved_run(tmp_path)
-    locked = Ledger(str(tmp_path / "nowhere.sqlite"))
+    locked = dp.Ledger(str(tmp_path / "nowhere.sqlite"))
     with pytest.raises(LedgerError, match="must exist"):
         resume(tmp_path / "run", locked)
     assert (tmp_path / "run" / "secret.json").exists()
@@ -370,7 +362,7 @@ def test_ledger_entries_do_not_depend_on_the_data(tmp_path, counts):
     ledger = ledger_at(tmp_path)
     token = ledger.spend("visits", PLAN.guarantee, PLAN.loss, "private_mw")
     histogram = Histogram(PLAN.domain, np.array([*counts, 0, 0, 0, 0, 0, 0]))
-    run = PrivateMW(PLAN, histogram, NoNoise(), ledger_token=token)
+    run = dp.PrivateMW(PLAN, histogram, NoNoise(), ledger_token=token)
     for number in range(1, 4):
         run.answer(cells(PLAN.domain, number))
         save_private_mw(run, tmp_path / f"run{number}")
@@ -382,10 +374,13 @@ def test_ledger_entries_do_not_depend_on_the_data(tmp_path, counts):
 
 
 def test_earlier_answers_cost_nothing_in_a_new_or_a_resumed_run(tmp_path):
-    run, old, new = PrivateMW(PLAN, HISTOGRAM, NoNoise()), *(cells(PLAN.domain, n) for n in (0, 1))
+    run, old, new = (
+        dp.PrivateMW(PLAN, HISTOGRAM, NoNoise()),
+        *(cells(PLAN.domain, n) for n in (0, 1)),
+    )
     answered, noise = run.answer(old), NoNoise()
     plan = ready(dataclasses.replace(PLAN, starts_from_release=True))
-    again = PrivateMW(plan, HISTOGRAM, noise, run.weights, earlier=run.transcript)
+    again = dp.PrivateMW(plan, HISTOGRAM, noise, run.weights, earlier=run.transcript)
     num_draws = len(noise.draws)
     free = again.answer(old)
     assert (free.value, free.bound, free.route) == (answered.value, answered.bound, "update")

@@ -1,7 +1,5 @@
 """A record moves what gets noise by no more than is planned for: any fit, any counts."""
 
-from __future__ import annotations
-
 import itertools
 from itertools import product
 
@@ -10,26 +8,17 @@ import pytest
 from noise_sources import NoNoise, Scripted
 from tiny import ADD, REPLACE, domain_of, promise, summary, workload_of
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.hashing.projections import fold, num_buckets
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import windows
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, l1_score, largest_cell_score
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
-from beam_dp.mechanisms.small_db.small_db import SmallDB
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import MAX_TOTAL, Histogram, Marginals, clipped_counts
@@ -75,7 +64,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
     """The scores of the first selection of a run whose hypothesis has no numbers."""
     domain = domain_of(2, 2)
     calibration = "textbook" if textbook else "tight"
-    plan = MWEM(num_rounds=1, calibration=calibration).plan(  # type: ignore[arg-type]
+    plan = dp.MWEM(num_rounds=1, calibration=calibration).plan(  # type: ignore[arg-type]
         domain, workload_of(domain, 1), promise(REPLACE), 10
     )
     if textbook:
@@ -97,7 +86,7 @@ def selected(monkeypatch: pytest.MonkeyPatch, textbook: bool, counts: list[int])
 
         monkeypatch.setattr(rounds_module, "plan_basis", broken)
     noise = Scripted()
-    mechanism = MWEM(num_rounds=1, calibration=calibration)  # type: ignore[arg-type]
+    mechanism = dp.MWEM(num_rounds=1, calibration=calibration)  # type: ignore[arg-type]
     mechanism.release(plan, summary(plan, np.array(counts)), noise)
     draw = next(each for each in noise.draws if each.is_selection)
     return draw.exact / draw.scale
@@ -117,20 +106,20 @@ def test_questions_that_are_not_integers_are_refused():
     noise = sparse_vector_noise(promise(), 1, answers=True)
     mechanism = NumericSparse(10, noise, NoNoise())
     for wrong in (1.5, float("nan"), "7", None):
-        with pytest.raises(InputError, match=r"^question: .* must be an integer") as raised:
+        with pytest.raises(dp.InputError, match=r"^question: .* must be an integer") as raised:
             mechanism.ask(wrong)  # type: ignore[arg-type]
         assert "1.5" not in str(raised.value) and "7" not in str(raised.value)
-    with pytest.raises(InputError, match=r"^value: .* must be an integer"):
+    with pytest.raises(dp.InputError, match=r"^value: .* must be an integer"):
         mechanism.ask(np.int64(100), 0.5)  # type: ignore[arg-type]
     assert mechanism.ask(np.int64(100), np.int64(5)) == 5  # type: ignore[arg-type]
 
 
 def test_online_run_answers_with_a_nan_hypothesis(monkeypatch):
     domain = domain_of(4)
-    plan = plan_private_mw(domain, promise(REPLACE), 100, num_questions=5, max_updates=3)
-    run = PrivateMW(plan, Histogram(domain, np.full(4, 25)), NoNoise())
+    plan = dp.plan_private_mw(domain, promise(REPLACE), 100, num_questions=5, max_updates=3)
+    run = dp.PrivateMW(plan, Histogram(domain, np.full(4, 25)), NoNoise())
     run._hypothesis.weights[:] = np.nan
-    answer = run.answer(LinearQueries(domain).conjunction({"a0": 1}))
+    answer = run.answer(dp.LinearQueries(domain).conjunction({"a0": 1}))
     assert 0 <= answer.value <= 100 + plan.settle(100).total_bound
 
 
@@ -143,13 +132,13 @@ LARGE = [2**k + d for k in (40, 45, 46, 47, 48, 55, 58, 59, 60, 61, 62) for d in
 LARGE += [140_000_000_000_000, LARGEST - 1, LARGEST]
 
 
-def workloads() -> list[LinearWorkload]:
-    make = LinearQueries(DOMAIN)
+def workloads() -> list[dp.LinearWorkload]:
+    make = dp.LinearQueries(DOMAIN)
     values = [0.0, 0.25, 1.0, 1.0, 0.5, 1.0, 2**-16, 0.75]
     return [
-        *(parse_linear_workload(each, DOMAIN) for each in ("prefixes:a0", "intervals:a0")),
-        parse_linear_workload("parities:2", domain_of(2, 2, 2)),
-        LinearWorkload(DOMAIN, (make.explicit(values), make.conjunction({"a0": 1}))),
+        *(dp.parse_linear_workload(each, DOMAIN) for each in ("prefixes:a0", "intervals:a0")),
+        dp.parse_linear_workload("parities:2", domain_of(2, 2, 2)),
+        dp.LinearWorkload(DOMAIN, (make.explicit(values), make.conjunction({"a0": 1}))),
     ]
 
 
@@ -159,11 +148,11 @@ def workloads() -> list[LinearWorkload]:
 def test_answers_move_by_at_most_their_sensitivity_at_any_count(number, neighboring, kind):
     workload = workloads()[number]
     guarantee = promise(neighboring, 1e-9)
-    plan = plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
+    plan = dp.plan_workload_answers(workload, guarantee, 10, kind)  # type: ignore[arg-type]
     noise = NoNoise()
 
     def exact(counts: np.ndarray) -> list[int]:
-        draw_workload_answers(plan, counts, noise)
+        dp.draw_workload_answers(plan, counts, noise)
         return noise.draws[-1].exact.tolist()
 
     for large, others in product(LARGE, (1, None)):
@@ -221,19 +210,19 @@ def test_clipping_keeps_order_and_never_increases_differences(size):
 
 def test_online_runs_accept_any_number_of_records():
     guarantee = promise(ADD)
-    plan = plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
+    plan = dp.plan_private_mw(DOMAIN, guarantee, "noisy", num_questions=10, max_updates=3)
     full, noise = np.full(8, LARGEST), NoNoise()
-    query = LinearQueries(DOMAIN).explicit([1.0] * 7 + [0.5])
+    query = dp.LinearQueries(DOMAIN).explicit([1.0] * 7 + [0.5])
     for each in (full, full - np.eye(8, dtype=np.int64)[0]):
-        run = PrivateMW(plan, Histogram(DOMAIN, each), noise)
+        run = dp.PrivateMW(plan, Histogram(DOMAIN, each), noise)
         assert run.answer(query).value <= 2**41
-    sparse = plan_sparse_mw(guarantee, "noisy", max_sparsity=2, num_questions=10, max_updates=3)
-    run = SparseMW(sparse, KeyCounts({"a": 2**70, "b": 3}), noise)
-    assert run.answer(SparseQuery({"a": 1, "b": 1})).value <= 2**41
+    sparse = dp.plan_sparse_mw(guarantee, "noisy", max_sparsity=2, num_questions=10, max_updates=3)
+    run = dp.SparseMW(sparse, KeyCounts({"a": 2**70, "b": 3}), noise)
+    assert run.answer(dp.SparseQuery({"a": 1, "b": 1})).value <= 2**41
 
 
 def test_small_database_accepts_any_number_of_records():
-    plan = SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
+    plan = dp.SmallDB(size=1).plan(DOMAIN, workload_of(DOMAIN, 1), promise(ADD), "noisy")
     table = np.full(DOMAIN.shape, LARGEST)
 
     class Lowest(NoNoise):
@@ -241,7 +230,7 @@ def test_small_database_accepts_any_number_of_records():
             return 0
 
     noise = Lowest()
-    SmallDB(size=1).release(plan, Marginals(DOMAIN, {DOMAIN.names: table}), noise)
+    dp.SmallDB(size=1).release(plan, Marginals(DOMAIN, {DOMAIN.names: table}), noise)
     assert 0 < noise.draws[0].exact.item() <= MAX_TOTAL
 
 
@@ -270,5 +259,5 @@ def test_noisy_sums_are_exact_modulo_two_to_the_64():
 def test_grid_leaves_room_for_the_public_number_of_records():
     wide = domain_of(2**12, 2**12)
     workload, guarantee = workload_of(wide, 2), promise(ADD, 1e-9)
-    plan = Gaussian().plan(wide, workload, guarantee, 2**37)
+    plan = dp.Gaussian().plan(wide, workload, guarantee, 2**37)
     assert max(each.grid for each in plan.measurements) * 2**37 <= 2**62

@@ -1,7 +1,5 @@
 """Selections on tiny domains that are treated as wide ones, and a few that are wide."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -35,9 +35,8 @@ from tiny import (
     workload_of,
 )
 
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import pair_scores, selection as selection_module, triple_scores
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.measurements import residual_measurements
 from beam_dp.mechanisms.marginals.pair_scores import (
     MOST_CHOICES,
@@ -48,10 +47,7 @@ from beam_dp.mechanisms.marginals.pair_scores import (
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.triple_scores import MOST_CELLS, candidates, choose_triples
 from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.summaries.histogram import Histogram
 
@@ -68,7 +64,7 @@ def pairs_far(exact: np.ndarray, answer: np.ndarray, *_: Any) -> float:
 
 
 def triples_far(
-    exact: np.ndarray, answer: np.ndarray, axes: Axes, promised: Guarantee, budget: Any
+    exact: np.ndarray, answer: np.ndarray, axes: Axes, promised: dp.Guarantee, budget: Any
 ) -> float:
     """The distance of a triple from its answer: of all cells, without what noise would leave."""
     variance = triple_scores.measurement(TRIPLES.domain, axes, promised, budget).variance / 8
@@ -95,11 +91,11 @@ class Check:
     """
 
     module: Any
-    budget: Callable[[Guarantee, Fraction], Any]
+    budget: Callable[[dp.Guarantee, Fraction], Any]
     moved: Mapping[str, int]
     numbers: Mapping[int, int]
     least_gain: float
-    domain: Domain
+    domain: dp.Domain
     base: np.ndarray
     sets: list[Axes]
     answers: Mapping[Axes, np.ndarray]
@@ -237,7 +233,7 @@ def test_each_choice_takes_the_worst_remaining_triple():
 def plan_of_check(check: Check, neighboring: str = ADD) -> MarginalsPlan:
     ways = len(check.sets[0])
     guarantee = promise(neighboring, APPROXIMATE)
-    return plan_of(MWEM(), workload_of(check.domain, ways), guarantee, 20)
+    return plan_of(dp.MWEM(), workload_of(check.domain, ways), guarantee, 20)
 
 
 @pytest.fixture
@@ -319,8 +315,8 @@ def test_last_check_measures_badly_fitted_pair(selected_cells):
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
         # The scores left all pairs out.
         patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([], []))
-        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
-        release = MWEM().release(plan, summary(plan, tied()), NoNoise())
+        plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
+        release = dp.MWEM().release(plan, summary(plan, tied()), NoNoise())
     has_room = selected_cells > 24
     assert release.fit["num_added_pairs"] == MOST_CHOICES
     assert release.fit["num_joined_pairs"] == int(has_room)
@@ -341,7 +337,7 @@ def test_last_check_changes_measured_pairs_but_no_noise_scale():
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
     with on_trees(40), pytest.MonkeyPatch.context() as patch:
-        plan = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
+        plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
         for part in (slice(0), slice(1), slice(4), slice(1, 5)):
             choose = partial(lambda part, fitted, *_: [*fitted][part], part)
             patch.setattr(selection_module, "choose_left_out", choose)
@@ -374,16 +370,16 @@ def test_fit_error_is_detected_only_beyond_the_noise(moved, is_seen):
 def test_candidates_are_the_smallest_triples_of_the_workload(monkeypatch):
     domain = domain_of(2, 1, 3, 2, 4, MOST_CELLS // 2)
     assert candidates(workload_of(domain, 2)) == []
-    three = Workload(domain, (("a0", "a1", "a2"), ("a4", "a2", "a0"), ("a0", "a3", "a5")))
+    three = dp.Workload(domain, (("a0", "a1", "a2"), ("a4", "a2", "a0"), ("a0", "a3", "a5")))
     # An attribute of one code says nothing; the last marginal has too many cells.
     assert candidates(three) == [(0, 2, 4)]
-    four = Workload(domain, (("a0", "a2", "a3", "a4"),))
+    four = dp.Workload(domain, (("a0", "a2", "a3", "a4"),))
     assert candidates(four) == [(0, 2, 3), (0, 3, 4), (0, 2, 4), (2, 3, 4)]
     monkeypatch.setattr(triple_scores, "MOST_TRIPLES", 3)
     assert candidates(four) == [(0, 2, 3), (0, 3, 4), (0, 2, 4)]
 
 
-def exclusive_or(domain: Domain) -> np.ndarray:
+def exclusive_or(domain: dp.Domain) -> np.ndarray:
     """Records whose third attribute is the exclusive or of the first two, but for a few."""
     rng = np.random.default_rng(3)
     codes = np.array([rng.integers(0, size, 20_000) for size in domain.shape])
@@ -392,10 +388,10 @@ def exclusive_or(domain: Domain) -> np.ndarray:
 
 
 @functools.cache
-def released(selected_cells: int) -> SyntheticDatabase:
+def released(selected_cells: int) -> dp.SyntheticDatabase:
     domain = domain_of(2, 2, 2, 3, 2, 2)
     with on_trees(selected_cells):
-        plan = plan_of(MWEM(), workload_of(domain, 3), promise(ADD, APPROXIMATE), 20_000)
+        plan = plan_of(dp.MWEM(), workload_of(domain, 3), promise(ADD, APPROXIMATE), 20_000)
         return plan.release(summary(plan, exclusive_or(domain)), Seeded(5))
 
 
@@ -411,7 +407,7 @@ def test_triple_with_independent_pairs_is_measured(selected_cells, joins):
     assert (triple in dict(release.potentials)) == joins
     assert (triple in release.record_tables) != joins
     true = exclusive_or(release.domain).reshape(release.domain.shape).sum(axis=(3, 4, 5))
-    (answer,) = release.answer(Workload(release.domain, (triple,)))
+    (answer,) = release.answer(dp.Workload(release.domain, (triple,)))
     for found in (release.record_marginal(triple), answer.values):
         assert np.abs(found - true).max() < 500  # 2,250 without the triple
     assert verify_synthetic_database(release).holds

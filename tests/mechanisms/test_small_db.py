@@ -1,7 +1,5 @@
 """SmallDB as a mechanism of pipelines, sizes of small databases, and product weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from fractions import Fraction
@@ -13,9 +11,8 @@ from noise_sources import NoNoise, Seeded
 from test_multiset_choice import law_by_hand
 from tiny import ADD, domain_of, promise, summary
 
-from beam_dp.mechanisms.marginals.measure_all import MWEM
+import beam_dp as dp
 from beam_dp.mechanisms.small_db import law as law_module
-from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.law import TILT_BITS, MultisetLaw, find_tilts
 from beam_dp.mechanisms.small_db.size import (
     size_of_workload,
@@ -25,34 +22,26 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_size_for_intervals,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.queries.linear_workload import (
-    MAX_MATRIX_VALUES,
-    LinearWorkload,
-    parse_linear_workload,
-    query_matrix,
-)
-from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.vc_dimension import sauer_bound
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.kinds import read_release, release_from_bytes, release_to_bytes, write_release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
 
 
 def planned(spec: str, sizes: tuple[int, ...], num_records: int | str = 5, **named) -> SmallDBPlan:
     domain = domain_of(*sizes)
     guarantee = named.pop("guarantee", promise(ADD))
-    workload = parse_linear_workload(spec, domain)
+    workload = dp.parse_linear_workload(spec, domain)
     return SmallDB(**named).plan(domain, workload, guarantee, num_records)  # type: ignore[arg-type]
 
 
-def released(plan: SmallDBPlan, counts, noise, **named) -> SyntheticDatabase:
+def released(plan: SmallDBPlan, counts, noise, **named) -> dp.SyntheticDatabase:
     mechanism = SmallDB(size=plan.size, **named)
     return mechanism.release(plan, summary(plan, np.array(counts)), noise)
 
 
-def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
+def cells_of(release: dp.SyntheticDatabase) -> tuple[int, ...]:
     cells = release.domain.cell_index(release.codes)
     return tuple(np.repeat(cells, release.counts).tolist())
 
@@ -60,12 +49,12 @@ def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
 @pytest.mark.part
 def test_releases_follow_the_distribution_that_excludes_impossible_cells():
     domain = domain_of(2, 2).with_impossible([{"a0": [1], "a1": [1]}])
-    workload = parse_linear_workload("conjunctions:1", domain)
+    workload = dp.parse_linear_workload("conjunctions:1", domain)
     plan = SmallDB(size=3).plan(domain, workload, promise(ADD), 5)
     assert plan.public["num_multisets"] == "10"
     _, matrix, _ = query_matrix(workload)
     assert matrix.shape[1] == 3
-    law = law_by_hand(MultisetChoice(matrix, 1.0, 5, 3), np.array([3, 1, 1]))
+    law = law_by_hand(dp.MultisetChoice(matrix, 1.0, 5, 3), np.array([3, 1, 1]))
     noise = Seeded(2)
     outcomes = [cells_of(released(plan, [3, 1, 1, 0], noise)) for _ in range(1000)]
     assert audit.audit_sampler(outcomes, law).passes
@@ -73,13 +62,13 @@ def test_releases_follow_the_distribution_that_excludes_impossible_cells():
 
 def test_values_on_a_grid_are_scaled_to_the_smallest_integers():
     domain = domain_of(3)
-    make = LinearQueries(domain)
-    workload = LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))
+    make = dp.LinearQueries(domain)
+    workload = dp.LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))
     _, matrix, denominator = query_matrix(workload)
     assert (matrix.tolist(), denominator) == ([[0, 1, 4], [2, 0, 0]], 4)
-    fine = LinearWorkload(domain, (make.explicit([0, 2**-16, 1]),))
+    fine = dp.LinearWorkload(domain, (make.explicit([0, 2**-16, 1]),))
     assert query_matrix(fine)[2] == 2**16
-    assert query_matrix(parse_linear_workload("prefixes:a0", domain))[2] == 1
+    assert query_matrix(dp.parse_linear_workload("prefixes:a0", domain))[2] == 1
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -137,7 +126,7 @@ def test_answers_are_scaled_and_unchanged_by_saving(tmp_path):
         release_from_bytes(release_to_bytes(release)),
     ):
         assert (each.num_records, each.represented) == (3, 1000)
-        (answer,) = each.answer(marginals(each.domain, attributes=["a0", "a1"]))
+        (answer,) = each.answer(dp.marginals(each.domain, attributes=["a0", "a1"]))
         table = each.record_marginal(["a0", "a1"])
         assert answer.values == pytest.approx(table * 1000 / 3)
         told = each.answer_queries(plan.queries.queries)
@@ -145,7 +134,7 @@ def test_answers_are_scaled_and_unchanged_by_saving(tmp_path):
             (table.sum(axis=1).cumsum() * 1000 / 3).tolist()
         )
         assert {answer.bound for answer in told} == {plan.public["bound"]}
-        other = LinearQueries(each.domain).conjunction({"a1": 1})
+        other = dp.LinearQueries(each.domain).conjunction({"a1": 1})
         (of_other,) = each.answer_queries([other])
         assert of_other.bound is None
         assert of_other.value == pytest.approx(table[:, 1].sum() * 1000 / 3)
@@ -154,10 +143,10 @@ def test_answers_are_scaled_and_unchanged_by_saving(tmp_path):
 
 def test_releases_with_a_hypothesis_also_answer_linear_queries():
     domain = domain_of(3, 2)
-    plan = MWEM().plan(domain, marginals(domain, ways=2), promise(ADD, epsilon=100.0), 60)
+    plan = dp.MWEM().plan(domain, dp.marginals(domain, ways=2), promise(ADD, epsilon=100.0), 60)
     counts = np.array([10, 5, 0, 20, 15, 10])
-    release = MWEM().release(plan, summary(plan, counts), Seeded(1))
-    make = LinearQueries(domain)
+    release = dp.MWEM().release(plan, summary(plan, counts), Seeded(1))
+    make = dp.LinearQueries(domain)
     queries = [
         make.prefix("a0", 1),
         make.parity({"a0": 2, "a1": 1}),
@@ -233,7 +222,7 @@ def test_card_states_the_vc_dimension_of_the_queries(spec, sizes, named, told):
 
 def test_queries_with_values_other_than_0_and_1_have_no_vc_dimension():
     domain = domain_of(2)
-    workload = LinearWorkload(domain, (LinearQueries(domain).explicit([0.5, 1]),))
+    workload = dp.LinearWorkload(domain, (dp.LinearQueries(domain).explicit([0.5, 1]),))
     plan = SmallDB(size=2).plan(domain, workload, promise(ADD), 5)
     assert plan.vc_dimension is None and "vc_dimension" not in plan.public
 
@@ -249,7 +238,7 @@ def test_bound_of_an_explicit_size_uses_its_least_error_fraction():
 
 def test_marginals_are_planned_like_their_cells():
     domain = domain_of(2, 2)
-    of_marginals = SmallDB(size=2).plan(domain, marginals(domain, ways=1), promise(ADD), 5)
+    of_marginals = SmallDB(size=2).plan(domain, dp.marginals(domain, ways=1), promise(ADD), 5)
     of_queries = planned("marginals:1", (2, 2), size=2)
     assert set(of_marginals.queries) == set(of_queries.queries)
     assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries

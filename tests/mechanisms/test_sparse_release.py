@@ -9,51 +9,32 @@ from noise_sources import NoNoise, Seeded
 from sketch_laws import Shifted, promise, seeded_key
 from tiny import ADD, REPLACE
 
+import beam_dp as dp
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import cell_of, num_buckets
-from beam_dp.mechanisms.sketches.errors import (
-    KeyProfile,
-    cell_law,
-    element_law,
-    held_keys,
-    sparse_error,
-)
-from beam_dp.mechanisms.sketches.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    StabilityHistogram,
-    release_probability,
-    stability_threshold,
-)
-from beam_dp.mechanisms.sketches.plan import (
-    HistogramNoise,
-    SketchNoise,
-    SparseSummary,
-    release_sparse,
-)
+from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
+from beam_dp.mechanisms.sketches.mechanisms import release_probability, stability_threshold
+from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparseSummary
 from beam_dp.noise.bound import noise_variance
 from beam_dp.planning.sketches import error_of_nothing, plan_sparse_release
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import Projection
 from beam_dp.testing.audit import discrete_laplace
 
-PROMISE = Guarantee(1.0, 1e-9, ADD, "record", 1)
+PROMISE = dp.Guarantee(1.0, 1e-9, ADD, "record", 1)
 SMALL = {
-    "dense": SparseProject(256, "dense"),
-    "blocks": SparseProject(240),
-    "textbook": SparseProject(256, calibration="textbook"),
-    "one row": CountSketch(250, 1),
-    "three rows": CountSketch(300, 3),
-    "mean of rows": CountSketch(300, 3, estimator="mean"),
-    "median of rows": CountSketch(300, 3, estimator="median"),
-    "gaussian rows": CountSketch(300, 3, noise="gaussian"),
-    "histogram": StabilityHistogram(),
-    "hybrid": HybridSketch(300, 3),
-    "hybrid of one row": HybridSketch(250, 1),
+    "dense": dp.SparseProject(256, "dense"),
+    "blocks": dp.SparseProject(240),
+    "textbook": dp.SparseProject(256, calibration="textbook"),
+    "one row": dp.CountSketch(250, 1),
+    "three rows": dp.CountSketch(300, 3),
+    "mean of rows": dp.CountSketch(300, 3, estimator="mean"),
+    "median of rows": dp.CountSketch(300, 3, estimator="median"),
+    "gaussian rows": dp.CountSketch(300, 3, noise="gaussian"),
+    "histogram": dp.StabilityHistogram(),
+    "hybrid": dp.HybridSketch(300, 3),
+    "hybrid of one row": dp.HybridSketch(250, 1),
 }
 
 
@@ -73,16 +54,16 @@ def summary_from(plan, elements, counts):
 
 def test_sketch_noise_matches_the_formulas():
     # Integer scales: for a sketch whose columns have norm 1 they are sqrt(T) times less.
-    tight = plan_of(SparseProject(4096, "dense")).sketch
+    tight = plan_of(dp.SparseProject(4096, "dense")).sketch
     deviation = math.sqrt((tight.scale * tight.grid) ** 2 - 4) / tight.grid
     assert deviation == pytest.approx(351.697, rel=1e-5)
-    textbook = plan_of(SparseProject(4096, "dense", calibration="textbook")).sketch
+    textbook = plan_of(dp.SparseProject(4096, "dense", calibration="textbook")).sketch
     assert textbook.scale / 64 == pytest.approx(12.8758, rel=1e-5)
-    assert plan_of(CountSketch()).sketch.scale == pytest.approx(3.0)
-    assert plan_of(CountSketch(), max_weight=5).sketch.scale == pytest.approx(15.0)
-    person = Guarantee(0.5, 0, REPLACE, "person", 4)
-    assert plan_of(CountSketch(), person).sketch.scale == pytest.approx(2 * 4 * 3 / 0.5)
-    assert plan_of(StabilityHistogram(), promise(REPLACE, 4, 1e-6)).histogram.scale == (
+    assert plan_of(dp.CountSketch()).sketch.scale == pytest.approx(3.0)
+    assert plan_of(dp.CountSketch(), max_weight=5).sketch.scale == pytest.approx(15.0)
+    person = dp.Guarantee(0.5, 0, REPLACE, "person", 4)
+    assert plan_of(dp.CountSketch(), person).sketch.scale == pytest.approx(2 * 4 * 3 / 0.5)
+    assert plan_of(dp.StabilityHistogram(), promise(REPLACE, 4, 1e-6)).histogram.scale == (
         pytest.approx(8.0)
     )
 
@@ -92,7 +73,7 @@ def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_on
     planned = [
         math.sqrt(noise_variance(plan.distribution, plan.scale))
         for plan in (
-            plan_of(SparseProject(2**14, family, calibration=each)).sketch
+            plan_of(dp.SparseProject(2**14, family, calibration=each)).sketch
             for each in ("textbook", "tight")
         )
     ]
@@ -100,13 +81,13 @@ def test_tight_noise_has_at_least_3_3_times_less_deviation_than_the_published_on
 
 
 def test_unit_norm_limit_lowers_the_gaussian_noise():
-    person = Guarantee(1.0, 1e-9, REPLACE, "person", 16)
-    loose = plan_of(CountSketch(noise="gaussian"), person).sketch
-    bounded = plan_of(CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
+    person = dp.Guarantee(1.0, 1e-9, REPLACE, "person", 16)
+    loose = plan_of(dp.CountSketch(noise="gaussian"), person).sketch
+    bounded = plan_of(dp.CountSketch(noise="gaussian", unit_norm=4.0), person).sketch
     assert bounded.max_squared_norm == 48 and loose.max_squared_norm is None
     assert loose.scale / bounded.scale == pytest.approx(4.0, rel=1e-3)
     # A bound that no unit can reach costs nothing.
-    wide = plan_of(CountSketch(noise="gaussian", unit_norm=99.0), person).sketch
+    wide = plan_of(dp.CountSketch(noise="gaussian", unit_norm=99.0), person).sketch
     assert wide.scale == loose.scale
 
 
@@ -145,11 +126,11 @@ def partitions(total, largest=None):
 
 
 def test_counts_at_or_above_the_threshold_are_released():
-    plan = plan_of(StabilityHistogram())
+    plan = plan_of(dp.StabilityHistogram())
     threshold = plan.histogram.threshold
     counts = np.array([5, 6, 7], np.int64)
     summary = summary_from(plan, np.array([3, 1, 2], np.uint64)[np.argsort([3, 1, 2])], counts)
-    release = release_sparse(plan, summary, Shifted(threshold - 6))
+    release = dp.release_sparse(plan, summary, Shifted(threshold - 6))
     assert release.histogram.elements.tolist() == [2, 3]
     assert release.histogram.counts.tolist() == [threshold, threshold + 1]
 
@@ -161,8 +142,8 @@ def test_answers_are_right_without_noise_or_collisions(name):
     order = np.argsort(elements)
     counts = np.array([1000, 2000, 4000])
     summary = summary_from(plan, elements[order], counts[order])
-    release = release_sparse(plan, summary, NoNoise())
-    query = SparseQuery({"a": 1.0, "b": 0.5, 7: 0.25})
+    release = dp.release_sparse(plan, summary, NoNoise())
+    query = dp.SparseQuery({"a": 1.0, "b": 0.5, 7: 0.25})
     answer = release.answer_query(query)
     if name in ("dense", "blocks", "textbook", "mean of rows"):
         # Three elements in a few hundred cells: what hashing adds is in the standard error.
@@ -170,7 +151,7 @@ def test_answers_are_right_without_noise_or_collisions(name):
     else:
         assert answer.value == pytest.approx(3000)
     assert answer.bound >= answer.standard_error
-    assert release.answer_query(SparseQuery({})).value == 0
+    assert release.answer_query(dp.SparseQuery({})).value == 0
 
 
 SHAPES = {
@@ -179,15 +160,15 @@ SHAPES = {
     "equal": np.full(200, 60),
 }
 MEASURED = {
-    "dense": SparseProject(512, "dense"),
-    "blocks": SparseProject(2000),
-    "one row": CountSketch(2000, 1),
-    "three rows": CountSketch(2**12 // 3 * 3, 3),
-    "five rows": CountSketch(5000, 5),
-    "median of rows": CountSketch(3000, 3, estimator="median"),
-    "gaussian rows": CountSketch(3000, 3, noise="gaussian"),
-    "hybrid": HybridSketch(2000, 1),
-    "hybrid of three rows": HybridSketch(3000, 3, histogram_share=0.5),
+    "dense": dp.SparseProject(512, "dense"),
+    "blocks": dp.SparseProject(2000),
+    "one row": dp.CountSketch(2000, 1),
+    "three rows": dp.CountSketch(2**12 // 3 * 3, 3),
+    "five rows": dp.CountSketch(5000, 5),
+    "median of rows": dp.CountSketch(3000, 3, estimator="median"),
+    "gaussian rows": dp.CountSketch(3000, 3, noise="gaussian"),
+    "hybrid": dp.HybridSketch(2000, 1),
+    "hybrid of three rows": dp.HybridSketch(3000, 3, histogram_share=0.5),
 }
 
 
@@ -202,7 +183,7 @@ def test_standard_error_matches_the_errors_of_answers(name, shape):
     exceeded = 0
     for seed in range(12):
         plan = plan_of(MEASURED[name], seed=seed)
-        release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
+        release = dp.release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
         for _ in range(25):
             chosen = rng.choice(len(counts), 60, replace=False)
             values = rng.uniform(0, 1, 60)
@@ -218,10 +199,10 @@ def test_standard_error_matches_the_errors_of_answers(name, shape):
 def test_histogram_bound_covers_dropped_counts():
     counts = np.array([200] * 20 + [3] * 80)
     elements = np.arange(100, dtype=np.uint64)
-    plan = plan_of(StabilityHistogram())
+    plan = plan_of(dp.StabilityHistogram())
     exceeded = 0
     for seed in range(100):
-        release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
+        release = dp.release_sparse(plan, summary_from(plan, elements, counts), Seeded(seed))
         answer = release.answer(elements, np.ones(100))
         exceeded += abs(answer.value - counts.sum()) > answer.bound
         assert answer.standard_error == pytest.approx(math.sqrt(20 * 1.8413), rel=1e-3)
@@ -229,7 +210,7 @@ def test_histogram_bound_covers_dropped_counts():
 
 
 def test_each_plan_draws_its_own_hash_key():
-    first, second = (CountSketch(300, 3).plan(PROMISE, max_sparsity=1) for _ in range(2))
+    first, second = (dp.CountSketch(300, 3).plan(PROMISE, max_sparsity=1) for _ in range(2))
     assert first.hash_key != second.hash_key
 
 
@@ -239,7 +220,7 @@ def test_answer_is_the_sum_of_the_estimates_of_its_elements(name):
     # Some reach the threshold of a histogram, some do not.
     counts = np.arange(40, dtype=np.int64) * 4
     plan = plan_of(SMALL[name])
-    release = release_sparse(plan, summary_from(plan, elements, counts), Seeded(1))
+    release = dp.release_sparse(plan, summary_from(plan, elements, counts), Seeded(1))
     values = np.random.default_rng(2).random(40)
     found = release.estimates(elements)
     assert values @ found == pytest.approx(release.answer(elements, values).value)
@@ -254,7 +235,9 @@ def test_card_of_an_averaging_sketch_states_bounds_on_noise_and_hashing(name):
     stated = plan.public["bound"]
     assert (stated["num_queries"], stated["failure_probability"]) == (1, 0.05)
     elements = np.arange(100, dtype=np.uint64)
-    release = release_sparse(plan, summary_from(plan, elements, np.ones(100, np.int64)), NoNoise())
+    release = dp.release_sparse(
+        plan, summary_from(plan, elements, np.ones(100, np.int64)), NoNoise()
+    )
     assert release.bounds().to_json() == stated
     # Noise: at least what a query of 100 keys that never share a cell needs.
     deviation = math.sqrt(noise_variance(plan.sketch.distribution, plan.sketch.scale))
@@ -273,37 +256,39 @@ def test_plan_states_no_bound_for_medians_histograms_and_hybrids(name):
 
 
 def test_plan_states_no_bound_for_hashes_below_four_wise_independence():
-    plan = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(3))
+    plan = dp.SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(3))
     assert plan.bounds() is None
-    fourwise = SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(4))
-    assert fourwise.bounds().noise > SparseProject(240).plan(PROMISE, max_sparsity=5).bounds().noise
+    fourwise = dp.SparseProject(240).plan(PROMISE, max_sparsity=5, hash_key=HashKey.draw(4))
+    assert (
+        fourwise.bounds().noise > dp.SparseProject(240).plan(PROMISE, max_sparsity=5).bounds().noise
+    )
 
 
 PROFILES = {
-    "skewed": KeyProfile(60_000, 10_000, 8_000),
-    "distinct": KeyProfile(20_000, 20_000, 1),
-    "ten": KeyProfile(20_000, 2_000, 10),
-    "hundred": KeyProfile(200_000, 2_000, 100),
+    "skewed": dp.KeyProfile(60_000, 10_000, 8_000),
+    "distinct": dp.KeyProfile(20_000, 20_000, 1),
+    "ten": dp.KeyProfile(20_000, 2_000, 10),
+    "hundred": dp.KeyProfile(200_000, 2_000, 100),
 }
 MECHANISMS = {
-    "one row": CountSketch(2**12, 1),
-    "three rows": CountSketch(2**14 // 3 * 3, 3),
-    "five rows": CountSketch(2**14 // 5 * 5, 5),
-    "median of rows": CountSketch(2**14 // 3 * 3, 3, estimator="median"),
-    "mean of rows": CountSketch(2**12 // 3 * 3, 3, estimator="mean"),
-    "gaussian rows": CountSketch(2**13 // 3 * 3, 3, noise="gaussian"),
-    "blocks": SparseProject(2**12),
-    "dense": SparseProject(2**9, "dense"),
-    "textbook": SparseProject(2**12, calibration="textbook"),
-    "histogram": StabilityHistogram(),
-    "hybrid": HybridSketch(2**12, 1),
-    "hybrid of three rows": HybridSketch(2**13 // 3 * 3, 3),
+    "one row": dp.CountSketch(2**12, 1),
+    "three rows": dp.CountSketch(2**14 // 3 * 3, 3),
+    "five rows": dp.CountSketch(2**14 // 5 * 5, 5),
+    "median of rows": dp.CountSketch(2**14 // 3 * 3, 3, estimator="median"),
+    "mean of rows": dp.CountSketch(2**12 // 3 * 3, 3, estimator="mean"),
+    "gaussian rows": dp.CountSketch(2**13 // 3 * 3, 3, noise="gaussian"),
+    "blocks": dp.SparseProject(2**12),
+    "dense": dp.SparseProject(2**9, "dense"),
+    "textbook": dp.SparseProject(2**12, calibration="textbook"),
+    "histogram": dp.StabilityHistogram(),
+    "hybrid": dp.HybridSketch(2**12, 1),
+    "hybrid of three rows": dp.HybridSketch(2**13 // 3 * 3, 3),
     # Its threshold is near 100: keys are held because their noise is large.
-    "hybrid of a small share": HybridSketch(2**12, 1, histogram_share=0.2),
+    "hybrid of a small share": dp.HybridSketch(2**12, 1, histogram_share=0.2),
 }
 
 
-def counts_of(profile: KeyProfile) -> np.ndarray:
+def counts_of(profile: dp.KeyProfile) -> np.ndarray:
     counts, keys = profile.groups
     return np.repeat(np.rint(counts).astype(np.int64), np.rint(keys).astype(int))
 
@@ -316,7 +301,7 @@ def measured_sums(mechanism, counts: np.ndarray, seed: int) -> tuple[float, floa
     if plan.sketch is not None:
         sums = Projection(plan.sketch.signs(plan.hash_key).project(elements, counts))
     summary = SparseSummary(sums, ElementCounts(elements, counts))
-    release = release_sparse(plan, summary, Seeded(seed))
+    release = dp.release_sparse(plan, summary, Seeded(seed))
     errors = release.estimates(elements) - counts
     squares = float(errors @ errors)
     products = float(errors.sum()) ** 2 - squares
@@ -356,7 +341,7 @@ def test_predicted_errors_match_measured_errors(name, shape):
 @pytest.mark.part
 def test_sparsity_above_the_number_of_keys_counts_as_all_keys():
     shape = PROFILES["ten"]
-    law = sparse_error(StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
+    law = sparse_error(dp.StabilityHistogram().plan(PROMISE, max_sparsity=4096), shape)
     assert law.error(4096) == law.error(2000) > law.error(1999)
     assert error_of_nothing(shape, 4096) == pytest.approx(20_000)
     choices = [choose(shape, sparsity=m)[0] for m in (2000, 4096)]
@@ -390,7 +375,7 @@ def test_effect_of_the_threshold_matches_summing_over_all_noise_values():
     [(10**6, 10**6, 1), (10**6, 10**4, 100), (10**6, 200_000, 115_000), (7, 1, 7), (10, 2, 9)],
 )
 def test_key_profile_has_the_declared_numbers_of_records_and_keys(num_records, num_keys, largest):
-    counts, keys = KeyProfile(num_records, num_keys, largest).groups
+    counts, keys = dp.KeyProfile(num_records, num_keys, largest).groups
     assert keys.sum() == num_keys
     assert counts[0] == pytest.approx(largest)
     assert keys @ counts == pytest.approx(num_records)
@@ -426,42 +411,42 @@ def choose(shape, size=2**16, **named):
 @pytest.mark.part
 def test_key_profile_predicts_the_rare_keys_of_a_real_table():
     """The planes that left New York in 2013: 943 of 4,043 had fewer than 22 flights."""
-    counts, keys = KeyProfile(334_264, 4_043, 575).groups
+    counts, keys = dp.KeyProfile(334_264, 4_043, 575).groups
     assert keys[counts < 22].sum() == pytest.approx(943, rel=0.1)
     assert (keys * counts)[counts < 22].sum() == pytest.approx(7_364, rel=0.5)
-    choices = choose(KeyProfile(334_264, 4_043, 575), 2**20, sparsity=1630)
-    assert not isinstance(choices[0].mechanism, StabilityHistogram)
+    choices = choose(dp.KeyProfile(334_264, 4_043, 575), 2**20, sparsity=1630)
+    assert not isinstance(choices[0].mechanism, dp.StabilityHistogram)
 
 
 @pytest.mark.part
 def test_planner_ranks_the_expected_mechanism_first():
     million = 10**6
-    distinct = choose(KeyProfile(million, million, 1), 2**20, sparsity=256)
-    assert distinct[0].mechanism == CountSketch(2**20, 1)
+    distinct = choose(dp.KeyProfile(million, million, 1), 2**20, sparsity=256)
+    assert distinct[0].mechanism == dp.CountSketch(2**20, 1)
     assert distinct[0].error == pytest.approx(27, abs=1)
-    frequent = choose(KeyProfile(million, 10**4, 100), 2**20, sparsity=256)
-    assert isinstance(frequent[0].mechanism, StabilityHistogram)
-    skewed = choose(KeyProfile(million, 200_000, 115_000), 2**20)
-    assert isinstance(skewed[0].mechanism, HybridSketch)
+    frequent = choose(dp.KeyProfile(million, 10**4, 100), 2**20, sparsity=256)
+    assert isinstance(frequent[0].mechanism, dp.StabilityHistogram)
+    skewed = choose(dp.KeyProfile(million, 200_000, 115_000), 2**20)
+    assert isinstance(skewed[0].mechanism, dp.HybridSketch)
     assert skewed[0].mechanism.num_rows == 3
-    pure = Guarantee(1.0, 0, ADD, "record", 1)
-    skewed_pure = choose(KeyProfile(million, 200_000, 115_000), 2**20, guarantee=pure)
-    assert skewed_pure[0].mechanism == CountSketch(2**20 // 3 * 3, 3)
-    small = choose(KeyProfile(million, 200_000, 115_000), 2**14)
-    assert isinstance(small[0].mechanism, HybridSketch)
+    pure = dp.Guarantee(1.0, 0, ADD, "record", 1)
+    skewed_pure = choose(dp.KeyProfile(million, 200_000, 115_000), 2**20, guarantee=pure)
+    assert skewed_pure[0].mechanism == dp.CountSketch(2**20 // 3 * 3, 3)
+    small = choose(dp.KeyProfile(million, 200_000, 115_000), 2**14)
+    assert isinstance(small[0].mechanism, dp.HybridSketch)
     assert all(one.error <= other.error for one, other in itertools.pairwise(skewed))
     assert all(choice.size <= 2**20 for choice in skewed)
 
 
 def test_without_delta_only_pure_releases_are_planned():
-    pure = Guarantee(1.0, 0, ADD, "record", 1)
+    pure = dp.Guarantee(1.0, 0, ADD, "record", 1)
     choices = choose(PROFILES["ten"], guarantee=pure)
     assert choices and all(choice.is_pure for choice in choices)
-    assert {type(choice.mechanism) for choice in choices} == {CountSketch}
+    assert {type(choice.mechanism) for choice in choices} == {dp.CountSketch}
 
 
 @pytest.mark.part
 def test_no_mechanism_is_better_than_zero_for_queries_of_one_rare_key():
-    distinct = KeyProfile(10**6, 10**6, 1)
+    distinct = dp.KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)
     assert min(choice.error for choice in choose(distinct, sparsity=1)) >= 0.999

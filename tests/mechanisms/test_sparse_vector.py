@@ -1,7 +1,5 @@
 """Sparse vector mechanisms: printed numbers, and budgets that add up."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -11,7 +9,7 @@ from noise_sources import NoNoise
 from sparse_vector_laws import transcript_law
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.sparse_vector import mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
@@ -25,7 +23,6 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_epsilon, zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing.audit import largest_log_ratio
 
 EPSILON = 1.0
@@ -224,11 +221,11 @@ def test_epsilon_too_large_for_published_composition_is_refused(times, delta, ep
     """It is stated for epsilon < 1, and holds up to these."""
 
     def plan(scale: float) -> None:
-        guarantee = Guarantee(epsilon * scale, delta, ADD, "record", 1, allow_large_delta=True)
+        guarantee = dp.Guarantee(epsilon * scale, delta, ADD, "record", 1, allow_large_delta=True)
         sparse_vector_noise(guarantee, times, answers=False, calibration="textbook")
 
     plan(1.0)
-    with pytest.raises(InputError, match="textbook's composition"):
+    with pytest.raises(dp.InputError, match="textbook's composition"):
         plan(1.01)
 
 

@@ -1,7 +1,5 @@
 """Fits of wide domains: junction trees, their records and pairs, and candidate records."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pathlib

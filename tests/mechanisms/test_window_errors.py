@@ -6,8 +6,6 @@ form, but for a chance below 1e-6, if n is at least 5,000 for Gaussian noise and
 noise; all sums of one horizon and cell count as one error, and there are 25,600 of these.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

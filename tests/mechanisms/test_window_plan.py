@@ -1,7 +1,5 @@
 """Plans of tables and of databases of windows: how much noise, and what is promised."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction
@@ -23,19 +21,15 @@ from window_plans import (
     whole,
 )
 
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.small_db.small_db import SmallDB
+import beam_dp as dp
 from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.choices import most_squares
 from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, plan_window_databases
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.workload import Workload
-from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.verification.steps import Step
-from beam_dp.windows.horizon import WindowUnit
 
 TABLE = domain_of(4, 3)
 
@@ -171,7 +165,7 @@ def test_drawn_tables_state_their_window():
 
 @pytest.mark.parametrize("noise", ["discrete_laplace", "discrete_gaussian"])
 def test_marginals_are_sums_over_the_measured_table(noise):
-    workload = Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
+    workload = dp.Workload(TABLE, (("a0",), ("a0", "a1"), ("a1",)))
     plan = plan_of(5, RECORD, workload, distribution=noise)
     counts = np.arange(12) % 5
     found = plan.draw(0, marginals_of(plan, counts), NoNoise(), HORIZON_ID).tables
@@ -202,7 +196,7 @@ LEVELS = {"strategy": "levels", "block": 2, "share": 0.3}
 
 
 def largest_share(
-    num_windows: int, unit: WindowUnit, workload: Workload, options: dict[str, Any]
+    num_windows: int, unit: dp.WindowUnit, workload: dp.Workload, options: dict[str, Any]
 ) -> float:
     """The most that any unit spends of the promise in the windows that it is of."""
     plan = plan_of(num_windows, unit, workload, epsilon=0.8, **options)
@@ -280,7 +274,8 @@ def keeps(loss: Loss) -> bool:
 
 @pytest.mark.parametrize("windows", [1, 2, 7, 24, 168])
 @pytest.mark.parametrize(
-    "mechanism", [MWEM(), Laplace(), Gaussian(), Gaussian("textbook"), MWEM(num_rounds=2)]
+    "mechanism",
+    [dp.MWEM(), dp.Laplace(), dp.Gaussian(), dp.Gaussian("textbook"), dp.MWEM(num_rounds=2)],
 )
 def test_total_loss_of_a_unit_is_close_to_the_promise_and_not_above(mechanism, windows):
     plan = planned(mechanism, windows)
@@ -300,7 +295,7 @@ def test_total_loss_of_a_unit_is_close_to_the_promise_and_not_above(mechanism, w
 def test_guarantees_of_one_window_match_known_values():
     found = {
         (name, windows): planned(mechanism, windows).window.guarantee
-        for name, mechanism in (("gaussian", Gaussian()), ("laplace", Laplace()))
+        for name, mechanism in (("gaussian", dp.Gaussian()), ("laplace", dp.Laplace()))
         for windows in (7, 168)
     }
     assert found["gaussian", 7].epsilon == pytest.approx(0.36248, rel=1e-4)
@@ -314,14 +309,14 @@ def test_guarantees_of_one_window_match_known_values():
 
 
 def test_single_window_per_unit_gets_the_whole_budget():
-    for mechanism in (MWEM(), Gaussian(), Laplace()):
+    for mechanism in (dp.MWEM(), dp.Gaussian(), dp.Laplace()):
         guarantee = planned(mechanism, 1).window.guarantee
         assert (guarantee.epsilon, guarantee.delta) == (EPSILON, DELTA)
-    assert planned(Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
+    assert planned(dp.Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
 
 
 def test_guarantees_state_one_window_and_all_windows():
-    plan = planned(Laplace(), 7)
+    plan = planned(dp.Laplace(), 7)
     assert plan.window.guarantee.privacy_unit == "person_id in any window of 1h"
     assert plan.window.guarantee.max_records_per_unit == 2
     assert plan.guarantee.privacy_unit == "person_id in any 168 consecutive windows of 1h"
@@ -331,12 +326,12 @@ def test_guarantees_state_one_window_and_all_windows():
 
 def test_database_of_a_window_states_its_horizon_and_number(tmp_path):
     horizon = horizon_of(24)
-    plan = plan_window_databases(Laplace(), WORKLOAD, horizon, RECORD, EPSILON, DELTA)
+    plan = plan_window_databases(dp.Laplace(), WORKLOAD, horizon, RECORD, EPSILON, DELTA)
     held = Histogram(WORKLOAD.domain, np.full(12, 50)).marginals(plan.summary_tables)
     release = plan.draw(5, held, Seeded(1), HORIZON_ID)
     assert 400 < release.num_records < 800
-    write_release(release, tmp_path / "window")
-    stated: Any = read_release(tmp_path / "window")
+    dp.write_release(release, tmp_path / "window")
+    stated: Any = dp.read_release(tmp_path / "window")
     windows = stated.plan["windows"]
     assert (windows["number"], windows["horizon_id"]) == (5, HORIZON_ID)
     assert windows["worst_case"]["epsilon"] == 1.0 and windows["horizon"]["num_windows"] == 24
@@ -346,7 +341,7 @@ def test_database_of_a_window_states_its_horizon_and_number(tmp_path):
 def test_slack_reduces_the_delta_of_composed_losses():
     """Slacks add up, and what they leave of delta is what mu or rho may use."""
     keeps_promise = plan_module._keeps
-    promise = planned(Laplace(), 1).guarantee
+    promise = planned(dp.Laplace(), 1).guarantee
     pure = Loss.approximate(EPSILON / 7, DELTA / 8).repeated(7)
     assert keeps_promise(pure, promise)
     assert not keeps_promise(Loss.approximate(EPSILON / 7, DELTA / 6).repeated(7), promise)
@@ -358,7 +353,7 @@ def test_slack_reduces_the_delta_of_composed_losses():
 
 @pytest.mark.part
 def test_every_marginals_mechanism_releases_window_databases():
-    plan = planned(SmallDB(size=4), 3)
+    plan = planned(dp.SmallDB(size=4), 3)
     assert plan.window.guarantee.epsilon == pytest.approx(1 / 3)
 
 

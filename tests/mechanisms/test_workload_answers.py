@@ -1,7 +1,5 @@
 """Noisy answers to a workload, and the largest of them: noise, laws of choices, mutants."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from itertools import product

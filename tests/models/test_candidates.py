@@ -1,7 +1,5 @@
 """Candidates that are all cells of a domain describe the same distributions as arrays of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

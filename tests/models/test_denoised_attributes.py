@@ -1,14 +1,11 @@
 """Counts of single attributes, believed from their noisy counts together."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 
-from beam_dp.domain.files import read_domain
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.models import denoised_attributes
 from beam_dp.models.denoised_attributes import denoised, denoised_counts, follows_before
 from beam_dp.models.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
@@ -139,8 +136,8 @@ def test_estimates_with_an_outlier_are_finite_and_sum_to_the_total(noisy):
     assert found.means.sum() == pytest.approx(60.0)
 
 
-def domain_of() -> Domain:
-    return read_domain('{"age": 12, "sex": 2, "size": 3}')
+def domain_of() -> dp.Domain:
+    return dp.read_domain('{"age": 12, "sex": 2, "size": 3}')
 
 
 def observed_on(basis: ResidualBasis, seed: int) -> NoisyCoefficients:
@@ -167,7 +164,7 @@ def test_denoising_is_repeatable_and_changes_only_long_attributes():
 
 
 def test_fit_to_denoised_coefficients_has_a_smaller_error():
-    domain = read_domain('{"age": 32, "sex": 2}')
+    domain = dp.read_domain('{"age": 32, "sex": 2}')
     basis = ResidualBasis(domain.shape, [(), (0,), (1,), (0, 1)])
     exact = np.outer(counts_of("bump"), [0.4, 0.6]).ravel()
     total = exact.sum()
@@ -207,6 +204,6 @@ def test_other_values_and_null_have_no_order():
         ' "other": true, "nullable": true},'
         '{"name": "town", "type": "categorical", "values": ["a", "b", "c"]}]}'
     )
-    age, town = read_domain(text).attributes
+    age, town = dp.read_domain(text).attributes
     assert follows_before(age).tolist() == [False, True, True, True, False, False]
     assert not follows_before(town).any()

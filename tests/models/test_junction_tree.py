@@ -1,7 +1,5 @@
 """The junction tree against the whole domain written out, and trees that grow pair by pair."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The fit against its own optimality conditions, computed from dense basis vectors."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from itertools import combinations

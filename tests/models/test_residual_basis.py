@@ -1,7 +1,5 @@
 """The residual basis against Kronecker products written out."""
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 from itertools import combinations

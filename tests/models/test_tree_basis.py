@@ -1,7 +1,5 @@
 """The two representations of a log-linear hypothesis against each other."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

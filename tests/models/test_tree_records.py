@@ -1,7 +1,5 @@
 """Records from a junction tree or an array, and their moves."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

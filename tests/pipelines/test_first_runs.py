@@ -1,7 +1,5 @@
 """One command whose first runs find a domain, choose the records per unit, or both."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -18,7 +16,6 @@ import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.mechanisms.registry import plan_discovery
-from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_any
 from pipelines import release_synthetic_database
 from pipelines.release_synthetic_database import main
@@ -71,7 +68,7 @@ def test_one_command_chooses_the_number_and_releases_the_records():
 @pytest.mark.job
 def test_one_command_chooses_the_number_and_finds_the_domain():
     counts, found, release = releases_of(BOTH)
-    assert isinstance(counts, IntervalRelease)
+    assert isinstance(counts, dp.IntervalRelease)
     assert release.records_per_unit.main.max_records_per_unit == 3
     assert found.guarantee.max_records_per_unit == 3
     assert found.discovered.whole == release.records_per_unit.main

@@ -5,8 +5,6 @@ by an exception that nothing catches, at each moment between and inside the runs
 ``test_killed_process_goes_on`` kills processes.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The ledgers of these tests are sqlite files; ``test_ledger_postgresql.py`` runs them again."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -5,8 +5,6 @@ shows must be equal to the byte: a difference went around the noise. The last te
 hand, and see it.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

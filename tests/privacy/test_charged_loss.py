@@ -1,7 +1,5 @@
 """What a ledger is charged for a release covers every step on all of its cards, composed."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable

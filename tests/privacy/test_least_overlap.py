@@ -1,7 +1,5 @@
 """The bound of how far apart records can be, against all pairs of them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -9,12 +7,10 @@ import numpy as np
 import pytest
 from tiny import REPLACE, domain_of, promise, workload_of
 
+import beam_dp as dp
 from beam_dp.mechanisms.marginals import measurements
-from beam_dp.mechanisms.marginals.measure_all import Gaussian
 from beam_dp.mechanisms.marginals.measurements import residual_sensitivity
-from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.unit_costs import least_overlap
-from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.steps import largest_change
 
 Supports = list[tuple[int, ...]]
@@ -73,8 +69,8 @@ def test_replace_one_needs_less_than_twice_the_noise_for_many_attributes():
     domain = domain_of(*(2, 3, 4, 8, 32) * 7)
     supports = [s for order in (1, 2) for s in itertools.combinations(range(35), order)]
     precisions = np.random.default_rng(1).gamma(5.0, 0.2, len(supports))
-    one = residual_sensitivity(domain, supports, precisions, Neighboring.ADD_OR_REMOVE_ONE)
-    two = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE)
+    one = residual_sensitivity(domain, supports, precisions, dp.Neighboring.ADD_OR_REMOVE_ONE)
+    two = residual_sensitivity(domain, supports, precisions, dp.Neighboring.REPLACE_ONE)
     assert 1.22 < 2 * one / two < math.sqrt(2)
 
 
@@ -87,11 +83,11 @@ def test_release_planned_with_the_overlap_bound_passes_verification(monkeypatch)
     monkeypatch.setattr(tables, "_MAX_PATTERNS", 2)
     domain = domain_of(2, 3, 4, 2)
     guarantee = promise(REPLACE, 1e-9)
-    plan = Gaussian().plan(domain, workload_of(domain, 3), guarantee, 50)
+    plan = dp.Gaussian().plan(domain, workload_of(domain, 3), guarantee, 50)
     from beam_dp.summaries.histogram import Histogram
 
     exact = Histogram(domain, np.full(48, 1, np.int64)).marginals(plan.summary_tables)
-    found = verify_release(plan.release(exact, NoiseSource()))
+    found = dp.verify_release(plan.release(exact, NoiseSource()))
     assert not found.faults
     assert 0.9999 < found.epsilon <= 1.0
 
@@ -102,7 +98,7 @@ def test_verification_and_plan_have_the_same_bound_for_many_attributes():
     domain = domain_of(*(2, 3, 4) * 8)
     supports = [s for order in (1, 2) for s in itertools.combinations(range(24), order)]
     precisions = np.random.default_rng(2).gamma(5.0, 0.2, len(supports))
-    planned = residual_sensitivity(domain, supports, precisions, Neighboring.REPLACE_ONE) ** 2
+    planned = residual_sensitivity(domain, supports, precisions, dp.Neighboring.REPLACE_ONE) ** 2
     weighted = [(s, Fraction(p)) for s, p in zip(supports, precisions.tolist(), strict=True)]
-    verified = largest_change(domain, weighted, Neighboring.REPLACE_ONE)
+    verified = largest_change(domain, weighted, dp.Neighboring.REPLACE_ONE)
     assert verified <= planned <= verified * Fraction(1 + 1e-6)

@@ -1,7 +1,5 @@
 """The ledger: what it records, what it refuses, and in which words."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import json
@@ -13,16 +11,15 @@ import sqlalchemy as sa
 from ledger_workers import AR, TENTH, declared, one_line, spend
 from patience import HANG_SECONDS
 
-from beam_dp.privacy.guarantee import Guarantee
+import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import loss_of
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
 
 def test_payment_is_visible_to_another_connection(ledger_url):
     token = spend(declared(ledger_url), {"scale": 30.0, "name": "Zoë"})
-    (entry,) = Ledger(ledger_url).entries("visits")
+    (entry,) = dp.Ledger(ledger_url).entries("visits")
     assert token.release_id == entry.release_id == "visits/1"
     assert (entry.guarantee, entry.loss, entry.mechanism) == (
         TENTH,
@@ -84,7 +81,7 @@ def test_only_one_of_several_concurrent_marks_succeeds(ledger_url):
     start = threading.Barrier(4)
 
     def mark(draw_id: str) -> str | None:
-        ledger = Ledger(ledger_url, wait_seconds=HANG_SECONDS)
+        ledger = dp.Ledger(ledger_url, wait_seconds=HANG_SECONDS)
         start.wait()
         try:
             ledger.mark_released(token, draw_id)
@@ -95,7 +92,7 @@ def test_only_one_of_several_concurrent_marks_succeeds(ledger_url):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         marked = [each for each in pool.map(mark, ["a", "b", "c", "d"]) if each is not None]
-    assert marked == [Ledger(ledger_url).entries("visits")[0].draw_id]
+    assert marked == [dp.Ledger(ledger_url).entries("visits")[0].draw_id]
 
 
 def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
@@ -113,24 +110,24 @@ def test_budget_allows_ten_releases_of_a_tenth_and_no_eleventh(ledger_url):
 def test_refusal_names_the_largest_epsilon_that_fits_and_the_largest_spenders(ledger_url):
     ledger = declared(ledger_url)
     for epsilon in (0.1, 0.5):
-        guarantee = Guarantee(epsilon, 0.0, AR, "person", 3)
+        guarantee = dp.Guarantee(epsilon, 0.0, AR, "person", 3)
         ledger.spend("visits", guarantee, Loss.pure(epsilon), "laplace")
     with pytest.raises(OverBudgetError) as error:
-        ledger.spend("visits", Guarantee(0.6, 0.0, AR, "person", 3), Loss.pure(0.6), "mwem")
+        ledger.spend("visits", dp.Guarantee(0.6, 0.0, AR, "person", 3), Loss.pure(0.6), "mwem")
     assert one_line(error) == (
         "epsilon: 0.6 is not valid: must fit 'visits', which leaves at most epsilon 0.4, delta 0;"
         " requested epsilon 0.6, remaining 0.4; largest releases: visits/2 (laplace, epsilon 0.5),"
         " visits/1 (laplace, epsilon 0.1)"
     )
-    ledger.spend("visits", Guarantee(0.4, 0.0, AR, "person", 3), Loss.pure(0.4), "laplace")
+    ledger.spend("visits", dp.Guarantee(0.4, 0.0, AR, "person", 3), Loss.pure(0.4), "laplace")
     with pytest.raises(OverBudgetError, match="which leaves nothing"):
         ledger.spend("visits", TENTH, Loss.pure(0.1), "mwem")
 
 
 def test_refusal_names_remaining_delta(ledger_url):
-    ledger = Ledger(ledger_url)
+    ledger = dp.Ledger(ledger_url)
     ledger.declare("visits", 1.0, 2e-9, "person", AR)
-    guarantee, loss = Guarantee(0.1, 4e-10, AR, "person", 3), Loss.approximate(0.1, 4e-10)
+    guarantee, loss = dp.Guarantee(0.1, 4e-10, AR, "person", 3), Loss.approximate(0.1, 4e-10)
     for _ in range(2):
         ledger.spend("visits", guarantee, loss, "stability_histogram")
     with pytest.raises(OverBudgetError) as error:
@@ -140,7 +137,7 @@ def test_refusal_names_remaining_delta(ledger_url):
         " 2e-10 for a release that is private except with some probability; largest releases:"
         " visits/1 (stability_histogram, epsilon 0.1), visits/2 (stability_histogram, epsilon 0.1)"
     )
-    last = Guarantee(0.1, 2e-10, AR, "person", 3)
+    last = dp.Guarantee(0.1, 2e-10, AR, "person", 3)
     ledger.spend("visits", last, Loss.approximate(0.1, 2e-10), "hybrid_sketch")
     with pytest.raises(OverBudgetError, match=r"at most epsilon 0\.7, delta 0"):
         ledger.check("visits", guarantee, loss)
@@ -158,7 +155,7 @@ def test_check_raises_the_error_of_spend_and_spends_nothing(ledger_url):
 
 
 def test_budget_without_delta_admits_only_pure_releases(ledger_url):
-    gaussian = Guarantee(0.1, 1e-9, AR, "person", 3)
+    gaussian = dp.Guarantee(0.1, 1e-9, AR, "person", 3)
     with pytest.raises(OverBudgetError) as error:
         declared(ledger_url).spend("visits", gaussian, Loss.gaussian(1e-3), "gaussian")
     assert one_line(error) == (
@@ -227,7 +224,7 @@ def test_smallest_delta_can_be_spent_and_listed(tmp_path):
     ledger = declared(str(tmp_path / "l.sqlite"), delta=1e-300)
     for kind in ("pure", "gaussian", "zcdp"):
         epsilon = ledger.remaining("visits", kind) / 1000  # type: ignore[arg-type]
-        guarantee = Guarantee(epsilon, 1e-300, AR, "person", 3)
+        guarantee = dp.Guarantee(epsilon, 1e-300, AR, "person", 3)
         ledger.spend("visits", guarantee, loss_of(kind, epsilon, 1e-300), kind)  # type: ignore[arg-type]
     assert 0 < ledger.total("visits") <= 1
 

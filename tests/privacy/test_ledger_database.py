@@ -1,7 +1,5 @@
 """What can be wrong with a ledger's database: every call is refused, in one line."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import pickle
@@ -12,15 +10,14 @@ import stat
 import pytest
 from ledger_workers import AR, TENTH, declared, execute, one_line, spend
 
-from beam_dp.privacy.guarantee import Guarantee
+import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LedgerError, Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
-WHOLE = Guarantee(1.0, 0.0, AR, "person", 3)  # type: ignore[arg-type]
+WHOLE = dp.Guarantee(1.0, 0.0, AR, "person", 3)  # type: ignore[arg-type]
 
 
-def refuses_everything(ledger: Ledger, pattern: str) -> None:
+def refuses_everything(ledger: dp.Ledger, pattern: str) -> None:
     """Every call is refused in one line."""
     token = Token("visits", 1, "laplace", TENTH, Loss.pure(0.1))
     for call in (
@@ -52,7 +49,7 @@ def test_pickle_has_the_url_unless_it_has_a_password(ledger_url):
     spend(ledger)
     assert pickle.loads(pickle.dumps(ledger)).entries("visits") == ledger.entries("visits")
     with pytest.raises(LedgerError, match=r"bob:\*\*\*@.* must not contain a password"):
-        pickle.dumps(Ledger("postgresql://bob:secret@localhost/db"))
+        pickle.dumps(dp.Ledger("postgresql://bob:secret@localhost/db"))
 
 
 @pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (1, "an unpublished")])
@@ -86,7 +83,7 @@ def test_rejects_damaged_rows(ledger_url, statement):
 def test_rejects_database_without_ledger(ledger_url):
     execute(ledger_url, "CREATE TABLE other (x INTEGER)")
     with pytest.raises(LedgerError, match="must contain a ledger"):
-        spend(Ledger(ledger_url))
+        spend(dp.Ledger(ledger_url))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,7 @@ def test_rejects_database_without_ledger(ledger_url):
     ],
 )
 def test_rejects_missing_file_without_creating_it(tmp_path, url, condition):
-    ledger = Ledger(url.format(folder=tmp_path))
+    ledger = dp.Ledger(url.format(folder=tmp_path))
     for call in (ledger.datasets, lambda: spend(ledger)):
         with pytest.raises(LedgerError, match=condition):
             call()
@@ -131,7 +128,7 @@ def test_rejects_damaged_file(tmp_path, damage):
 def test_rejects_locked_file_after_waiting(tmp_path):
     path = tmp_path / "l.sqlite"
     declared(str(path))
-    ledger = Ledger(str(path), wait_seconds=0.2)
+    ledger = dp.Ledger(str(path), wait_seconds=0.2)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     refuses_everything(ledger, "must not be locked for more than 0.2 seconds")
@@ -142,10 +139,10 @@ def test_rejects_locked_file_after_waiting(tmp_path):
 
 def test_read_only_file_can_be_read_but_not_spent_from(tmp_path):
     declared(f"{tmp_path}/l.sqlite")
-    can_only_be_read(Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode=ro&uri=true"))
+    can_only_be_read(dp.Ledger(f"sqlite:///file:{tmp_path}/l.sqlite?mode=ro&uri=true"))
 
 
-def can_only_be_read(ledger: Ledger) -> None:
+def can_only_be_read(ledger: dp.Ledger) -> None:
     with pytest.raises(LedgerError, match="must be on a disk that can be written"):
         spend(ledger)
     ledger.check("visits", TENTH, Loss.pure(0.1))
@@ -161,7 +158,7 @@ def test_rejects_file_without_write_permission(tmp_path):
         spend(ledger)
 
 
-def spent_ledger(path: pathlib.Path) -> tuple[Ledger, bytes]:
+def spent_ledger(path: pathlib.Path) -> tuple[dp.Ledger, bytes]:
     """All of a budget is spent; returns the file's bytes as well."""
     ledger = declared(str(path))
     ledger.spend("visits", WHOLE, Loss.pure(1.0), "laplace")
@@ -201,7 +198,7 @@ def test_flipped_bit_in_the_schema_gives_a_one_line_error(tmp_path):
 def test_reads_path_that_begins_like_a_uri_as_a_path(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LedgerError, match="must exist"):
-        Ledger(url).datasets()
+        dp.Ledger(url).datasets()
     assert list(tmp_path.iterdir()) == []
     declared(url)
     assert [path.name for path in tmp_path.iterdir()] == ["file:l.sqlite"]

@@ -1,7 +1,5 @@
 """Entries of the ledger: valid URLs, hidden passwords, who paid, and edges from a release."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sqlite3
@@ -10,10 +8,8 @@ import pytest
 import sqlalchemy as sa
 from ledger_workers import TENTH, declared, spend
 
+import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.files import parse_domain
-from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, Origin, system_user
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
@@ -171,7 +167,7 @@ DRAW = "0f" * 16
 ORIGIN = {"ledger_release": "visits/1", "draw_id": DRAW}
 SEX = {"name": "sex", "type": "categorical", "values": ["F", "M"]}
 AGE = {"name": "age", "type": "numeric", "edges": [0, 20, 90], "edges_from": ORIGIN}
-DOMAIN = parse_domain({"attributes": [SEX, AGE]})
+DOMAIN = dp.parse_domain({"attributes": [SEX, AGE]})
 
 
 def ledger_of(path: pathlib.Path, draw_id: str | None = DRAW) -> Ledger:
@@ -179,7 +175,7 @@ def ledger_of(path: pathlib.Path, draw_id: str | None = DRAW) -> Ledger:
     ledger = Ledger(str(path))
     for name in ("visits", "others"):
         ledger.declare(name, 3.0, 1e-9, "record", "add_or_remove_one")
-    guarantee = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     token = ledger.spend("visits", guarantee, Loss.pure(1.0), "tree")
     if draw_id is not None:
         ledger.mark_released(token, draw_id)
@@ -192,7 +188,7 @@ def test_accepts_edges_paid_by_the_same_budget(tmp_path):
 
 @pytest.mark.parametrize("dataset_id", ["", "visits"])
 def test_public_edges_need_no_ledger(tmp_path, dataset_id):
-    public = parse_domain({"attributes": [SEX, {**AGE, "edges_from": None}]})
+    public = dp.parse_domain({"attributes": [SEX, {**AGE, "edges_from": None}]})
     check_edges_paid(public, None, dataset_id)
     check_edges_paid(public, Ledger(str(tmp_path / "absent.sqlite")), dataset_id)
 
@@ -207,15 +203,15 @@ def test_public_edges_need_no_ledger(tmp_path, dataset_id):
 )
 def test_rejects_edges_paid_by_another_budget(tmp_path, draw_id, dataset_id, name, condition):
     ledger = ledger_of(tmp_path / "l.sqlite", draw_id)
-    with pytest.raises(InputError, match=condition) as caught:
+    with pytest.raises(dp.InputError, match=condition) as caught:
         check_edges_paid(DOMAIN, ledger, dataset_id)
     assert caught.value.name == name and "visits/1" in str(caught.value)
 
 
 def test_rejects_released_edges_without_the_ledger_that_paid(tmp_path):
-    with pytest.raises(InputError, match="ledger is required, the ledger of the earlier"):
+    with pytest.raises(dp.InputError, match="ledger is required, the ledger of the earlier"):
         check_edges_paid(DOMAIN, None, "")
     fresh = Ledger(str(tmp_path / "fresh.sqlite"))
     fresh.declare("visits", 3.0, 1e-9, "record", "add_or_remove_one")
-    with pytest.raises(InputError, match="must be the ledger of the earlier release: the edges"):
+    with pytest.raises(dp.InputError, match="must be the ledger of the earlier release: the edges"):
         check_edges_paid(DOMAIN, fresh, "visits")

@@ -1,7 +1,5 @@
 """Adding up releases: laws of the filters, an independent recomputation, and a best adversary."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

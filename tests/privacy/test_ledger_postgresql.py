@@ -1,7 +1,5 @@
 """All tests of ledgers on a PostgreSQL server, and those that only a server needs."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Ledgers that many processes use: a restarted job pays once, and a saved state is used once."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import multiprocessing
 import os

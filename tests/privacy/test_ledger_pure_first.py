@@ -4,8 +4,6 @@ The worst analyst is computed exactly: it chooses releases and questions to open
 output, of laws on a few outputs that have just the loss that they state.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -19,16 +17,12 @@ from claim_rows.composition import NUM_ANSWERS, Analyst, History, Masked, Run, T
 from ledger_workers import AR, declared
 from tiny import domain_of
 
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+import beam_dp as dp
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Filter, loss_of
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 
 Admits = Callable[[Account, Loss], bool]
@@ -248,21 +242,21 @@ def test_first_non_pure_release_fixes_the_delta_kept_for_slack(slack, kept):
 # Of ledgers.
 
 
-def guarantee(epsilon: float, delta: float = 1e-9) -> Guarantee:
-    return Guarantee(epsilon, delta, AR, "person", 1)  # type: ignore[arg-type]
+def guarantee(epsilon: float, delta: float = 1e-9) -> dp.Guarantee:
+    return dp.Guarantee(epsilon, delta, AR, "person", 1)  # type: ignore[arg-type]
 
 
 def test_new_ledger_uses_pure_first_and_accepts_pure_then_gaussian(ledger_url):
-    ledger = Ledger(ledger_url)
+    ledger = dp.Ledger(ledger_url)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == "pure_first"
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
     ledger.spend("visits", guarantee(1.0), loss_of("gaussian", 1.0, 1e-9), "mwem")
-    assert Ledger(ledger_url).account("visits").composition == "pure_first"
+    assert dp.Ledger(ledger_url).account("visits").composition == "pure_first"
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
 def test_existing_ledger_keeps_its_composition(ledger_url, composition):
-    ledger = Ledger(ledger_url)
+    ledger = dp.Ledger(ledger_url)
     ledger.declare("visits", 3.0, 1e-9, "person", AR, composition=composition)
     assert ledger.declare("visits", 3.0, 1e-9, "person", AR).composition == composition
     with pytest.raises(LedgerError, match="declared once"):
@@ -326,14 +320,14 @@ def test_best_analyst_exceeds_delta_if_runs_are_paid_at_their_end(composition):
 
 def test_run_between_other_releases_is_paid_before_its_first_answer(tmp_path):
     domain = domain_of(4)
-    guarantee = Guarantee(0.5, 0.0, "replace_one", "person", 1)
-    plan = plan_private_mw(domain, guarantee, 100, num_questions=10)
-    ledger = Ledger(str(tmp_path / "budgets.sqlite"))
+    guarantee = dp.Guarantee(0.5, 0.0, "replace_one", "person", 1)
+    plan = dp.plan_private_mw(domain, guarantee, 100, num_questions=10)
+    ledger = dp.Ledger(str(tmp_path / "budgets.sqlite"))
     ledger.declare("visits", 1.0, 0.0, "person", "replace_one")
     token = ledger.spend("visits", guarantee, plan.loss, "private_mw")
     histogram = Histogram(domain, np.array([40, 30, 20, 10]))
-    run = PrivateMW(plan, histogram, NoiseSource(), ledger_token=token)
-    queries = LinearQueries(domain)
+    run = dp.PrivateMW(plan, histogram, NoiseSource(), ledger_token=token)
+    queries = dp.LinearQueries(domain)
     for code, epsilon in enumerate((0.2, 0.3)):
         release = dataclasses.replace(guarantee, epsilon=epsilon)
         ledger.spend("visits", release, Loss.pure(epsilon), "laplace")

@@ -4,8 +4,6 @@ The oracles are rational numbers and ball arithmetic (``flint.arb``), whose comp
 where they are sure. Random parameters have a fixed seed: these tests do not depend on luck.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """What `make dist` has built: complete, the same again, and at home without a compiler."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pathlib

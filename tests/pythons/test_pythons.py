@@ -3,8 +3,6 @@
 ``PYTHONS=3.13`` chooses among them. An interpreter that is not here is skipped by its name.
 """
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -12,10 +10,8 @@ import pytest
 from interpreters import HERE, built, interpreter, named_versions
 from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed, reading_line
 
+import beam_dp as dp
 from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.releases.kinds import read_release
-from beam_dp.releases.sketches.release import SparseRelease
 
 pytestmark = [pytest.mark.wheel, pytest.mark.release]
 CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
@@ -74,9 +70,9 @@ def test_wheel_kernel_hashes_like_the_local_one(making):
     assert tuple(backends) == available_backends()
     (making.folder / "elsewhere" / "keys.txt").write_text("key 3\nkey 4\n", encoding="utf-8")
     place = GOLDEN / "sparse_project"
-    release = read_release(place)
-    assert isinstance(release, SparseRelease)
-    true = release.answer_query(SparseQuery({"key 3": 1, "key 4": 1}))
+    release = dp.read_release(place)
+    assert isinstance(release, dp.SparseRelease)
+    true = release.answer_query(dp.SparseQuery({"key 3": 1, "key 4": 1}))
     for backend in backends:
         asked = ("answer", str(place), "--sparse", "keys.txt", "--json")
         answer = json.loads(making.run("beam-dp", *asked, **{ENVIRONMENT_VARIABLE: backend}))

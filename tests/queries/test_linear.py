@@ -1,27 +1,22 @@
 """Linear queries: their values at every cell, as written and as stored; invalid queries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.queries.disjunction import negation
 from beam_dp.queries.linear import VALUE_BITS, Parity, Product
-from beam_dp.queries.reader import LinearQueries
 
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        IntegerAttribute("age", 18, 24, nullable=True),
-        CategoricalAttribute("degree", ("HS", "BA", "MA"), other=True),
-        IntegerAttribute("only", 5, 5),
-        NumericAttribute("income", (0.0, 10.0, 20.0, 50.0)),
-        BooleanAttribute("member"),
+        dp.IntegerAttribute("age", 18, 24, nullable=True),
+        dp.CategoricalAttribute("degree", ("HS", "BA", "MA"), other=True),
+        dp.IntegerAttribute("only", 5, 5),
+        dp.NumericAttribute("income", (0.0, 10.0, 20.0, 50.0)),
+        dp.BooleanAttribute("member"),
     )
 )
-QUERIES = LinearQueries(DOMAIN)
+QUERIES = dp.LinearQueries(DOMAIN)
 
 # Each with a function that computes a cell's weight from its decoded levels.
 WRITTEN = {
@@ -159,9 +154,11 @@ def test_queries_written_differently_are_equal_if_their_values_are():
 
 
 def test_query_ignores_many_single_level_attributes():
-    names = [IntegerAttribute(f"x{i}", 0, 0) for i in range(70)]
-    domain = Domain((*names[:35], IntegerAttribute("a", 0, 2), *names[35:], BooleanAttribute("b")))
-    query = LinearQueries(domain).conjunction({"a": {"not": 1}, "b": True})
+    names = [dp.IntegerAttribute(f"x{i}", 0, 0) for i in range(70)]
+    domain = dp.Domain(
+        (*names[:35], dp.IntegerAttribute("a", 0, 2), *names[35:], dp.BooleanAttribute("b"))
+    )
+    query = dp.LinearQueries(domain).conjunction({"a": {"not": 1}, "b": True})
     assert query.values().tolist() == [0, 1, 0, 0, 0, 1]
-    parity = LinearQueries(domain).parity({"a": 1, "b": True})
+    parity = dp.LinearQueries(domain).parity({"a": 1, "b": True})
     assert parity.values().tolist() == [0, 1, 1, 0, 0, 1]

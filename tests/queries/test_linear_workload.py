@@ -1,7 +1,5 @@
 """Workloads of linear queries, and their sensitivities: compared with each query alone."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 
@@ -9,33 +7,30 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.queries import (
     linear_workload as linear_workload_module,
     sensitivity as sensitivity_module,
 )
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import Explicit, Parity, Product
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 
-MIXED = Domain(
+MIXED = dp.Domain(
     (
-        BooleanAttribute("member"),
-        IntegerAttribute("age", 0, 3, other=True, nullable=True),
-        CategoricalAttribute("degree", ("HS", "BA", "MA")),
-        IntegerAttribute("only", 5, 5),
+        dp.BooleanAttribute("member"),
+        dp.IntegerAttribute("age", 0, 3, other=True, nullable=True),
+        dp.CategoricalAttribute("degree", ("HS", "BA", "MA")),
+        dp.IntegerAttribute("only", 5, 5),
     )
 )
-BINARY = Domain(tuple(BooleanAttribute(name) for name in "abcde"))
+BINARY = dp.Domain(tuple(dp.BooleanAttribute(name) for name in "abcde"))
 
 
-def domain_of(shape) -> Domain:
-    return Domain(tuple(IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(shape)))
+def domain_of(shape) -> dp.Domain:
+    return dp.Domain(
+        tuple(dp.IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(shape))
+    )
 
 
 @st.composite
@@ -63,10 +58,10 @@ def queries_over(draw, shape):
 def workloads(draw):
     shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     queries = draw(st.lists(queries_over(shape), min_size=1, max_size=12))
-    return LinearWorkload(domain_of(shape), tuple(queries))
+    return dp.LinearWorkload(domain_of(shape), tuple(queries))
 
 
-def check_against_each(workload: LinearWorkload, seed: int) -> None:
+def check_against_each(workload: dp.LinearWorkload, seed: int) -> None:
     generator = np.random.default_rng(seed)
     # At most 256 cells: fewer in total than the 2^46 records beyond which answers are clipped.
     counts = generator.integers(0, 2**38, workload.domain.num_cells)
@@ -100,7 +95,7 @@ def test_splitting_the_work_changes_no_answers(limit, monkeypatch):
             queries.append(Parity(shape, axes, tuple(ranges.values())))
         else:
             queries.append(generator.choice([Product, Disjunction]).of(shape, ranges))
-    workload = LinearWorkload(domain_of(shape), tuple(queries))
+    workload = dp.LinearWorkload(domain_of(shape), tuple(queries))
     check_against_each(workload, 2)
     if limit == 1:
         assert len(workload._batches) > 1
@@ -124,12 +119,12 @@ FORMS = [
 
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
 def test_every_form_of_workload_matches_its_individual_queries(domain, spec):
-    check_against_each(parse_linear_workload(spec, domain), 3)
+    check_against_each(dp.parse_linear_workload(spec, domain), 3)
 
 
 def test_marginals_become_one_query_per_cell_in_order():
     counts = np.random.default_rng(5).integers(0, 99, MIXED.num_cells)
-    found = parse_linear_workload("marginals:member,degree;age", MIXED).counts(counts) >> 16
+    found = dp.parse_linear_workload("marginals:member,degree;age", MIXED).counts(counts) >> 16
     table = counts.reshape(MIXED.shape)
     expected = [*table.sum(axis=(1, 3)).ravel(), *table.sum(axis=(0, 2, 3))]
     assert found.tolist() == [int(each) for each in expected]
@@ -152,16 +147,16 @@ def test_conjunctions_cover_all_choices_of_literals():
             for first in literals[one]
             for second in literals[other]
         ]
-    make = LinearQueries(MIXED)
+    make = dp.LinearQueries(MIXED)
     expected = {make.from_json(each) for each in written}
-    workload = parse_linear_workload("conjunctions:2", MIXED)
+    workload = dp.parse_linear_workload("conjunctions:2", MIXED)
     assert set(workload) == expected and len(workload) == len(expected)
 
 
 def test_parities_and_monotone_conjunctions_use_last_levels():
     codes = np.array(BINARY.codes(np.arange(BINARY.num_cells)))
-    monotone = parse_linear_workload("monotone_conjunctions:2", BINARY)
-    parity = parse_linear_workload("parities:2", BINARY)
+    monotone = dp.parse_linear_workload("monotone_conjunctions:2", BINARY)
+    parity = dp.parse_linear_workload("parities:2", BINARY)
     for pair, one, other in zip(combinations(range(5), 2), monotone, parity, strict=True):
         chosen = codes[list(pair)]
         assert (one.values() == chosen.prod(axis=0)).all()
@@ -169,11 +164,11 @@ def test_parities_and_monotone_conjunctions_use_last_levels():
 
 
 def test_intervals_select_no_records_with_unordered_levels():
-    workload = parse_linear_workload("intervals:age", MIXED)
+    workload = dp.parse_linear_workload("intervals:age", MIXED)
     assert len(workload) == 10
     ages = MIXED.codes(np.arange(MIXED.num_cells))[1]
     assert not any(query.values()[ages >= 4].any() for query in workload)
-    prefixes = parse_linear_workload("prefixes:age", MIXED)
+    prefixes = dp.parse_linear_workload("prefixes:age", MIXED)
     assert [int(each.values().sum()) for each in prefixes] == [6, 12, 18, 24]
 
 
@@ -188,25 +183,25 @@ def test_reads_a_file_of_lines(tmp_path):
     ]
     path = tmp_path / "queries.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    workload = parse_linear_workload(str(path), MIXED)
+    workload = dp.parse_linear_workload(str(path), MIXED)
     assert len(workload) == 8
     check_against_each(workload, 4)
-    assert parse_linear_workload(path.read_text(), MIXED) == workload  # the lines themselves
+    assert dp.parse_linear_workload(path.read_text(), MIXED) == workload  # the lines themselves
     path.write_text("\n".join(map(json.dumps, workload.to_json())))
-    assert parse_linear_workload(str(path), MIXED) == workload
+    assert dp.parse_linear_workload(str(path), MIXED) == workload
 
 
 def test_reads_queries_from_a_matrix(tmp_path):
     matrix = np.random.default_rng(6).random((3, BINARY.num_cells))
     np.save(tmp_path / "q.npy", matrix)
-    workload = parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
+    workload = dp.parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
     weights = np.full(BINARY.num_cells, 1 / BINARY.num_cells)
     np.testing.assert_allclose(workload.means(weights), matrix @ weights, atol=2**-17)
 
 
 def test_repeated_queries_are_kept_and_counted():
-    one = LinearQueries(BINARY).conjunction({"a": True})
-    workload = LinearWorkload(BINARY, (one, one))
+    one = dp.LinearQueries(BINARY).conjunction({"a": True})
+    workload = dp.LinearWorkload(BINARY, (one, one))
     assert len(workload) == 2 and workload.num_distinct == 1
     assert workload.weighted_sum(np.ones(2, np.int64)).max() == 2 * 2**16
 
@@ -218,21 +213,23 @@ def test_rejects_excessive_sizes_before_making_queries(monkeypatch, tmp_path):
     path.write_text('{"marginal": ["member", "age"]}')
     monkeypatch.setattr(linear_workload_module.linear, "Product", None)
     for spec in [*specs[:3], str(path)]:
-        with pytest.raises(InputError, match="must have at most 11"):
-            parse_linear_workload(spec, MIXED)
-    with pytest.raises(InputError, match="must have at most 11"):
-        parse_linear_workload("parities:2", Domain(tuple(BooleanAttribute(x) for x in "abcdef")))
+        with pytest.raises(dp.InputError, match="must have at most 11"):
+            dp.parse_linear_workload(spec, MIXED)
+    with pytest.raises(dp.InputError, match="must have at most 11"):
+        dp.parse_linear_workload(
+            "parities:2", dp.Domain(tuple(dp.BooleanAttribute(x) for x in "abcdef"))
+        )
     np.save(tmp_path / "q.npy", np.zeros((4, BINARY.num_cells)))
     monkeypatch.setattr(linear_workload_module, "MAX_VALUES", 3 * BINARY.num_cells)
-    with pytest.raises(InputError, match="values together"):
-        parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
+    with pytest.raises(dp.InputError, match="values together"):
+        dp.parse_linear_workload(f"matrix:{tmp_path / 'q.npy'}", BINARY)
 
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 UNIT = 2**16
 
 
-def brute_force(workload: LinearWorkload, neighboring: str) -> tuple[int, int]:
+def brute_force(workload: dp.LinearWorkload, neighboring: str) -> tuple[int, int]:
     columns = np.array([np.rint(each.values() * UNIT) for each in workload]).astype(np.int64).T
     columns = np.concatenate([columns, np.zeros((1, len(workload)), np.int64)])  # an absent record
     others = columns[-1:] if neighboring == ADD else columns
@@ -272,7 +269,7 @@ def test_matrix_product_and_pairwise_comparison_find_the_same_distances(workload
     structured = [each for each in workload if not isinstance(each, Explicit)]
     if not structured:
         return
-    held = LinearWorkload(workload.domain, tuple(structured))
+    held = dp.LinearWorkload(workload.domain, tuple(structured))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sensitivity_module, "_CHUNK", 2)
         multiplied = sensitivity_module._all_pairs(held)
@@ -283,23 +280,23 @@ def test_matrix_product_and_pairwise_comparison_find_the_same_distances(workload
 @pytest.mark.parametrize(("domain", "spec"), FORMS)
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_sensitivity_is_exact_for_every_form_of_workload(domain, spec, neighboring):
-    workload = parse_linear_workload(spec, domain)
+    workload = dp.parse_linear_workload(spec, domain)
     found = workload_sensitivity(workload, neighboring)
     assert (found.l1, found.l2_squared) == brute_force(workload, neighboring)
     assert found.is_exact
 
 
-def without_pairs(spec: str, domain: Domain, monkeypatch) -> tuple[float, float]:
+def without_pairs(spec: str, domain: dp.Domain, monkeypatch) -> tuple[float, float]:
     """Its exact sensitivities under both relations, computed without comparing pairs."""
     compare_no_pairs(monkeypatch)
-    workload = parse_linear_workload(spec, domain)
+    workload = dp.parse_linear_workload(spec, domain)
     found = [workload_sensitivity(workload, relation) for relation in (ADD, REPLACE)]
     assert all(each.is_exact for each in found)
     assert all(each.l2_squared == each.l1 << 16 for each in found)
     return found[0].l1 / UNIT, found[1].l1 / UNIT
 
 
-BITS = Domain(tuple(BooleanAttribute(f"x{i}") for i in range(12)))
+BITS = dp.Domain(tuple(dp.BooleanAttribute(f"x{i}") for i in range(12)))
 CLOSED_FORMS = [
     ("marginals:2", BITS, 66, 132),
     ("conjunctions:3", BITS, 220, 440),
@@ -323,7 +320,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
         Product((4,), (0,), (((0, 1), (2, 3)) if each == (0, 2) else ((each[0], each[-1] + 1),),))
         for each in sets
     ]
-    workload = LinearWorkload(domain_of((4,)), tuple(queries))
+    workload = dp.LinearWorkload(domain_of((4,)), tuple(queries))
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
         10 * UNIT, 10 * UNIT**2, True
     )
@@ -334,7 +331,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
 
 def test_sensitivity_of_conjunctions_of_larger_attributes_is_exact():
     """With s > 2 levels, s literals hold in any cell, and four differ between any two levels."""
-    workload = parse_linear_workload("conjunctions:1", domain_of((4, 5, 5)))
+    workload = dp.parse_linear_workload("conjunctions:1", domain_of((4, 5, 5)))
     assert workload_sensitivity(workload, ADD).l1 == 14 * UNIT
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
         14 * UNIT, 14 * UNIT**2, True
@@ -342,7 +339,7 @@ def test_sensitivity_of_conjunctions_of_larger_attributes_is_exact():
 
 
 def test_sensitivity_of_intervals_is_exact_and_matches_direct_counts():
-    workload = parse_linear_workload("intervals:a0", domain_of((40, 3)))
+    workload = dp.parse_linear_workload("intervals:a0", domain_of((40, 3)))
     covering = [(i + 1) * (40 - i) for i in range(40)]
     apart = [
         covering[i] + covering[j] - 2 * (i + 1) * (40 - j) for i in range(40) for j in range(i, 40)
@@ -359,6 +356,6 @@ def test_l2_sensitivity_is_rounded_up_to_an_integer():
 
 
 def test_repeated_queries_increase_the_sensitivity():
-    one = parse_linear_workload("monotone_conjunctions:1", BITS).queries[0]
-    found = workload_sensitivity(LinearWorkload(BITS, (one,) * 4), ADD)
+    one = dp.parse_linear_workload("monotone_conjunctions:1", BITS).queries[0]
+    found = workload_sensitivity(dp.LinearWorkload(BITS, (one,) * 4), ADD)
     assert (found.l1, found.l2) == (4 * UNIT, 2 * UNIT)

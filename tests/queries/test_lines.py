@@ -6,22 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from beam_dp.domain.attributes import BooleanAttribute, CategoricalAttribute
-from beam_dp.domain.dates import DateAttribute
-from beam_dp.domain.files import parse_domain, read_domain
-from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.queries.lines import expand_line, read_line
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.where import read_condition
 
-DOMAIN = parse_domain(
+DOMAIN = dp.parse_domain(
     '{"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20, 40]},'
     ' {"name": "sex", "type": "categorical", "values": ["f", "m"]}]}',
     source="here",
 )
-QUERIES = LinearQueries(DOMAIN)
+QUERIES = dp.LinearQueries(DOMAIN)
 FORMS = "conjunction disjunction not marginal interval prefix parity values codes numerators id"
 FORMS = tuple(FORMS.split())
 JSON = st.recursive(
@@ -71,9 +65,9 @@ def test_valid_line_gives_a_query():
 
 def test_marginal_has_at_most_as_many_cells_as_there_may_be_queries(monkeypatch):
     monkeypatch.setattr("beam_dp.queries.lines.MAX_QUERIES", 20)
-    queries = LinearQueries(read_domain('{"a": 20, "b": 2}'))
+    queries = dp.LinearQueries(dp.read_domain('{"a": 20, "b": 2}'))
     assert len(expand_line(queries, '{"marginal": ["a"]}')) == 20
-    with pytest.raises(InputError, match=r"^query: .* must have at most 20 cells$"):
+    with pytest.raises(dp.InputError, match=r"^query: .* must have at most 20 cells$"):
         expand_line(queries, '{"marginal": ["a", "b"]}')
 
 
@@ -87,15 +81,17 @@ def test_expands_marginal_of_weight_one_and_rejects_other_weights():
         assert read_line(QUERIES, line).query is None
 
 
-TICKETS = Domain((IntegerAttribute("class", 1, 3), CategoricalAttribute("from", ("class", "a"))))
-LEVELS = Domain(
+TICKETS = dp.Domain(
+    (dp.IntegerAttribute("class", 1, 3), dp.CategoricalAttribute("from", ("class", "a")))
+)
+LEVELS = dp.Domain(
     (
-        IntegerAttribute("hours", -2, 3, nullable=True),
-        NumericAttribute("age", (0, 20, 40.5, 100)),
-        CategoricalAttribute("sex", ("F", "M"), other=True),
-        BooleanAttribute("in/out of bed", nullable=True),
-        DateAttribute("day", ("2020-01-01", "2020-02-01", "2020-03-01")),
-        CategoricalAttribute("it's `odd`", ("a`b", "'")),
+        dp.IntegerAttribute("hours", -2, 3, nullable=True),
+        dp.NumericAttribute("age", (0, 20, 40.5, 100)),
+        dp.CategoricalAttribute("sex", ("F", "M"), other=True),
+        dp.BooleanAttribute("in/out of bed", nullable=True),
+        dp.DateAttribute("day", ("2020-01-01", "2020-02-01", "2020-03-01")),
+        dp.CategoricalAttribute("it's `odd`", ("a`b", "'")),
     )
 )
 

@@ -1,7 +1,5 @@
 """VC dimensions: the search compared with all sets of cells, and closed forms with the search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from itertools import combinations, product
@@ -11,9 +9,8 @@ import pytest
 from executed_lines import lines_below
 from tiny import domain_of
 
+import beam_dp as dp
 from beam_dp.queries.linear import LinearQuery, Product
-from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.vc_dimension import (
     family_vc_dimension,
     log_sauer_bound,
@@ -21,7 +18,6 @@ from beam_dp.queries.vc_dimension import (
     products_bound,
     sauer_bound,
     short_conjunctions_vc_bounds,
-    workload_vc_dimension,
 )
 
 TINY = [(1,), (2,), (3,), (4,), (5,), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (4, 2), (2, 2, 2)]
@@ -106,9 +102,9 @@ def test_products_have_the_dimension_of_their_family(family, sizes):
 def test_dimension_of_short_conjunctions_is_within_its_bounds(width, monotone):
     domain = domain_of(*[2] * width)
     form = "monotone_conjunctions" if monotone else "conjunctions"
-    queries: list[LinearQuery] = [LinearQueries(domain).conjunction({})]
+    queries: list[LinearQuery] = [dp.LinearQueries(domain).conjunction({})]
     for literals in range(1, width + 1):
-        queries += parse_linear_workload(f"{form}:{literals}", domain)
+        queries += dp.parse_linear_workload(f"{form}:{literals}", domain)
         found = matrix_vc_dimension(rows_of(queries), max_steps=2**22)
         least, most = short_conjunctions_vc_bounds(width, literals, monotone=monotone)
         assert found.is_exact and least <= found.most <= most
@@ -131,18 +127,18 @@ def test_vc_dimension_of_products_is_bounded_through_their_attributes():
             bound = products_bound(queries)
             found = matrix_vc_dimension(rows_of(queries))
             assert bound is not None and found.is_exact and found.most <= bound
-    assert products_bound([LinearQueries(domain_of(2)).parity({"a0": 1})]) is None
+    assert products_bound([dp.LinearQueries(domain_of(2)).parity({"a0": 1})]) is None
 
 
 @pytest.mark.parametrize("way", ["", "monotone_"])
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_disjunctions_are_bounded_like_their_negated_conjunctions(way, width):
     domain = domain_of(2, 2, 2, 2)
-    workload = parse_linear_workload(f"{way}disjunctions:{width}", domain)
+    workload = dp.parse_linear_workload(f"{way}disjunctions:{width}", domain)
     bound = products_bound(workload.queries)
     found = matrix_vc_dimension(rows_of(workload))
     assert bound is not None and found.is_exact and found.most <= bound <= 4
-    both = [*workload.queries, *parse_linear_workload("conjunctions:3", domain).queries]
+    both = [*workload.queries, *dp.parse_linear_workload("conjunctions:3", domain).queries]
     assert (products_bound(both) is None) == (width > 1)
 
 
@@ -152,12 +148,12 @@ def test_shattered_cells_are_possible_cells(spec):
     domain = free.with_impossible(
         [{"a0": [0], "a1": [1, 2]}, {"a0": [1], "a1": [0, 2]}, {"a0": [2], "a1": [0]}]
     )
-    rows = rows_of(parse_linear_workload(spec, free))
-    found = workload_vc_dimension(parse_linear_workload(spec, domain))
+    rows = rows_of(dp.parse_linear_workload(spec, free))
+    found = dp.workload_vc_dimension(dp.parse_linear_workload(spec, domain))
     assert found.is_exact and is_shattered(rows, found.shattered)
     assert set(found.shattered) <= {0, 4, 7, 8}
     assert found.most == all_shattered(rows[:, [0, 4, 7, 8]])
-    everywhere = workload_vc_dimension(parse_linear_workload(spec, free))
+    everywhere = dp.workload_vc_dimension(dp.parse_linear_workload(spec, free))
     assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
 
 
@@ -166,8 +162,8 @@ def test_vc_dimension_names_the_source_of_its_bound():
     assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
         "at most 3, by the number of queries; at least 1"
     )
-    intervals = parse_linear_workload("intervals:a0", domain_of(50))
-    assert str(workload_vc_dimension(intervals)) == "2, by the form of the queries"
+    intervals = dp.parse_linear_workload("intervals:a0", domain_of(50))
+    assert str(dp.workload_vc_dimension(intervals)) == "2, by the form of the queries"
     assert matrix_vc_dimension(np.ones((3, 2))) == matrix_vc_dimension(np.zeros((1, 1)))
 
 
@@ -182,9 +178,9 @@ def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):
 
 
 def test_search_stops_near_its_work_limit():
-    matrix = parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
+    matrix = dp.parse_linear_workload("conjunctions:4", domain_of(*[2] * 10))
     steps = 2**12
     with lines_below(60_000 + 10 * 2 * steps):
-        workload_vc_dimension(matrix, steps)
-    found = workload_vc_dimension(matrix)
+        dp.workload_vc_dimension(matrix, steps)
+    found = dp.workload_vc_dimension(matrix)
     assert 4 <= found.least <= found.most <= 10

@@ -3,8 +3,6 @@
 What all stores keep is in ``contracts/test_stores``.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Writers and cleanups in any order of their steps, and writers that die: one draw or none."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import functools

@@ -1,7 +1,5 @@
 """Bounds after a selection: how often they fail if the choice depends most on the noise."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from functools import cache
@@ -14,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from tiny import ADD, APPROXIMATE, PURE, domain_of, on_trees, plan_of, promise, summary, workload_of
 
+import beam_dp as dp
 from beam_dp.domain.impossible import Impossible
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.models import maximum_entropy
@@ -31,7 +29,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     PairDistances,
 )
 from beam_dp.releases.synthetic_database.proved_bounds import ScoredPair
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 Patch = pytest.MonkeyPatch
 
@@ -72,11 +69,11 @@ def true_table(axes: tuple[int, ...]) -> NDArray[np.float64]:
 def plan(number: str = "noisy", delta: float = APPROXIMATE) -> MarginalsPlan:
     with on_trees(40):
         records = 2000 if number == "public" else "noisy"
-        return plan_of(MWEM(), workload_of(SHAPE, 2), promise(ADD, delta, 0.3), records)
+        return plan_of(dp.MWEM(), workload_of(SHAPE, 2), promise(ADD, delta, 0.3), records)
 
 
 @cache
-def drawn(seed: int = 0, number: str = "noisy", delta: float = APPROXIMATE) -> SyntheticDatabase:
+def drawn(seed: int = 0, number: str = "noisy", delta: float = APPROXIMATE) -> dp.SyntheticDatabase:
     made = plan(number, delta)
     with on_trees(40), Patch.context() as patch:
         # A bound covers how far the fit goes, so that few steps suffice.
@@ -84,7 +81,7 @@ def drawn(seed: int = 0, number: str = "noisy", delta: float = APPROXIMATE) -> S
         return made.release(summary(made, alike()), Seeded(seed))
 
 
-def releases(number: str = "noisy", delta: float = APPROXIMATE) -> list[SyntheticDatabase]:
+def releases(number: str = "noisy", delta: float = APPROXIMATE) -> list[dp.SyntheticDatabase]:
     return [drawn(seed, number, delta) for seed in range(RUNS)]
 
 
@@ -93,7 +90,7 @@ def truths() -> list[float]:
     return [float(sums_of(true_table(each.axes), [each])[0]) for each in QUERIES]
 
 
-def asked(release: SyntheticDatabase) -> bool:
+def asked(release: dp.SyntheticDatabase) -> bool:
     """Whether an answer about any pair is wrong by more than its bound."""
     answers = release.bounded.of(QUERIES)
     return any(
@@ -103,7 +100,7 @@ def asked(release: SyntheticDatabase) -> bool:
     )
 
 
-def scored(release: SyntheticDatabase) -> bool:
+def scored(release: dp.SyntheticDatabase) -> bool:
     """Whether an unmeasured pair is farther from independent than the proved bound."""
     out = [axes for axes in PAIRS if not release.estimates.covers(axes)]
     known = release.bounded._pairs(out, FAILURE_PROBABILITY)
@@ -113,7 +110,7 @@ def scored(release: SyntheticDatabase) -> bool:
     )
 
 
-def stated(release: SyntheticDatabase) -> bool:
+def stated(release: dp.SyntheticDatabase) -> bool:
     """Whether a marginal is wrong by more than the bound on the card."""
     return any(
         np.abs(answer.values - true_table(SHAPE.axes(answer.attributes))).max() > answer.bound
@@ -302,7 +299,7 @@ def test_planned_bound_is_at_least_the_bound_of_a_selection(number):
         assert found <= promised * (1 + 1e-9), names
 
 
-def noise_bounds_of(release: SyntheticDatabase) -> list[tuple[float, str]]:
+def noise_bounds_of(release: dp.SyntheticDatabase) -> list[tuple[float, str]]:
     """The bound on the noise of each measured pair, over all cells of all pairs."""
     measured = release.measurements
     assert measured is not None
@@ -326,7 +323,7 @@ def test_independent_table_of_scores_is_zero_in_impossible_cells():
         alike().reshape(SHAPE.shape),
     ).ravel()
     with on_trees(60):
-        made = plan_of(MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 0.3), "noisy")
+        made = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE, 0.3), "noisy")
         release = made.release(summary(made, counts), Seeded(1))
     measured = release.measurements
     assert measured is not None and measured.distances is not None

@@ -3,8 +3,6 @@
 The tests remove the modules that such a system lacks before the package is loaded.
 """
 
-from __future__ import annotations
-
 import pathlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The exact counts of windows next to their releases, against counts made by hand."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

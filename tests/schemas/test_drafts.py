@@ -1,7 +1,5 @@
 """Drafts of what people declare: SQL, Avro, BigQuery, pydantic, JSON schemas, sizes by name."""
 
-from __future__ import annotations
-
 import builtins
 import datetime
 import decimal

@@ -1,7 +1,5 @@
 """Drafts from files and frames of records reveal nothing about the records."""
 
-from __future__ import annotations
-
 import bz2
 import datetime
 import gzip
@@ -21,11 +19,6 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.discover import OpenDomain
-from beam_dp.domain.files import read_open_domain
-from beam_dp.errors import InputError
-from beam_dp.schemas.read import domain_draft
-from beam_dp.transforms import ReadRecords
 
 # Of pandas' own, on the way to Arrow.
 pytestmark = pytest.mark.filterwarnings("ignore:Series.values")
@@ -82,7 +75,7 @@ def test_parquet_footer_gives_only_names_and_types(tmp_path):
     }  # fmt: skip
     assert not draft.open_points
     assert draft.discovered == ["name", "age", "weight", "town", "born", "seen"]
-    assert isinstance(draft.domain(), OpenDomain)
+    assert isinstance(draft.domain(), dp.OpenDomain)
 
 
 rows = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 90)), min_size=1)
@@ -305,7 +298,7 @@ def test_init_takes_types_of_a_csv_file_and_leaves_columns_out(tmp_path, capsys)
     given = ["init", source, "--output", str(output), "--leave_out", "person_id"]
     assert main([*given, "--types", "age=integer,sex=categorical"]) == 0
     assert "finds the values or bins of age, sex" in capsys.readouterr().out
-    domain = read_open_domain(output)
+    domain = dp.read_open_domain(output)
     assert [each.kind for each in domain.open] == ["numeric", "categorical"]
     assert all(each.nullable for each in domain.open)
     output.unlink()
@@ -354,8 +347,8 @@ READ = {
 def test_init_and_jobs_read_the_same_names(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(READ[name])
-    assert [each["name"] for each in domain_draft(str(path)).attributes] == ["age", "sex"]
-    assert ReadRecords(str(path)).schemas == {str(path): ["age", "sex"]}
+    assert [each["name"] for each in dp.domain_draft(str(path)).attributes] == ["age", "sex"]
+    assert dp.ReadRecords(str(path)).schemas == {str(path): ["age", "sex"]}
 
 
 REFUSED = {
@@ -383,8 +376,8 @@ def test_both_say_what_is_wrong_with_other_files(tmp_path, name):
     path = tmp_path / name
     for content, reason in REFUSED[name].items():
         path.write_bytes(content)
-        for read in (domain_draft, ReadRecords):
-            with pytest.raises(InputError, match=reason) as error:
+        for read in (dp.domain_draft, dp.ReadRecords):
+            with pytest.raises(dp.InputError, match=reason) as error:
                 read(str(path))
             assert "secret" not in str(error.value)
 
@@ -393,23 +386,23 @@ def test_columns_without_a_name_of_their_own_are_left_out_with_a_word(tmp_path):
     """pandas writes its index as a column without a name."""
     path = tmp_path / "a.csv"
     path.write_text(",age,sex,note,note, ,2019\n0,30,F,a,b,,1\n")
-    draft = domain_draft(str(path))
+    draft = dp.domain_draft(str(path))
     assert [each["name"] for each in draft.attributes] == ["age", "sex", "2019"]
     assert dict(draft.left_out).keys() == {"", "note"}
-    source = ReadRecords(str(path))
+    source = dp.ReadRecords(str(path))
     source.check_column("domain", "age")
-    with pytest.raises(InputError, match="unique"):
+    with pytest.raises(dp.InputError, match="unique"):
         source.check_column("domain", "note")
 
 
 def test_column_whose_quoted_name_has_a_semicolon_is_one_column(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('"age; in years"\n1\n')
-    assert ReadRecords(str(path)).schemas == {str(path): ["age; in years"]}
+    assert dp.ReadRecords(str(path)).schemas == {str(path): ["age; in years"]}
 
 
 def test_jobs_read_parquet_by_every_extension_that_init_reads(tmp_path):
     for name in ("a.parquet", "a.pq", "a.PQ"):
         pq.write_table(pa.table({"x": ["a"]}), tmp_path / name)
-        assert domain_draft(str(tmp_path / name)).attributes[0]["name"] == "x"
-        assert ReadRecords(str(tmp_path / name)).file_format == "parquet"
+        assert dp.domain_draft(str(tmp_path / name)).attributes[0]["name"] == "x"
+        assert dp.ReadRecords(str(tmp_path / name)).file_format == "parquet"

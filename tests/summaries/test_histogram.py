@@ -1,7 +1,5 @@
 """Tables of counts: every one equals a brute-force sum, and nothing unsuitable is accepted."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Blocks of counts as bytes: sums of any of them are the sums of their counts."""
 
-from __future__ import annotations
-
 import collections
 import pickle
 

@@ -1,7 +1,5 @@
 """The verdicts of the audits, from fixed numbers: no draw is random here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Theorems: known answers, inversion in both directions, and the queries that records allow."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable
@@ -10,16 +8,12 @@ import pytest
 from intervals import all_intervals
 from tiny import ADD, REPLACE, domain_of, promise
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
-from beam_dp.mechanisms.sketches.mechanisms import CountSketch, SparseProject
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.query_counts import QueryCountJob, count_queries
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.theorems.noise import (
     intervals_theorem,
     laplace_theorem,
@@ -80,16 +74,18 @@ def test_published_mwem_matches_known_answers():
 
 
 def private_mw(
-    num_cells: int, num_questions: int, guarantee: Guarantee, calibration: Calibration = "tight"
+    num_cells: int, num_questions: int, guarantee: dp.Guarantee, calibration: Calibration = "tight"
 ) -> Theorem:
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain_of(num_cells), guarantee, 1, num_questions=num_questions, calibration=calibration
     )
     return online_theorem(plan)
 
 
 def sparse_mw(calibration: Calibration = "tight") -> Theorem:
-    plan = plan_sparse_mw(promise(), 1, max_sparsity=2, num_questions=30, calibration=calibration)
+    plan = dp.plan_sparse_mw(
+        promise(), 1, max_sparsity=2, num_questions=30, calibration=calibration
+    )
     return online_theorem(plan)
 
 
@@ -115,13 +111,13 @@ def test_online_multiplicative_weights_match_known_answers(
 
 
 def test_projection_theorem_gives_the_smallest_number_of_records():
-    plan = SparseProject(2**14).plan(promise(ADD, 1e-9), max_sparsity=100)
+    plan = dp.SparseProject(2**14).plan(promise(ADD, 1e-9), max_sparsity=100)
     theorem = projection_theorem(plan, 1, 50, 0.05)
     needed = theorem.records_needed(0.1)
     assert theorem.bound(needed).max_error_fraction <= 0.1
     assert theorem.bound(needed - 1).max_error_fraction > 0.1
     assert theorem.bound(10).vacuous
-    rows = CountSketch(300, 3).plan(promise(ADD), max_sparsity=100)
+    rows = dp.CountSketch(300, 3).plan(promise(ADD), max_sparsity=100)
     assert projection_theorem(rows, 1, 50, 0.05) is None
 
 
@@ -202,7 +198,7 @@ def test_records_needed_is_none_if_no_number_is_enough():
     ],
 )
 def test_rejects_arguments_out_of_range(call, name):
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(dp.InputError) as caught:
         call()
     assert caught.value.name == name
 
@@ -218,11 +214,11 @@ def run(plan: OnlinePlan) -> Callable[[int], Theorem]:
     return lambda count: online_theorem(dataclasses.replace(plan, num_questions=count))
 
 
-PRIVATE_MW = plan_private_mw(domain_of(64), promise(REPLACE), 1, num_questions=1)
-PUBLISHED_MW = plan_private_mw(
+PRIVATE_MW = dp.plan_private_mw(domain_of(64), promise(REPLACE), 1, num_questions=1)
+PUBLISHED_MW = dp.plan_private_mw(
     domain_of(4), promise(REPLACE, 1e-9), 1, num_questions=1, calibration="textbook"
 )
-SPARSE_MW = plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=1)
+SPARSE_MW = dp.plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=1)
 
 
 @pytest.mark.part

@@ -7,8 +7,6 @@ of selections, of trees of intervals, of sparse vectors, of online and of publis
 weights, and of published small databases.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 
@@ -19,17 +17,12 @@ from planning_estimates import table_errors
 from scipy.stats import binom
 from tiny import domain_of, plan_of, promise, workload_of
 
+import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
-from beam_dp.mechanisms.marginals.measure_all import Gaussian, Laplace
-from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
-from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.noise.source import NoiseSource
-from beam_dp.planning.job import PlanningJob
 from beam_dp.planning.linear_answers import answers_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem
-from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.noise import laplace_theorem, projection_theorem
 from beam_dp.theorems.synthesis import best_small_db_size, small_db_theorem
@@ -59,12 +52,12 @@ def laplace(noise: NoiseSource, rng: np.random.Generator) -> Violated:
     return lambda f: bool(np.abs(noise.laplace(np.zeros(100, np.int64), 100.0)).max() > f * bound)
 
 
-def tables(mechanism: Laplace | Gaussian, delta: float) -> Simulation:
+def tables(mechanism: dp.Laplace | dp.Gaussian, delta: float) -> Simulation:
     def simulation(noise: NoiseSource, rng: np.random.Generator) -> Violated:
         workload = workload_of(domain_of(4, 3, 2), 2)
         guarantee = promise(delta=delta)
         plan = plan_of(mechanism, workload, guarantee, 10_000)
-        job = PlanningJob(workload, guarantee, 10_000, True, BETA)
+        job = dp.PlanningJob(workload, guarantee, 10_000, True, BETA)
         bound = tables_theorem(job, plan).bound(10_000).max_error
         counts = rng.multinomial(10_000, np.ones(24) / 24).astype(np.int64)
         return lambda f: bool(np.abs(table_errors(plan, counts, noise)).max() > f * bound)
@@ -84,7 +77,7 @@ def of_multisets(
     queries: np.ndarray, counts: np.ndarray, size: int, bound: float, noise: NoiseSource
 ) -> Violated:
     total = int(counts.sum())
-    mechanism = MultisetChoice(queries, 1.0, total, size)
+    mechanism = dp.MultisetChoice(queries, 1.0, total, size)
 
     def violated(factor: float) -> bool:
         drawn = np.bincount(mechanism.draw(counts, noise), minlength=len(counts))
@@ -96,7 +89,7 @@ def of_multisets(
 
 def projection(family: str, calibration: str) -> Simulation:
     """Five queries of 20 keys, and a hash key of its own for each run; some keys are heavy."""
-    mechanism = SparseProject(64, family, 4, calibration)  # type: ignore[arg-type]
+    mechanism = dp.SparseProject(64, family, 4, calibration)  # type: ignore[arg-type]
     counts = np.r_[np.full(3, 60), np.full(57, 2)]
     keys = np.arange(100, dtype=np.uint64)
     exact = np.r_[counts, np.zeros(40)].reshape(5, 20).sum(axis=1)
@@ -127,14 +120,14 @@ def linear_answers(distribution: str) -> Simulation:
     """All intervals of an attribute, each with independent noise."""
 
     def simulation(noise: NoiseSource, rng: np.random.Generator) -> Violated:
-        workload = parse_linear_workload("intervals:a0", domain_of(8, 2))
-        plan = plan_workload_answers(workload, promise(delta=DELTA), 1000, distribution, BETA)  # type: ignore[arg-type]
+        workload = dp.parse_linear_workload("intervals:a0", domain_of(8, 2))
+        plan = dp.plan_workload_answers(workload, promise(delta=DELTA), 1000, distribution, BETA)  # type: ignore[arg-type]
         bound = answers_theorem(plan).bound(10**6).max_error
         counts = rng.multinomial(1000, np.ones(16) / 16).astype(np.int64)
         exact = workload.counts(counts) / 2**16
 
         def violated(factor: float) -> bool:
-            noisy = draw_workload_answers(plan, counts, noise).values
+            noisy = dp.draw_workload_answers(plan, counts, noise).values
             return bool(np.abs(noisy - exact).max() > factor * bound)
 
         return violated
@@ -148,10 +141,10 @@ SIMULATIONS: dict[str, Simulation] = {
     "projection, textbook": projection("dense", "textbook"),
     "laplace answers": linear_answers("discrete_laplace"),
     "gaussian answers": linear_answers("discrete_gaussian"),
-    "tables, laplace textbook": tables(Laplace("textbook"), 0.0),
-    "tables, laplace": tables(Laplace(), 0.0),
-    "tables, gaussian textbook": tables(Gaussian("textbook"), DELTA),
-    "tables, gaussian": tables(Gaussian(), DELTA),
+    "tables, laplace textbook": tables(dp.Laplace("textbook"), 0.0),
+    "tables, laplace": tables(dp.Laplace(), 0.0),
+    "tables, gaussian textbook": tables(dp.Gaussian("textbook"), DELTA),
+    "tables, gaussian": tables(dp.Gaussian(), DELTA),
     "small_db": small_db,
 }
 # A part of these bounds is exceeded in more runs than the theorem allows. (Noise and distortion of

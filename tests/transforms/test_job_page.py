@@ -15,7 +15,6 @@ from fakes import pipeline
 from job_pages import DOMAIN, KINDS, NEIGHBOURS, PEOPLE, PROMISE, counters, expected, released, run
 
 import beam_dp as dp
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.transforms import job_page
 
 LOCAL = ["--runner=FnApiRunner"]
@@ -42,7 +41,7 @@ def test_steps_show_the_promise_of_the_release(kind, tmp_path):
 
 
 def test_display_data_names_the_ledger_entry_but_not_the_ledger(tmp_path):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 2.0, 1e-6, "record", "add_or_remove_one")
     plan = dp.ReleaseIntervals(DOMAIN, "age", PROMISE).plan
     token = ledger.spend("people", plan.promised, plan.loss, plan.mechanism)

@@ -1,7 +1,5 @@
 """Every small change of a card: fields deleted, added, repeated, scaled and swapped."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -10,11 +8,10 @@ from typing import Any
 
 from written_draws import draw_of
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import release_from_bytes, verify_release
 from beam_dp.releases.release import Release
-from beam_dp.verification.verdict import Verification
 
 Path = tuple[str | int, ...]
 # Interchangeable names: each is replaced by the others of its group.
@@ -165,7 +162,7 @@ def forge(card: Any, changes: str) -> None:
 
 def verified(
     card: dict[str, Any], payload: Mapping[str, bytes], directory: str | None = None
-) -> Verification | InputError:
+) -> dp.Verification | dp.InputError:
     """Verifies a release with this card and these files; returns the result or the error.
 
     ``directory``: where the releases are that it was planned with.
@@ -175,12 +172,12 @@ def verified(
         release = release_from_bytes(draw.to_bytes())
         object.__setattr__(release, "directory", directory)
         return verify_release(release)
-    except InputError as error:
+    except dp.InputError as error:
         return error
 
 
-def holds(found: Verification | InputError) -> bool:
-    return not isinstance(found, InputError) and found.holds
+def holds(found: dp.Verification | dp.InputError) -> bool:
+    return not isinstance(found, dp.InputError) and found.holds
 
 
 def card_of(release: Release) -> dict[str, Any]:

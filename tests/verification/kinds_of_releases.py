@@ -1,7 +1,5 @@
 """One genuine release of every kind and mechanism, small enough to make many of them."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -20,10 +18,7 @@ from tiny import on_trees
 from written_draws import draw_of
 
 import beam_dp as dp
-from beam_dp.domain.files import read_domain
-from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
@@ -35,25 +30,19 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.selection import plan_selection
-from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
-from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.choice import records_of
-from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.kinds import write_release
 from beam_dp.releases.release import Release
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.summaries.projection import Projection
 from beam_dp.summaries.value_counts import ValueCounts
 
-DOMAIN: Domain = read_domain('{"a": 2, "b": 3, "c": 4}')
+DOMAIN: dp.Domain = dp.read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
 WEIGHTED = dp.Workload(
     DOMAIN,
@@ -65,11 +54,11 @@ NOISE = Seeded(1)
 
 def guarantee(
     delta: float = 1e-9, relation: str = "add_or_remove_one", records: int = 2, epsilon: float = 1.0
-) -> Guarantee:
-    return Guarantee(epsilon, delta, relation, "person_id", records)
+) -> dp.Guarantee:
+    return dp.Guarantee(epsilon, delta, relation, "person_id", records)
 
 
-def number_of(promise: Guarantee) -> Any:
+def number_of(promise: dp.Guarantee) -> Any:
     return "noisy" if promise.neighboring == "add_or_remove_one" else int(COUNTS.sum())
 
 
@@ -83,7 +72,7 @@ def drawn(plan: MarginalsPlan) -> Release:
 
 
 def synthetic(
-    mechanism: Any, promise: Guarantee, left_out: bool = False, **options: Any
+    mechanism: Any, promise: dp.Guarantee, left_out: bool = False, **options: Any
 ) -> Release:
     workload = options.get("workload", dp.marginals(DOMAIN, ways=2))
     number = options.get("num_records", number_of(promise))
@@ -102,12 +91,12 @@ def synthetic(
     )
 
 
-def selected(promise: Guarantee) -> Release:
+def selected(promise: dp.Guarantee) -> Release:
     with on_trees():
         return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
 
 
-def with_public_records(promise: Guarantee) -> Release:
+def with_public_records(promise: dp.Guarantee) -> Release:
     """A selection that uses public records, which are the same as the data."""
     held = np.flatnonzero(COUNTS)
     records = StartingRecords(DOMAIN, "public records", DOMAIN.codes(held), COUNTS[held])
@@ -117,13 +106,13 @@ def with_public_records(promise: Guarantee) -> Release:
             return drawn(plan.starting_from(records))
 
 
-def checked(promise: Guarantee) -> Release:
+def checked(promise: dp.Guarantee) -> Release:
     """A selection whose scores left out every pair, and whose last check added one."""
     with mock.patch.object(selection_module, "choose_pairs", lambda *arguments: ([], [])):
         return selected(promise)
 
 
-def combined(first: Any, second: Any, promise: Guarantee, share: float = 0.5) -> Release:
+def combined(first: Any, second: Any, promise: dp.Guarantee, share: float = 0.5) -> Release:
     """Two releases with a share of epsilon each, combined; selections as those of a wide domain."""
     own = dataclasses.replace(promise, epsilon=promise.epsilon * share)
     both = first(own), second(own)
@@ -132,7 +121,7 @@ def combined(first: Any, second: Any, promise: Guarantee, share: float = 0.5) ->
 
 
 def intervals(
-    strategy: str, promise: Guarantee, cells: int = 33, left_out: bool = False
+    strategy: str, promise: dp.Guarantee, cells: int = 33, left_out: bool = False
 ) -> Release:
     main = share_guarantee(promise) if left_out else promise
     plan = plan_intervals(cells, main, strategy)
@@ -140,11 +129,11 @@ def intervals(
     release = release_intervals(plan, counts, NOISE)
     if not left_out:
         return release
-    beside = plan_left_out(Domain((release.attribute,)), promise, plan.loss)
+    beside = plan_left_out(dp.Domain((release.attribute,)), promise, plan.loss)
     return with_left_out(release, beside, np.array([3], np.int64), NOISE)
 
 
-def sketch(mechanism: Any, promise: Guarantee) -> Release:
+def sketch(mechanism: Any, promise: dp.Guarantee) -> Release:
     key = HashKey.draw(mechanism.independence)
     plan = mechanism.plan(promise, max_sparsity=8, max_weight=3, hash_key=key)
     elements = np.arange(1, 40, dtype=np.uint64)
@@ -157,9 +146,9 @@ def sketch(mechanism: Any, promise: Guarantee) -> Release:
     return dp.release_sparse(plan, SparseSummary(projection, held), NOISE)
 
 
-def linear_answers(promise: Guarantee, spec: str = "conjunctions:1", **options: Any) -> Release:
-    workload = LinearWorkload(
-        DOMAIN, tuple(dict.fromkeys(parse_linear_workload(spec, DOMAIN).queries))
+def linear_answers(promise: dp.Guarantee, spec: str = "conjunctions:1", **options: Any) -> Release:
+    workload = dp.LinearWorkload(
+        DOMAIN, tuple(dict.fromkeys(dp.parse_linear_workload(spec, DOMAIN).queries))
     )
     plan: LinearAnswersPlan
     if "top" in options:
@@ -190,13 +179,13 @@ def answers_of(plan: Any, number: int | None, rows: list[dict[str, Any]]) -> Rel
     )
 
 
-def private_mw(promise: Guarantee, **options: Any) -> Release:
+def private_mw(promise: dp.Guarantee, **options: Any) -> Release:
     plan = dp.plan_private_mw(DOMAIN, promise, number_of(promise), num_questions=10, **options)
-    run = PrivateMW(plan, Histogram(DOMAIN, COUNTS), NOISE)
+    run = dp.PrivateMW(plan, Histogram(DOMAIN, COUNTS), NOISE)
     return answers_of(plan, run.settings.total, [])
 
 
-def sparse_mw(promise: Guarantee, **options: Any) -> Release:
+def sparse_mw(promise: dp.Guarantee, **options: Any) -> Release:
     plan = dp.plan_sparse_mw(
         promise, number_of(promise), max_sparsity=4, num_questions=10, **options
     )
@@ -214,11 +203,11 @@ OPEN: list[dict[str, Any]] = [
 ]
 
 
-def found_domain(promise: Guarantee, *, later_is_pure: bool = False) -> DomainRelease:
+def found_domain(promise: dp.Guarantee, *, later_is_pure: bool = False) -> dp.DomainRelease:
     """The values and bins of a domain; with delta 0, only bins."""
     domain = dp.read_open_domain({"attributes": OPEN[: 2 + (promise.delta > 0)]})
     assert isinstance(domain, dp.OpenDomain)
-    plan = plan_domain(domain, promise, later_is_pure=later_is_pure)
+    plan = dp.plan_domain(domain, promise, later_is_pure=later_is_pure)
     leaves = plan.columns.leaves[0].num_levels
     counts = np.arange(leaves, dtype=np.int64) % 7 * 100 * 2**20
     texts = pa.array([b"Bonn", b"Oslo", b"Rome", b"Ulm"], pa.large_binary())
@@ -226,7 +215,7 @@ def found_domain(promise: Guarantee, *, later_is_pure: bool = False) -> DomainRe
     return plan.release(ValueCounts({"city": (texts, sums)}, {"age": counts}), NOISE)
 
 
-def counted_units(promise: Guarantee, most: int = 3) -> IntervalRelease:
+def counted_units(promise: dp.Guarantee, most: int = 3) -> dp.IntervalRelease:
     """The noisy counts of units that choose two records of each unit, of at most three."""
     plan = plan_records(None, dataclasses.replace(promise, max_records_per_unit=most), 4000.0)
     assert plan.counts.attribute is not None
@@ -237,7 +226,9 @@ def counted_units(promise: Guarantee, most: int = 3) -> IntervalRelease:
 EARLIER = tempfile.TemporaryDirectory()
 
 
-def after(promise: Guarantee, *, domain: bool = False, choice: bool = False, **how: Any) -> Release:
+def after(
+    promise: dp.Guarantee, *, domain: bool = False, choice: bool = False, **how: Any
+) -> Release:
     """A database of a found domain, with chosen records per unit, or both."""
     directory, asked = tempfile.mkdtemp(dir=EARLIER.name), DOMAIN
     options = ReleaseOptions(num_records=how.get("number", number_of(promise)))
@@ -251,7 +242,7 @@ def after(promise: Guarantee, *, domain: bool = False, choice: bool = False, **h
         promise, own = chosen.whole, chosen.main
     if domain:
         found = found_domain(own, later_is_pure=how.get("later_is_pure", False))
-        write_release(found, f"{directory}/domain", beside=RECORDS_FOLDER)
+        dp.write_release(found, f"{directory}/domain", beside=RECORDS_FOLDER)
         asked = found.domain
         options = dataclasses.replace(options, discovered=found.discovered)
     mechanism = dp.Laplace() if how.get("later_is_pure") else dp.MWEM()
@@ -266,7 +257,7 @@ def after(promise: Guarantee, *, domain: bool = False, choice: bool = False, **h
 TEXTBOOK = {"num_rounds": 3, "calibration": "textbook"}
 ALL = {"num_records": int(COUNTS.sum())}  # the textbook's rounds need a public number
 ONE_WAY = {"workload": dp.marginals(DOMAIN, ways=1)}
-Make = Callable[[Guarantee], Release]
+Make = Callable[[dp.Guarantee], Release]
 OF_DELTA: dict[str, Make] = {
     "mwem": lambda p: synthetic(dp.MWEM(), p),
     "laplace": lambda p: synthetic(dp.Laplace(), p),

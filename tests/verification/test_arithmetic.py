@@ -1,7 +1,5 @@
 """Conversions and sensitivities that verification computes itself: never too small."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -12,12 +10,10 @@ import pytest
 from intervals import dense
 
 import beam_dp as dp
-from beam_dp.domain.files import read_domain
 from beam_dp.mechanisms.intervals.plan import choices, planned
 from beam_dp.mechanisms.marginals.measurements import closure_of, residual_query
 from beam_dp.mechanisms.sketches.mechanisms import release_probability as planned_probability
 from beam_dp.privacy import accounting
-from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import rounded_up
 from beam_dp.releases.intervals.verify import column_norms
@@ -105,10 +101,10 @@ def test_shown_losses_are_rounded_up():
     )
 
 
-@pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.parametrize("relation", list(dp.Neighboring))
 @pytest.mark.parametrize("sizes", ['{"a": 2, "b": 3}', '{"a": 3, "b": 1, "c": 2}', '{"a": 4}'])
 def test_largest_change_of_residuals_is_attained(relation, sizes):
-    domain = read_domain(sizes)
+    domain = dp.read_domain(sizes)
     axes = tuple(range(domain.num_attributes))
     weighted = [(each, Fraction(3 + 2 * i, 7)) for i, each in enumerate(closure_of([axes]))]
     cells = np.eye(domain.num_cells, dtype=np.int64).reshape(-1, *domain.shape)
@@ -124,7 +120,7 @@ def test_largest_change_of_residuals_is_attained(relation, sizes):
 
     nothing = np.zeros(domain.shape, np.int64)
     pairs = [(cell, nothing) for cell in cells]
-    if relation is Neighboring.REPLACE_ONE:
+    if relation is dp.Neighboring.REPLACE_ONE:
         pairs += list(itertools.combinations(cells, 2))
     expected = max(change(*pair) for pair in pairs)
     found = float(largest_change(domain, weighted, relation))

@@ -1,7 +1,5 @@
 """Plans whose noise breaks their promise are rejected before anything is paid or drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -11,7 +9,6 @@ from documents.blocks import blocks_of
 from verification.kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 
 import beam_dp as dp
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
@@ -30,7 +27,7 @@ PAIRS = dp.marginals(DOMAIN, ways=2)
 def test_selection_is_charged_for_what_it_may_still_measure(relation):
     plan = plan_selection(PAIRS, guarantee(1e-9, relation), number_of(guarantee(1e-9, relation)))
     less = dataclasses.replace(plan.guarantee, epsilon=0.99 * plan.guarantee.epsilon)
-    with pytest.raises(InputError, match="must keep epsilon"):
+    with pytest.raises(dp.InputError, match="must keep epsilon"):
         check_promise(dataclasses.replace(plan, guarantee=less), less)
     # In every measure of the loss: nothing is measured yet, but all of it is to be spent.
     found = composed(step.loss for step in plan.steps)
@@ -70,7 +67,7 @@ class Careless(Mechanism):
     ids=["half of mwem", "half of laplace", "half of gaussian", "another guarantee", "less loss"],
 )
 def test_rejects_mechanism_with_less_noise_or_other_claims_than_promised(careless, line):
-    with pytest.raises(InputError, match=line):
+    with pytest.raises(dp.InputError, match=line):
         plan_release(careless, DOMAIN, PAIRS, guarantee())
 
 
@@ -88,7 +85,7 @@ def test_rejects_mechanism_with_less_noise_or_other_claims_than_promised(careles
 )
 def test_rejects_measurements_that_cannot_keep_the_promise(kinds, delta, line):
     measured = tuple(Measurement(("a", "b"), *each.split(), 2.0) for each in kinds)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=line):
+    with pytest.raises(dp.InputError, match=line):
         plan = measure_all_plan(
             "own", PAIRS, guarantee(delta, records=3), "noisy", measured, "tight"
         )
@@ -101,7 +98,7 @@ def test_plan_that_breaks_its_promise_is_rejected_when_the_pipeline_is_built():
 
     careless = Careless(dp.Laplace())
     plan = careless.plan(DOMAIN, PAIRS, guarantee(), "noisy")
-    with pytest.raises(InputError, match=r"must keep epsilon 1 at"):
+    with pytest.raises(dp.InputError, match=r"must keep epsilon 1 at"):
         ReleasePlanned(careless, plan)
 
 

@@ -5,8 +5,6 @@ promises are changed in every card in each run, and what they do to epsilon is k
 forgeries that such changes do not reach.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json
@@ -43,11 +41,8 @@ from window_plans import horizon_of, marginals_of, person
 from written_draws import draw_of
 
 import beam_dp as dp
-from beam_dp.errors import InputError
-from beam_dp.queries.workload import marginals
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.release import Release
-from beam_dp.verification.verdict import Verification
 
 ADDED, REPLACED = RELATIONS = "add_or_remove_one", "replace_one"
 BOTH = pytest.mark.parametrize("relation", [ADDED, pytest.param(REPLACED, marks=pytest.mark.part)])
@@ -62,7 +57,7 @@ def card_named(name: str) -> dict[str, Any]:
     return json.loads(written(name).text)
 
 
-def forgery(name: str, changes: str) -> Verification | InputError:
+def forgery(name: str, changes: str) -> dp.Verification | dp.InputError:
     """The verdict on the card of a release after some changes."""
     card = card_named(name)
     forge(card, changes)
@@ -123,7 +118,7 @@ def test_half_of_any_scale_raises_epsilon_by_its_step(name):
     unchanged = {step.what for step in honest.steps}
     for scale in scales_of(name):
         found = forgery(name, f"{scale} * 0.5")
-        assert not isinstance(found, InputError) and not found.holds, scale
+        assert not isinstance(found, dp.InputError) and not found.holds, scale
         assert found.epsilon > (1 + 1e-9) * honest.epsilon, scale
         unchanged -= {step.what for step in honest.steps if step not in found.steps}
     assert unchanged == set(), "a step whose noise is not on the card"
@@ -135,7 +130,7 @@ def test_all_scales_together_determine_epsilon(factor):
     for name in named(ADDED):
         promised = verify_release(released(name))
         found = forgery(name, "; ".join(f"{each} * {factor}" for each in scales_of(name)))
-        assert not isinstance(found, InputError), f"{name}: {found}"
+        assert not isinstance(found, dp.InputError), f"{name}: {found}"
         assert not found.holds and found.epsilon > 1.9 * promised.epsilon, name
         assert found.epsilon > 1000 * promised.epsilon or factor == 0.5, name
         if factor == 0.5 and promised.promise.delta == 0:
@@ -151,7 +146,7 @@ def test_no_promise_below_the_verified_epsilon_holds(relation):
             less += f"; plan.{less}"
         found = forgery(name, less)
         assert not holds(found), name
-        if not isinstance(found, InputError):
+        if not isinstance(found, dp.InputError):
             assert found.epsilon == pytest.approx(epsilon, rel=1e-9), name
 
 
@@ -163,7 +158,7 @@ def test_epsilon_is_proportional_to_the_records_per_unit_of_pure_releases(relati
         found = forgery(name, "guarantee.max_records_per_unit = 3")
         if name.startswith(("combined", "count_sketch gaussian", "counted", "domain", "of ")):
             continue
-        assert not isinstance(found, InputError), f"{name}: {found}"
+        assert not isinstance(found, dp.InputError), f"{name}: {found}"
         assert found.epsilon > 1.4 * before.epsilon, name
         assert not found.holds or found.epsilon < 1, name
         if before.promise.delta == 0:
@@ -204,7 +199,7 @@ stability_histogram: histogram.threshold + -20; parameters.histogram.threshold +
 def test_verified_epsilon_of_other_promises(epsilon):
     for name, changes in forgeries_in(CHARGED[epsilon]):
         found = forgery(name, changes)
-        assert not isinstance(found, InputError) and not found.holds, name
+        assert not isinstance(found, dp.InputError) and not found.holds, name
         assert found.epsilon == pytest.approx(epsilon, rel=1e-4), f"{name}: {changes}"
 
 
@@ -361,7 +356,7 @@ def test_hypothesis_table_outside_the_workload_fails_verification():
 
 def test_window_database_with_inconsistent_promises_fails_verification():
     plan = dp.plan_window_databases(
-        dp.MWEM(), marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
+        dp.MWEM(), dp.marginals(DOMAIN, ways=1), horizon_of(6), person(1, 6), 1.0, 1e-9
     )
     release = plan.draw(0, marginals_of(plan, COUNTS), NOISE, "1" * 32)
     card, payload = card_of(release), draw_of(release).payload

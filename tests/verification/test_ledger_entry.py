@@ -1,7 +1,5 @@
 """A card is compared with the entry of the ledger that paid for it."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 

@@ -1,7 +1,5 @@
 """Verification of windows and horizons, genuine and forged."""
 
-from __future__ import annotations
-
 import functools
 import json
 import pathlib
@@ -17,10 +15,7 @@ from verification.forgeries import fields, forge, forged, holds, reason
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp
-from beam_dp.errors import InputError
 from beam_dp.releases.kinds import read_any, verify_release
-from beam_dp.releases.windows.horizon_files import read_windows
-from beam_dp.verification.verdict import Verification
 
 # Tables of these are not merged: each has its own noise.
 ONE_WAY = dp.marginals(domain_of(60, 60, 60), ways=1)
@@ -76,10 +71,10 @@ def horizon(originals, tmp_path) -> Copy:
     return copy
 
 
-def verdict(folder: pathlib.Path) -> Verification | InputError:
+def verdict(folder: pathlib.Path) -> dp.Verification | dp.InputError:
     try:
         return verify_release(read_any(folder))
-    except InputError as error:
+    except dp.InputError as error:
         return error
 
 
@@ -177,8 +172,8 @@ def test_blocks_of_independent_windows_are_rejected(horizon):
     folder = horizon("levels")
     independent = 'plan.block -; plan.share -; plan.strategy = "independent"'
     forge_files(folder, "horizon.json", independent)
-    with pytest.raises(InputError, match="levels/3/000000"):
-        read_windows(folder)
+    with pytest.raises(dp.InputError, match="levels/3/000000"):
+        dp.read_windows(folder)
 
 
 @pytest.mark.parametrize("moved", ["windows/000010", "windows/000003", "levels/3/000000"])
@@ -187,8 +182,8 @@ def test_rejects_releases_outside_the_horizon(moved, horizon):
     shutil.copytree(folder / "windows" / "000000", folder / moved)
     assert not holds(verdict(folder))
     if moved != "windows/000003":  # of the horizon, but with the number of another window
-        with pytest.raises(InputError, match=f"a release in {moved} that horizon.json does not"):
-            read_windows(folder)
+        with pytest.raises(dp.InputError, match=f"a release in {moved} that horizon.json does not"):
+            dp.read_windows(folder)
 
 
 # Wording that may change between versions, and fields that do not concern the noise.

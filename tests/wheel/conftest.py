@@ -1,7 +1,5 @@
 """The environments that tests of the wheel share."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Everything is typed as README has it. Nothing that the tests themselves need is 
 ends with another exit code than 0, or says a word that is not ours, fails.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shlex

@@ -1,7 +1,5 @@
 """README and the journeys of its readers, followed with nothing but the wheel."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """The steps of the workflow that tries the wheels, run here as they are written there."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import subprocess

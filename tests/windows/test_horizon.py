@@ -1,31 +1,22 @@
 """The rule by which a record counts in a window, against the same rule for one record; blocks."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from beam_dp.windows.horizon import (
-    Blocks,
-    Horizon,
-    KeptWindows,
-    WindowUnit,
-    block_weight,
-    counted_windows,
-    keep_windows,
-)
+import beam_dp as dp
+from beam_dp.windows.horizon import Blocks, KeptWindows, block_weight, counted_windows, keep_windows
 
 ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
 SECONDS = st.integers(-60, 160) | ENDS
 HORIZONS = st.builds(
-    Horizon, st.integers(-30, 30), st.integers(1, 40), st.integers(1, 4), st.integers(0, 50)
+    dp.Horizon, st.integers(-30, 30), st.integers(1, 40), st.integers(1, 4), st.integers(0, 50)
 )
 
 
-def window_by_hand(horizon: Horizon, event: int, arrival: int) -> int:
+def window_by_hand(horizon: dp.Horizon, event: int, arrival: int) -> int:
     for number in range(horizon.num_windows):
         start = horizon.start + number * horizon.window
         end = start + horizon.window
@@ -55,12 +46,12 @@ def test_counted_windows_match_a_computation_record_by_record(horizon, records):
     ],
 )
 def test_window_ends_are_exclusive(event, arrival, number):
-    horizon = Horizon(100, 10, 3, 5)
+    horizon = dp.Horizon(100, 10, 3, 5)
     assert counted_windows(horizon, np.array([event]), np.array([arrival])).tolist() == [number]
 
 
 def test_window_closes_after_its_grace():
-    horizon = Horizon(100, 10, 3, 5)
+    horizon = dp.Horizon(100, 10, 3, 5)
     assert [horizon.closes(number) for number in range(3)] == [115, 125, 135]
     assert horizon.end == 130
 
@@ -69,9 +60,9 @@ def test_window_closes_after_its_grace():
     "start", ["2026-11-23T00:00Z", "2026-11-23T01:00+01:00", "2026-11-22T19:00:00-05:00"]
 )
 def test_start_is_read_with_its_time_zone(start):
-    horizon = Horizon(start, "1h", 168, "30m")
-    assert horizon == Horizon(1795392000, 3600, 168, 1800)
-    assert hash(horizon) == hash(Horizon(1795392000, 3600, 168, 1800))
+    horizon = dp.Horizon(start, "1h", 168, "30m")
+    assert horizon == dp.Horizon(1795392000, 3600, 168, 1800)
+    assert hash(horizon) == hash(dp.Horizon(1795392000, 3600, 168, 1800))
 
 
 def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
@@ -115,8 +106,8 @@ def test_block_weight_equals_dense_least_squares(variances):
     [(1, "1s"), (90, "90s"), (1800, "30m"), (3600, "1h"), (86400, "1d"), (604800, "7d")],
 )
 def test_duration_round_trips_as_text(seconds, text):
-    assert Horizon(0, seconds, 1, seconds).window_text == text
-    assert Horizon(0, text, 1, text) == Horizon(0, seconds, 1, seconds)
+    assert dp.Horizon(0, seconds, 1, seconds).window_text == text
+    assert dp.Horizon(0, text, 1, text) == dp.Horizon(0, seconds, 1, seconds)
 
 
 NUM_WINDOWS = 6
@@ -125,8 +116,8 @@ LIMITS = [(c, p) for p in range(1, NUM_WINDOWS + 1) for c in range(1, p + 1)]
 HELD = [frozenset(held) for size in range(NUM_WINDOWS + 1) for held in combinations(range(6), size)]
 
 
-def limits_of(most: int, protected: int) -> WindowUnit:
-    return WindowUnit("person", 1, most, protected)
+def limits_of(most: int, protected: int) -> dp.WindowUnit:
+    return dp.WindowUnit("person", 1, most, protected)
 
 
 def fingerprints(number: int, first_words: int) -> np.ndarray:
@@ -137,7 +128,7 @@ def fingerprints(number: int, first_words: int) -> np.ndarray:
 
 
 def kept_in_order(
-    held: list[frozenset[int]], units: np.ndarray, limits: WindowUnit, skip_empty: bool = False
+    held: list[frozenset[int]], units: np.ndarray, limits: dp.WindowUnit, skip_empty: bool = False
 ) -> list[set[int]]:
     """The windows that are kept of each unit, window by window."""
     remembered = KeptWindows.nothing()

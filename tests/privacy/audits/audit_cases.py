@@ -4,8 +4,6 @@ A new mechanism is one line in ``MECHANISMS``. The usual mutants follow from it;
 here. A mutant names the audit and the check that must catch it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

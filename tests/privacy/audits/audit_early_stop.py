@@ -1,7 +1,5 @@
 """The registry's early stop of published MWEM: its price, its exact law, and whole runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -3,8 +3,6 @@
 Pandas compares the values of a column with themselves, and one value can make that fail for all.
 """
 
-from __future__ import annotations
-
 import decimal
 from typing import Any
 

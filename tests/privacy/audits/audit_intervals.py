@@ -5,8 +5,6 @@ on five cells: few enough for all neighbours, and not a power of the tree's bran
 of five cells is their histogram, so trees of two levels are audited in its place.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from typing import Any

@@ -4,8 +4,6 @@
 In a stream the unit holds the same records in two windows, which keep the promise together.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -19,26 +17,22 @@ from noise_sources import Draw, NoNoise
 from numpy.typing import NDArray
 from tiny import ADD, domain_of, promise, share_spent, workload_of
 
+import beam_dp as dp
 import beam_dp.in_memory as release_table
 from beam_dp.encoding import contributions as contributions_module
 from beam_dp.encoding.batch import CostLimit
 from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.windows.plan import plan_window_databases
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
-from beam_dp.queries.workload import Workload
 from beam_dp.summaries.histogram import Histogram, Marginals, MarginalsAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
-from beam_dp.windows.horizon import WindowUnit
 
 SIZES, MOST, DELTA = (2, 3), 5, 1e-6
 OTHERS = (0, 3, 3)  # of another unit, which is always there
 
 
-def costs(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
+def costs(mechanism: Mechanism, guarantee: dp.Guarantee) -> Finding:
     """Over all multisets of records, one more than are ever kept, and some of their orders."""
     domain = domain_of(*SIZES)
     plan = mechanism.plan(domain, workload_of(domain, 2), guarantee, "noisy")
@@ -46,7 +40,7 @@ def costs(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
 
 
 def spent_by_all(
-    draws_of: Callable[[Sequence[int]], list[Draw]], num_cells: int, guarantee: Guarantee
+    draws_of: Callable[[Sequence[int]], list[Draw]], num_cells: int, guarantee: dp.Guarantee
 ) -> Finding:
     empty, shares, is_a_function = draws_of(()), [], True
     for size in range(1, guarantee.max_records_per_unit + 2):
@@ -82,12 +76,12 @@ def handed_on(plan: MarginalsPlan, tables: Marginals) -> list[Draw]:
     return noise.draws
 
 
-def costs_of_windows(mechanism: Mechanism, guarantee: Guarantee) -> Finding:
+def costs_of_windows(mechanism: Mechanism, guarantee: dp.Guarantee) -> Finding:
     """The same where a unit is in two windows, each of which is drawn from its own table."""
-    unit = WindowUnit("person", guarantee.max_records_per_unit, 2, HORIZON.num_windows)
-    workload = Workload(DOMAIN, (DOMAIN.names,))
+    unit = dp.WindowUnit("person", guarantee.max_records_per_unit, 2, HORIZON.num_windows)
+    workload = dp.Workload(DOMAIN, (DOMAIN.names,))
     limits = guarantee.epsilon, guarantee.delta
-    plan = plan_window_databases(mechanism, workload, HORIZON, unit, *limits)
+    plan = dp.plan_window_databases(mechanism, workload, HORIZON, unit, *limits)
 
     def spent(held: Sequence[int]) -> list[Draw]:
         rows = [(7, cell, start, start) for start in (10, 30) for cell in held] + [(8, 3, 11, 11)]
@@ -182,7 +176,7 @@ BUGS = {
 def audits() -> list[Audit]:
     """A unit of up to six records, or five, which are worth at most two or 2.5."""
     guarantee, few = (promise(ADD, DELTA, 1.0, most) for most in (MOST, 4))
-    mwem = MWEM(max_unit_cost=2.0)
+    mwem = dp.MWEM(max_unit_cost=2.0)
     twice = "a limit of twice C squared"
     of_windows = {
         "a counting step without the cost limit": forgets_limit(
@@ -190,7 +184,7 @@ def audits() -> list[Audit]:
         ),
         twice: BUGS[twice],
     }
-    gaussian = Gaussian(max_unit_cost=2.5)
+    gaussian = dp.Gaussian(max_unit_cost=2.5)
     return [
         audited(name, promised, {"costs": check}, {"costs": bugs}, mechanism, promised, dear=dear)
         for name, promised, mechanism, check, bugs, dear in (

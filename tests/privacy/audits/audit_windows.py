@@ -5,8 +5,6 @@ any protected run of windows, and its blocks, hand to the noise. "sum": that of 
 windows, which must be unbiased.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from fractions import Fraction
@@ -26,11 +24,10 @@ from auditing import (
 from tiny import domain_of, share_spent
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
+import beam_dp as dp
 from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
@@ -78,7 +75,7 @@ def unbiased_sum(case: Case) -> Finding:
     """Of 168 empty windows, over 50 cells: within 6.2 standard errors of 0, but once in 10^9."""
     plan = case.plan(MANY, WIDE)
     source, nothing = NoiseSource(), marginals_of(plan, 0)
-    release = HorizonRelease(
+    release = dp.HorizonRelease(
         horizon=plan.horizon,
         horizon_id=HORIZON_ID,
         guarantee=plan.guarantee,
@@ -93,7 +90,7 @@ def unbiased_sum(case: Case) -> Finding:
 def forget_windows(patch: Patch) -> None:
     """The sensitivity of one window of a unit."""
 
-    def of_one(horizon: Any, unit: WindowUnit, *given: Any) -> Guarantee:
+    def of_one(horizon: Any, unit: WindowUnit, *given: Any) -> dp.Guarantee:
         promised = whole_promise(horizon, unit, *given)
         return dataclasses.replace(promised, max_records_per_unit=unit.max_records_per_unit)
 

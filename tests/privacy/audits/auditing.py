@@ -4,8 +4,6 @@ The mutants that any mechanism could have are derived here: of what is handed to
 (``derived``) and of what the sampler draws (``of_runs``). A mechanism's own file has the odd ones.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

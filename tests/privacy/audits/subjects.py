@@ -1,7 +1,5 @@
 """Mechanisms that add noise to vectors: their price, and their exact law."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
