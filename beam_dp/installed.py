@@ -46,7 +46,10 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
     # The error names a module, or a package without metadata.
-    package = modules.get((error.name or "").replace("-", "_"))
+    name = (error.name or "").partition(".")[0].replace("-", "_")
+    if name in READING:
+        return f"{name} is not installed: pip install {name}"
+    package = modules.get(name)
     if package is None:
         return None
     return f"{package} is not installed, and what makes releases needs it: pip install beam_dp"

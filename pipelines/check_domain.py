@@ -126,6 +126,8 @@ def _print_column(check: ColumnCheck, limit: int) -> None:
     if check.num_left_out:
         rows = "1 row is" if check.num_left_out == 1 else f"{check.num_left_out:,} rows are"
         print(f"  {rows} left out: no level has such a value")
+        for hint in check.hints()[:limit]:
+            print(f"  {hint}")
         if (cure := check.suggestion()) is not None:
             keys, kept = cure
             written = json.dumps(keys, ensure_ascii=False)[1:-1]

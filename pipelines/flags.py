@@ -18,7 +18,7 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_together, nearest
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
@@ -70,7 +70,7 @@ def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
     name = unknown[0].partition("=")[0]
     if not name.startswith("-"):
         raise no_flag(name, rest)
-    raise unknown_flag(name, nearest(name, [*our_options, *_options(beam)]))
+    raise unknown_flag(name, [*our_options, *_options(beam)])
 
 
 def beam_options() -> list[str]:
@@ -136,7 +136,7 @@ def read_text(name: str, path: str) -> str:
         raise InputError(name, path, f"must be UTF-8 text: byte {error.start} is not") from None
     except Exception as error:
         # Beam's filesystems raise different exceptions, which mean the same thing for the user.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not found"
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
 
 

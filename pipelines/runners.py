@@ -225,6 +225,7 @@ def _prepared(
     try:
         prepare(beam_options.PipelineOptions([f"--runner={runner}"]))
     except FlagError as error:
-        return Finding("missing", runner, str(error))
+        flag = r"^--\w+( is required with --runner \w+|: '\w+' is not valid)"
+        return Finding("missing", runner, re.sub(flag, "not set up", str(error)))
     told = "is installed; jobs need an account" if runner == _DATAFLOW[0] else f"found: {place}"
     return Finding("works", runner, told)

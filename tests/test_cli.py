@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 from types import ModuleType
 
 import numpy as np
@@ -69,6 +71,27 @@ def directory(tmp_path) -> str:
     )
     write_release(release, tmp_path / "release")
     return str(tmp_path / "release")
+
+
+@pytest.mark.parametrize("library", ["fastavro", "numpy", "rich"])
+def test_names_the_library_that_is_missing(library, directory, capfd, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] in (library, "beam_dp")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    refused_line(main, ["describe", directory], capfd, f"{library} is not installed: pip install")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["finish", "out"],
+        ["ledger", "l.sqlite"],
+        ["describe", "out"],
+    ],
+)
+def test_relative_path_in_a_removed_folder_is_refused(argv, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(os, "getcwd", lambda: os.stat("removed/folder"))
+    refused_line(main, argv, capfd, f"'{argv[1]}' is not valid: must be an absolute path")
 
 
 def line(capfd: pytest.CaptureFixture[str], *argv: str) -> str:

@@ -56,7 +56,7 @@ def test_doctor_does_not_use_the_network(capfd, monkeypatch):
     out = told(capfd)
     assert "works FnApiRunner ran a small job" in out
     assert re.search(r"works hashing kernel (compiled|numpy)", out)
-    assert "missing PrismRunner --prism_location is required" in out
+    assert "missing PrismRunner not set up, unless BEAM_DP_PRISM names the program" in out
     assert "https://example.org/a.jar, which is fetched before a job, and was not tried" in out
     assert "missing DataflowRunner" in out and "pip install 'apache-beam[gcp]'" in out
     assert out.endswith("You can make and read releases here.")

@@ -115,11 +115,11 @@ def command_parsers(
 def _parse(arguments: list[str]) -> argparse.Namespace:
     known = [*_MODULES, *PIPELINES]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
-        told = f"{arguments[0]!r} is not a command. Did you mean"
-        if longer := [name for name in known if name.startswith(f"{arguments[0]}-")]:
-            raise FlagError(f"{told} {listed(longer, 'or')}?")
-        near = nearest(arguments[0], known)
-        raise FlagError(f"{told} {near}? Commands: {', '.join(known)}")
+        # A first word, such as release, stands for all its commands.
+        near = nearest(arguments[0], [*(name.partition("-")[0] for name in known), *known])
+        meant = [name for name in known if f"{name}-".startswith(f"{near}-")]
+        told = f"{arguments[0]!r} is not a command. Did you mean {listed(meant, 'or')}?"
+        raise FlagError(told if len(meant) > 1 else f"{told} Commands: {', '.join(known)}")
     parser, commands = command_parsers([name for name in known if name in arguments])
     options, unknown = parser.parse_known_args(arguments)
     if unknown and not unknown[0].startswith("-"):
@@ -128,7 +128,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         actions = commands[options.command]._actions
         flags = [option for action in actions for option in action.option_strings]
-        raise command_line.unknown_flag(unknown[0], nearest(unknown[0], flags))
+        raise command_line.unknown_flag(unknown[0].partition("=")[0], flags)
     return options
 
 

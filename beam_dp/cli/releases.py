@@ -13,6 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags import questions
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import DIRECTORY, JSON, Flag, refused
+from beam_dp.storage.store import is_url
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,6 +65,8 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _answer(options: argparse.Namespace) -> None:
     """Prints the answers that a command line asks for."""
+    if not is_url(options.directory) and not os.path.isdir(options.directory):
+        raise InputError("release", options.directory, "is not a directory")
     questions.check_answer(options)
     from beam_dp.releases.kinds import of_kind, read_any
 
@@ -396,7 +399,7 @@ def _entry(url: str, release: AnyRelease) -> Entry:
 _REPORT_FLAGS = (
     DIRECTORY,
     Flag("output", "the file to write, which must not exist yet (default: DIR.html)", "FILE"),
-    Flag("ledger", "the ledger that paid; the page shows its entry, and compares", "URL"),
+    Flag("ledger", "the ledger that paid; the page shows its entry, and whether they agree", "URL"),
     Flag(
         "against",
         "compare with the confidential records in these Parquet, CSV or Avro files; the page is"

@@ -45,6 +45,8 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
         return f"the nearest known is {shown(near[0])}"
     if not list_all:
         return ""
+    if not names:
+        return "there are none"
     listed = ", ".join(shown(each) for each in names[:8])
     return f"known are {listed}" + (", ..." if len(names) > 8 else "")
 

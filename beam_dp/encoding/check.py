@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
@@ -15,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.attributes import Attribute, ListedAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
-from beam_dp.domain.texts import int64_of
+from beam_dp.domain.texts import int64_of, normal_form
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.errors import InputError, shown
@@ -35,6 +37,14 @@ _LOOSE: tuple[dict[str, Any], ...] = (
 )
 # The words that a boolean reads by default; declared words replace the default words.
 _BUILT_IN = {"true_values": ["true", "1"], "false_values": ["false", "0"]}
+# Dates and numbers that are not read, and how to write them.
+_OTHER_FORMS = (
+    (r"\d{1,2}([./-])\d{1,2}\1\d{2,4}", "write dates as 2020-12-31"),
+    (r"[+-]?\d+,\d{1,2}", "write decimals with a point, such as 1.5"),
+    (r"[+-]?\d{1,3}([,' ]\d{3})+(\.\d+)?", "write numbers without separators, such as 1000"),
+    (r"[+-]?[\d.,]+ ?%", "write percentages without the sign"),
+    (r"[$€£¥] ?[\d.,]+|[\d.,]+ ?[$€£¥]", "write amounts without the sign of the currency"),
+)
 LEFT_OUT = -1
 LEFT_OUT_FATE = "left out"
 
@@ -99,6 +109,7 @@ class ColumnCheck:
             "values": values,
             "num_values": len(self.fates),
             "suggestion": {"keys": keys, "rows": kept},
+            "hints": self.hints()[:limit],
         }
 
     def suggestion(self) -> tuple[dict[str, Any], int] | None:
@@ -115,6 +126,23 @@ class ColumnCheck:
         if not best[1]:
             best = self._kept_with({"other": True})
         return best if best[1] else None
+
+    def hints(self) -> list[str]:
+        """Returns how left-out values differ from values that are read."""
+        attribute, values, found = self.attribute, sorted(self._left_out_texts()), list[str]()
+        for form, cure in () if isinstance(attribute, ListedAttribute) else _OTHER_FORMS:
+            like = [value for value in values if re.fullmatch(form, value.strip())]
+            found += [f"{shown(like[0])}: {cure}"] if like else []
+        levels = {_looks(str(each)): str(each) for each in getattr(attribute, "values", ())}
+        for value in values:
+            level = levels.get(_looks(value), value)
+            signs = ", ".join(f"U+{ord(sign):04X}" for sign in sorted({*value} ^ {*level}))
+            if signs:
+                found.append(f"{shown(value)} looks like {shown(level)}: differs in {signs}")
+        return found
+
+    def _left_out_texts(self) -> set[str]:
+        return {each.as_py() for part in self.left_out for each in part if part.type == "string"}
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """Returns the keys and the number of left-out rows kept; 0 if any kept row is lost."""
@@ -164,7 +192,7 @@ class ColumnCheck:
     def _nulls(self) -> Iterator[dict[str, Any]]:
         """Yields declarations of null, and of left-out words that often mean null."""
         yield {"nullable": True}
-        words = {each.as_py() for part in self.left_out for each in part if part.type == "string"}
+        words = self._left_out_texts()
         nulls = [word for word in _NULL_WORDS if word in words]
         if nulls:
             yield {"nullable": True, "null_values": [*self.attribute.null_values, *nulls]}
@@ -193,6 +221,11 @@ class DomainCheck:
             unread = np.logical_or.reduce([column == LEFT_OUT for column in codes])
             self.num_left_out += int(np.count_nonzero(~keep))
             self.num_impossible += int(np.count_nonzero(~keep & ~unread))
+
+
+def _looks(text: str) -> str:
+    """Returns a text without what can't be seen: forms of Unicode, and blanks at the ends."""
+    return normal_form(unicodedata.normalize("NFKC", text), ignore_case=False, trim=True)
 
 
 def _num_read(attribute: Attribute, parts: list[pa.Array]) -> int:

@@ -336,7 +336,7 @@ class ListedLevels(Levels):
 
 
 def _is_float(text: str) -> bool:
-    """Returns whether a text may be a number that is no integer of int64."""
+    """Returns whether a text may be a number that is not an integer of 64 bits."""
     whole = integer_key(text.encode())
     try:
         return whole >= 2**63 if whole is not None else not math.isnan(float(text))

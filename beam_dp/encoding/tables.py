@@ -120,14 +120,13 @@ class Table:
 
     def __init__(self, table: Any) -> None:
         self._frame = table if is_frame_class(type(table)) else None
-        self._objects = _polars_objects(table)
         self.types: Mapping[str, ColumnType | None]
         if self._frame is not None:
             frame = self._frame
             levels = [
                 (name, frame.index.get_level_values(i)) for i, name in enumerate(frame.index.names)
             ]
-            types = [*((name, level.dtype) for name, level in levels), *frame.dtypes.items()]
+            types = [*frame.dtypes.items(), *((name, level.dtype) for name, level in levels)]
             self.types = {name: _type_of(kind) for name, kind in types if isinstance(name, str)}
             self._names: Sequence[str | None] = _frame_names(frame)
             return
@@ -135,27 +134,24 @@ class Table:
             table = pa.Table.from_batches([table])
         if not hasattr(table, "__arrow_c_stream__"):
             raise InputError("table", type(table).__name__, _TABLE)
+        lost = _polars_lost(table)
         try:
-            self._reader = pa.RecordBatchReader.from_stream(table)
+            self._reader = pa.RecordBatchReader.from_stream(table.drop(lost) if lost else table)
         except Exception:  # the message of another library may quote a value
             raise InputError("table", type(table).__name__, _READABLE) from None
         schema = self._reader.schema
-        self._names = schema.names
-        self.types = {field.name: ColumnType.of_arrow(field.type) for field in schema}
+        self._names = [*schema.names, *lost]
+        self.types = {field.name: ColumnType.of_arrow(field.type) for field in schema} | lost
 
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is missing or has a type that the argument can't use."""
         if column not in self.types:
             near = nearest_known(column, self.types)
+            if self._frame is not None and not all(isinstance(n, str) for n in self._frame.columns):
+                near = "names must be text, as after frame.columns = frame.columns.map(str)"
             raise InputError(argument, column, f"must be a column of the table; {near}")
         if self._names.count(column) > 1:
             raise InputError(argument, column, ONE_COLUMN)
-        if column in self._objects:
-            condition = (
-                "must be a column of values; it is Object, which polars exports as addresses in"
-                " memory: convert it to strings, for example"
-            )
-            raise InputError(argument, column, condition)
         kind = self.types[column]
         if kind is None:
             return
@@ -175,12 +171,23 @@ class Table:
             raise UnreadableError("table", "a column", _READABLE) from None
 
 
-def _polars_objects(table: Any) -> frozenset[str]:
-    """Returns the columns with Python objects if the table is a polars frame; else no columns."""
+def _polars_lost(table: Any) -> dict[str, ColumnType]:
+    """Returns the columns of a polars frame that can't be read, such as Int128 and Object.
+
+    polars exports Python objects as addresses in memory.
+    """
     polars = sys.modules.get("polars")
-    if polars is None or not isinstance(table, polars.DataFrame):
-        return frozenset()
-    return frozenset(name for name, kind in table.schema.items() if kind == polars.Object)
+    lost: dict[str, ColumnType] = {}
+    if polars is not None and isinstance(table, polars.DataFrame):
+        for name, kind in table.schema.items():
+            try:
+                pa.RecordBatchReader.from_stream(table.head(0).select(name))
+                is_lost = kind == polars.Object
+            except Exception:  # Arrow lacks the type
+                is_lost = True
+            if is_lost:
+                lost[name] = ColumnType(str(kind), frozenset((Kind.OTHER,)), is_decodable=False)
+    return lost
 
 
 def _type_of(kind: Any) -> ColumnType | None:

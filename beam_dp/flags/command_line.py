@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import errno
 import functools
 import glob
 import importlib
@@ -26,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, nearest, refused
+from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, listed, nearest, refused
 
 FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
 BEAM_FLAGS_FILE = pathlib.Path(__file__).with_name("beam_flags.json")
@@ -87,9 +86,12 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
     return f"--{text}"
 
 
-def unknown_flag(name: str, near: str) -> FlagError:
-    """Returns the error for an unknown flag, which names the nearest known flag."""
-    return FlagError(f"{name} is not a flag. Did you mean {near}?")
+def unknown_flag(name: str, known: Sequence[str]) -> FlagError:
+    """Returns the error for an unknown flag, with the flags that begin so, or the nearest one."""
+    near = [each for each in known if each.startswith(name)] or [nearest(name, known)]
+    if name in ("--median", "--percentile"):
+        near = ["--quantile 0.5 --of COLUMN"]
+    return FlagError(f"{name} is not a flag. Did you mean {listed(near, 'or')}?")
 
 
 def no_flag(
@@ -117,10 +119,11 @@ def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]
         patterns = [flag.name for flag in flags if flag.form == "files"]
         raise no_flag(rest[0], argv, patterns=patterns)
     known = [f"--{flag.name}" for flag in flags]
-    for text in rest:
-        name = text.partition("=")[0]
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=SLIP):
-            raise unknown_flag(name, near[0])
+    for name in (text.partition("=")[0] for text in rest):
+        is_short = len(name) > 2 and any(each.startswith(name) for each in known)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=SLIP)
+        if near or (is_short and name not in _of_beam()["flags"]):
+            raise unknown_flag(name, known)
 
 
 def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
@@ -130,11 +133,13 @@ def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
         # A value with a colon is a URL, or a workload without a file.
         if text is None or ":" in text or text.lstrip().startswith("{"):
             continue
-        if flag.form == "file" and not os.path.exists(text):
-            condition = (
-                f"must be a file that can be read ({os.strerror(errno.ENOENT)}): {flag.help}"
-            )
-            raise refused(flag.name, text, condition)
+        if flag.form == "file":
+            try:
+                os.stat(text)
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or "not a path"
+                condition = f"cannot be read as a file ({reason}). Give {flag.help}"
+                raise refused(flag.name, text, condition) from None
         if flag.form == "files" and not _may_match(text):
             raise refused(flag.name, text, "must match a file")
 
@@ -169,15 +174,20 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam."""
     # Checks only if the installed Beam has the version whose flags are in the file.
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
-    kept: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
+    kept = _of_beam()
     unknown = [name for name in names if name not in kept["flags"]]
     if not unknown:
         return
     import importlib.metadata  # this import takes as long as all other imports together
 
     if importlib.metadata.version("apache-beam") == kept["version"]:
-        known = [*(f"--{flag.name}" for flag in own), *kept["flags"]]
-        raise unknown_flag(unknown[0], nearest(unknown[0], known))
+        raise unknown_flag(unknown[0], [*(f"--{flag.name}" for flag in own), *kept["flags"]])
+
+
+@functools.cache
+def _of_beam() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
+    return found
 
 
 @functools.cache

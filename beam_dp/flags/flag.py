@@ -241,8 +241,9 @@ def listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns the known name that is most similar to the given name."""
-    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    """Returns the known name that begins so, or is most similar to the given name."""
+    longer = [each for each in known if name and each.startswith(name)]
+    return (longer or difflib.get_close_matches(name, known, n=1, cutoff=0.0))[0]
 
 
 _KEY = "option"

@@ -30,7 +30,7 @@ DOMAIN = Flag(
 )
 WORKLOAD = Flag(
     "workload",
-    "queries: marginals:3, or marginals:age,sex;age,education, or a file of JSON lines",
+    "queries: marginals:2 for all pairs, marginals:age,sex;age,education, or a file of JSON lines",
     "SPEC",
     True,
     form="file",

@@ -18,10 +18,10 @@ from beam_dp.models.basis import Coefficients, contrast_levels
 # A group's mean square counts as if it had this many more coefficients, with the mean square of its
 # whole support; and a support's, with that of all supports of as many attributes.
 _SUPPOSED = 2.0
-# Penalties fall with these powers of the mean square: of a group beside its support, and of a
-# support beside all. The path of a fit applies penalties several times, so that the power 1, which
-# is best for a single step, would be too much. Of supports, the strongest ones are nearly functions
-# of each other, whose log-weights have no usual size.
+# Penalties fall with these powers of the mean square: of a group relative to its support, and of a
+# support relative to all. The path of a fit applies penalties several times, so that the power 1,
+# which is best for a single step, would be too much. Of supports, the strongest ones are nearly
+# functions of each other, whose log-weights have no usual size.
 _GROUP_POWER, _SUPPORT_POWER = 0.5, 0.25
 _LARGEST_FACTOR = 30.0
 _LEAST_SHARE = 1e-6  # of the largest mean square: what is smaller counts as this

@@ -60,7 +60,7 @@ def synthetic_option(
 
 
 def discovering_option(job: PlanningJob, domain: OpenDomain, mechanism: type[Mechanism]) -> Option:
-    """Plans a mechanism for the largest domain that may be found, beside finding the domain."""
+    """Plans a mechanism for the largest domain that may be found, and finding it."""
     option = Option(mechanism.name, "tight", PROGRAM)
     options = ReleaseOptions(num_records=job.given_num_records)
     try:

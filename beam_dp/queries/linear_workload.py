@@ -455,7 +455,7 @@ FORMS: dict[str, Form] = {
     "prefixes": prefixes,
 }
 _KNOWN_FORMS = (
-    "known are 'marginals:2', 'marginals:age,sex;age', 'conjunctions:2', 'disjunctions:2',"
-    " 'monotone_conjunctions:2', 'monotone_disjunctions:2', 'parities:2', 'intervals:age',"
-    " 'prefixes:age', 'matrix:FILE.npy' and a file of JSON lines"
+    "known are 'marginals:2' for all pairs, 'marginals:age,sex;age', 'conjunctions:2',"
+    " 'disjunctions:2', 'monotone_conjunctions:2', 'monotone_disjunctions:2', 'parities:2',"
+    " 'intervals:age', 'prefixes:age', 'matrix:FILE.npy' and a file of JSON lines"
 )

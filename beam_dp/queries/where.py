@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.attributes import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute, BooleanAttribute, nearest_known
 from beam_dp.domain.impossible import LevelReader
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -37,6 +37,18 @@ _NAMES = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`([^`]+)`|\b("
     + "|".join(sorted(set(keyword.kwlist) - _OF_CONDITIONS - _OF_EXPRESSIONS))
     + r")\b"
+)
+# What other languages write, and what conditions have in its place.
+_FOREIGN = (
+    (re.compile("(&+)"), "`and`"),
+    (re.compile(r"(\|+)"), "`or`"),
+    (re.compile("(<>)"), "`!=`"),
+    (re.compile("(=[<>])"), "`<=` or `>=`"),
+    (re.compile("(===|(?<![=!<>])=(?!=))"), "`==`"),
+    (re.compile("(!)(?!=)"), "`not`"),
+    (re.compile(r"[<>=]\s*([+-]?\d+,\d+)"), "a number without commas, such as 1000 or 1.5,"),
+    (re.compile(r"(?i)\b(between)\b"), "`25 <= age < 40`"),
+    (re.compile(r"\b(AND|OR|NOT|IN)\b"), "the word in small letters"),
 )
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
@@ -82,13 +94,18 @@ def read_condition(domain: Domain, text: str) -> dict[int, Mask]:
 
     plain = _NAMES.sub(named, text.strip())
     try:
-        parsed = ast.parse(plain, mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InputError("where", text, _FORMS) from None
-    try:
-        masks = _Reader(domain, names).read(parsed)
+        masks = _Reader(domain, names).read(ast.parse(plain, mode="eval").body)
     except RecursionError:
         raise InputError("where", text, "must be nested less deeply") from None
+    except (SyntaxError, ValueError, MemoryError) as error:
+        unquoted = _NAMES.sub("", text)
+        for pattern, right in _FOREIGN:
+            if match := pattern.search(unquoted):
+                condition = f"must have {right} in place of `{match[1]}`"
+                raise InputError("where", text, condition) from None
+        if isinstance(error, InputError):
+            raise
+        raise InputError("where", text, _FORMS) from None
     for axis, mask in masks.items():
         if not mask.any():
             name = domain.names[axis]
@@ -108,14 +125,27 @@ class _Reader:
             parts = [self.read(each) for each in node.values]
             return self._all(parts) if isinstance(node.op, ast.And) else self._any(parts)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return {axis: ~mask for axis, mask in self._of_one(self.read(node.operand), "not")}
+            negated = self.read(node.operand)
+            if len(negated) > 1:
+                condition = (
+                    "must negate conditions on one attribute. Subtract the count of the condition"
+                    " from that of all records"
+                )
+                raise InputError("where", "not", condition)
+            return {axis: ~mask for axis, mask in negated.items()}
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             pairs = zip(sides, node.ops, sides[1:], strict=False)
             return self._all([self._compared(*each) for each in pairs])
         if isinstance(node, ast.Name) and node.id not in _WORDS:
             axis, attribute = self._attribute(node.id)
-            return {axis: self._levels(attribute, [True])}
+            if isinstance(attribute, BooleanAttribute):
+                return {axis: self._levels(attribute, [True])}
+            right = f"== {shown(attribute.decode([0])[0])}"
+            if isinstance(attribute, BinnedAttribute):
+                right = f">= {shown(_as_declared(attribute.edges_to_json()[0]))}"
+            condition = f"must be compared with a level, such as {self._source(node)} {right}"
+            raise InputError("where", attribute.name, condition)
         raise InputError("where", self._source(node), _FORMS)
 
     def _all(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
@@ -126,19 +156,16 @@ class _Reader:
         return found
 
     def _any(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
-        (axis, found), *others = (pair for part in parts for pair in self._of_one(part, "or"))
-        for other, mask in others:
-            if other != axis:
-                names = " and ".join(shown(self._domain.names[each]) for each in (axis, other))
-                condition = f"must join conditions on one attribute, not on {names}: ask for each"
-                raise InputError("where", "or", condition)
-            found = found | mask
-        return {axis: found}
-
-    def _of_one(self, part: dict[int, Mask], word: str) -> list[tuple[int, Mask]]:
-        if len(part) != 1:
-            raise InputError("where", word, "must combine conditions on one attribute")
-        return [*part.items()]
+        axes = {axis for part in parts for axis in part}
+        if len(axes) > 1:
+            names = " and ".join(shown(self._domain.names[axis]) for axis in sorted(axes))
+            condition = (
+                f"must join conditions on one attribute, not on {names}. To count A or B, add the"
+                " count of A and that of B, and subtract that of `A and B`"
+            )
+            raise InputError("where", "or", condition)
+        (axis,) = axes
+        return {axis: np.logical_or.reduce([part[axis] for part in parts])}
 
     def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> dict[int, Mask]:
         if not self._is_name(left) and self._is_name(right):

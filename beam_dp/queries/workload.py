@@ -19,7 +19,10 @@ from beam_dp.errors import InputError, shown
 Names = tuple[str, ...]
 
 MAX_MARGINALS = 1_000_000
-_KNOWN_FORMS = "known are 'marginals:3', 'marginals:age,sex;age,education' and a file of JSON lines"
+_KNOWN_FORMS = (
+    "known are 'marginals:2' for all pairs, 'marginals:age,sex;age,education' and a file of JSON"
+    " lines"
+)
 
 
 @dataclass(frozen=True)

@@ -216,14 +216,15 @@ def read_any(directory: str | os.PathLike[str], *, check_rows: bool = False) -> 
 
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
     if not store.exists():
-        raise cards.ReleaseError(os.fspath(directory), "must be a directory with a release")
+        raise cards.ReleaseError(os.fspath(directory), "is not a directory")
     try:
         return store.read(cards.CARD)
     except FileNotFoundError:
         if store.fingerprint(cards.HORIZON) is not None:
             condition = "contains the releases of many windows: use read_windows"
             raise cards.ReleaseError(os.fspath(directory), condition) from None
-        raise
+        condition = f"is not a release: it has no {cards.CARD}"
+        raise cards.ReleaseError(os.fspath(directory), condition) from None
 
 
 def _read(

@@ -28,7 +28,7 @@ _OTHER_KINDS = {
     b"PAR1": "is a Parquet file: name it .parquet",
     b"Obj\x01": "is an Avro file: name it .avro",
     b"ARROW1": "is an Arrow file: save it as Parquet or CSV",
-    b"\0\x05\x16\x07": "contains no table: macOS writes such files beside others; remove it",
+    b"\0\x05\x16\x07": "contains no table: macOS writes such files next to others; remove it",
 }
 _HTML = b"<!doctype", b"<html", b"<table"
 _SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}

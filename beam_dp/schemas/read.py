@@ -14,7 +14,7 @@ from beam_dp.errors import FileError, InputError
 from beam_dp.schemas import json_forms
 from beam_dp.schemas.csv_header import read_header
 from beam_dp.schemas.draft import Column, DomainDraft, draft_of
-from beam_dp.schemas.extensions import EXTENSIONS, format_name
+from beam_dp.schemas.extensions import EXTENSIONS, format_name, other_kind
 from beam_dp.storage.compressed import Decompressed, compression_of
 
 # Sources of schemas, with their file extensions.
@@ -35,8 +35,6 @@ _JSON_FORMS = {
     "json_schema": json_forms.json_schema_columns,
     "sizes": json_forms.sizes_columns,
 }
-_WITHOUT_SCHEMA = (".jsonl", ".ndjson", ".tsv", ".txt")
-_WORKBOOKS = (".ods", ".xls", ".xlsm", ".xlsx")
 _YEAR = re.compile("[12][0-9]{3}")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -179,14 +177,10 @@ def _kind_of_name(source: str) -> str:
     for kind, suffixes in KINDS.items():
         if suffix in suffixes:
             return kind
-    if suffix in _WORKBOOKS:
-        raise InputError("schema", source, "is a workbook, which cannot be read: save it as CSV")
-    if suffix in _WITHOUT_SCHEMA:
-        condition = (
-            "must declare types, which such files do not: give the Parquet file, Avro file or SQL"
-            " schema that the data came from"
-        )
-        raise InputError("schema", source, condition)
+    if os.path.isdir(source):
+        raise InputError("schema", source, "is a folder: give one of its files")
+    if (other := other_kind(source)) is not None:
+        raise InputError("schema", source, other)
     if _CLASS.fullmatch(source):
         return "pydantic"
     raise InputError("from", None, f"must say how to read {source!r}: one of {', '.join(KINDS)}")

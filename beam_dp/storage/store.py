@@ -355,6 +355,11 @@ def local_path(directory: str | os.PathLike[str], name: str) -> Path:
         raise InputError(name, text, "must be a local directory")
     if not text or "\0" in text:
         raise InputError(name, text, "must be the path of a directory")
+    try:
+        os.path.abspath(text)
+    except OSError:
+        condition = "must be an absolute path, because the current folder was removed"
+        raise InputError(name, text, condition) from None
     return Path(text)
 
 

@@ -55,6 +55,12 @@ def name_file_only(path: str) -> Iterator[None]:
         raise
     except FileError as error:
         raise ReadError(f"{path}: {error}") from None
-    except Exception:
+    except Exception as error:
         # Parsers quote invalid bytes in their messages.
-        raise ReadError(f"{path}: cannot be read") from None
+        raise ReadError(f"{path}: cannot be read{reason_of(error)}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the reason that may be shown, to print after what has failed."""
+    fault = public_fault(error)
+    return "" if fault is None else f": {fault}"

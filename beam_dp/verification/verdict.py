@@ -105,7 +105,7 @@ class Figures:
     def _compare(self, agrees: bool, name: str, stated: str, found: str) -> None:
         self.number += 1
         if not agrees:
-            self.faults.append(f"{name} is {stated}; must be {found}")
+            self.faults.append(f"{name}: the card says {stated}, the rest of it fits {found}")
 
     def same(self, name: str, stated: Any, found: float | None) -> None:
         """Compares a stated figure with the recomputed figure, to a relative 1e-9."""
@@ -125,7 +125,8 @@ class Figures:
 
     def equal(self, name: str, stated: Any, found: Any) -> None:
         """Compares two figures of a card, or a figure with its required value."""
-        self._compare(stated == found, name, repr(stated), repr(found))
+        stated_text, found_text = (repr(getattr(each, "value", each)) for each in (stated, found))
+        self._compare(stated == found, name, stated_text, found_text)
 
     def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
         """Compares a stated figure with its lower bound and optional upper bound."""

@@ -240,3 +240,46 @@ def test_values_to_discover_are_other_and_made_up_bins_stand_for_those_to_find(t
     printed = capsys.readouterr().out
     assert "'Oslo' -> other" in printed
     assert "'99' -> clipped to [0.0995, 10]" in printed
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("1,a\n2\n\n3,\n", "1 line is no record: 1 field in place of 2"),
+        ("1,a,\n2,b,\n", "2 lines are no records: 3 fields in place of 2"),
+        ('1,"a\nb"\n', "1 line is no record: a quote that does not close before a comma"),
+        ('1,"a \\"b\\" c"\n', "1 line is no record: a backslash before a quote or comma (CSV"),
+        ("1,a\\, b\n", "1 line is no record: a backslash before a quote or comma (CSV"),
+    ],
+)
+def test_counts_and_names_lines_that_are_no_records(tmp_path, capsys, lines, fault):
+    assert check(tmp_path, f"age,name\n5,x\n\n{lines}", AGE) == 1
+    assert f"\n{fault}" in capsys.readouterr().out
+
+
+DAY: dict[str, Any] = {"name": "day", "type": "date", "edges": ["2019-01-01", "2021-01-01"]}
+TOWN: dict[str, Any] = {"name": "town", "type": "categorical", "values": ["Orl\xe9ans", "12,5"]}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "hint"),
+    [
+        (DAY, "31.12.2020", "'31.12.2020': write dates as 2020-12-31"),
+        (DAY, "1/2/20", "'1/2/20': write dates as 2020-12-31"),
+        (AGE, '"1,5"', "'1,5': write decimals with a point, such as 1.5"),
+        (AGE, '"1,500"', "'1,500': write numbers without separators, such as 1000"),
+        (AGE, "15 %", "'15 %': write percentages without the sign"),
+        (AGE, "$15", "'$15': write amounts without the sign of the currency"),
+        (TOWN, "Orle\u0301ans", "looks like 'Orl\xe9ans': differs in U+0065, U+00E9, U+0301"),
+        (TOWN, "Orl\xe9ans\xa0", "looks like 'Orl\xe9ans': differs in U+00A0"),
+        (TOWN, "Orl\xe9ans\u200b", "looks like 'Orl\xe9ans': differs in U+200B"),
+        (TOWN, "15%", ""),
+    ],
+)
+def test_names_how_left_out_values_differ(tmp_path, capsys, attribute, value, hint):
+    rows = f"{attribute['name']}\n{value}\n"
+    assert check(tmp_path, rows, attribute) == 1
+    assert hint in capsys.readouterr().out
+    check(tmp_path, rows, attribute, flags=["--json"])
+    (found,) = json.loads(capsys.readouterr().out)["attributes"]
+    assert [each.endswith(hint) for each in found["hints"]] == [True] * bool(hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import math
 import os
 import re
@@ -15,6 +16,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from engines.programs import PROGRAMS
 from jobs import job_flags, paid_by, people, refused_line, write_table
@@ -386,3 +388,20 @@ def test_recognizes_column_names_that_identify_people():
     people = "person_id", "PassengerId", "userid", "patient", "ssn", "home email", "customer UUID"
     assert (*filter(_names_people, people),) == people
     assert [*filter(_names_people, ("visit_id", "id", "patient_age", "covid", ""))] == []
+
+
+def test_names_the_reason_why_a_file_cannot_be_read(tmp_path, monkeypatch):
+    def fails(path: str, **_: Any) -> Any:
+        if path.startswith("nowhere://"):
+            return open_before(path)
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    (tmp_path / "a.csv").write_text("a\n")
+    open_before = FileSystems.open
+    monkeypatch.setattr(FileSystems, "open", fails)
+    for name in ("a.csv", "nowhere://a/b"):
+        path = str(tmp_path / name) if name == "a.csv" else name
+        with pytest.raises(dp.InputError, match=r"Permission denied|pip install apache-beam\["):
+            flags.read_text("domain", path)
+    with pytest.raises(dp.InputError, match="must be a readable csv file: Permission denied"):
+        dp.ReadRecords(str(tmp_path / "a.csv"))

@@ -395,3 +395,16 @@ def test_time_of_a_local_file_is_in_utc(tmp_path, monkeypatch):
     expected = [("1.csv", 5, SUMMER), ("2.csv", 5, WINTER)]
     for zone in in_each_zone(monkeypatch):
         assert sorted(found(f"{tmp_path}/*.csv")) == expected, zone
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("pattern", ["visits[1].csv", "v*s[1].csv", "[1] a?b/*.csv"])
+def test_existing_names_stand_for_themselves(tmp_path, monkeypatch, pattern):
+    for name in ("visits[1].csv", "visits1.csv", "[1] a?b/c.csv", "1 aab/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\n1\n")
+    expected = {"v*s[1].csv": "visits1.csv"}.get(pattern, pattern.replace("*", "c"))
+    assert dp.ReadRecords(f"{tmp_path}/{pattern}").files == [(f"{tmp_path}/{expected}", 4)]
+    monkeypatch.chdir(tmp_path)
+    assert dp.ReadRecords(pattern).files == [(expected, 4)]
+    assert [file.path for file in read_module.timed_files(pattern)] == [expected]

@@ -11,6 +11,8 @@ import pytest
 from verification.kinds_of_releases import Change, edit
 
 from beam_dp.cli.main import main
+from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.verification.verdict import Figures
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 
@@ -71,5 +73,12 @@ def test_shows_inconsistent_figures(tmp_path, capsys):
     change_card(tmp_path, change)
     assert main(["verify", str(tmp_path / "out")]) == 1
     words = " ".join(capsys.readouterr().out.split())
-    assert "mean_squared_error is 91.4129645521; must be 91.4129554108" in words
+    assert "the card says 91.4129645521, the rest of it fits 91.4129554108" in words
     assert words.endswith("but some figures of the card are wrong")
+
+
+def test_names_values_of_enumerations_as_the_card_does():
+    figures = Figures()
+    figures.equal("neighboring", Neighboring.REPLACE_ONE, Neighboring.ADD_OR_REMOVE_ONE)
+    (fault,) = figures.faults
+    assert "the card says 'replace_one', the rest of it fits 'add_or_remove_one'" in fault

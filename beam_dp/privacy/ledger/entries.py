@@ -19,6 +19,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import MAX_EPSILON, Guarantee, Neighboring
 from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.loss import Kind, Loss
+from beam_dp.storage.store import local_path
 
 _CONDITION = "must be a path of a sqlite file, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 # Any other option in a sqlite URL may switch off the file's locks, or keep the data in memory.
@@ -63,7 +64,7 @@ def parse_url(text: str) -> sa.URL:
         looks_like_server = text.lower().startswith("postgres") or re.search(":.*@", text, re.S)
         if looks_like_server or not text or "\0" in text:
             _refuse_unseen(text)
-        return sa.URL.create("sqlite", database=text)
+        return sa.URL.create("sqlite", database=str(local_path(text, "ledger")))
     try:
         url = sa.make_url(text)
     except (exc.ArgumentError, ValueError):  # the text is not a URL, or the port is not a number

@@ -250,7 +250,7 @@ class IntervalRelease(Release):
         """
         asked = np.asarray(shares, np.float64)
         if not np.all((asked >= 0) & (asked <= 1)):
-            raise InputError("shares", shares, "must be from 0 to 1")
+            raise InputError("shares", shares, "must be from 0 to 1: 0.5 is the median")
         prefixes = self.increasing_prefixes()[1:]
         found = np.searchsorted(prefixes, asked * prefixes[-1])
         result: NDArray[np.int64] = np.minimum(found, self.num_leaves - 1).astype(np.int64)

@@ -188,6 +188,7 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
         condition = re.sub(
             r"share\('(.+)'\)", lambda call: f"--share {shlex.quote(call[1])}", error.condition
         )
+        condition = re.sub(r"share\((\".+\")\)", r"--share \1", condition)
         raise refused(f"{flag}{comma}{attribute}", error.value, condition) from None
     for table in tables:
         if options.json:
@@ -199,7 +200,8 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
 def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
     if options.quantile is not None:
         if options.of is None:
-            raise FlagError("--of is required: the column whose quantiles you want")
+            example = "--quantile 0.5 --of COLUMN is the median"
+            raise FlagError(f"--of is required: the column whose quantiles you want; {example}")
         shares = [number("quantile", text) for text in options.quantile]
         return [asked.quantile(options.of, share) for share in shares]
     for name, answer in (("mean", asked.mean), ("sum", asked.sum), ("share", asked.share)):

@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_number
 from beam_dp.domain import ordered
-from beam_dp.domain.attributes import NULL_LABEL, Attribute, BooleanAttribute, nearest_known
+from beam_dp.domain.attributes import (
+    NULL_LABEL,
+    Attribute,
+    BooleanAttribute,
+    ListedAttribute,
+    nearest_known,
+)
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, shown
 from beam_dp.installed import check_arrow
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
@@ -221,7 +227,7 @@ class Question:
             share minus and plus its margin may lie in (Woodruff, 1952). Where an end of a column
             replaces the values beyond it, a bar that reaches this end is infinite.
         """
-        checked_number("quantile", share, above=0, below=1)
+        checked_number("quantile", share, above=0, below=1, note=": 0.5 is the median")
         axis = self._axis(name, "of")
         attribute = self._domain.attributes[axis]
         if not isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute):
@@ -306,9 +312,13 @@ class Question:
             is_integer = isinstance(attribute, ordered.IntegerAttribute)
             return axis, values, None if is_integer else widths
         condition = "must be an integer or a numeric attribute"
-        if isinstance(attribute, BooleanAttribute):
+        if isinstance(attribute, ListedAttribute):
             asked = name if name.isidentifier() else f"`{name}`"
-            condition += f"; for a yes/no column ask for share({asked!r})"
+            if not isinstance(attribute, BooleanAttribute):
+                levels = attribute.decode(range(attribute.num_levels))
+                yes = (each for each in levels if str(each).casefold() in ("yes", "y", "true"))
+                asked += f" == {shown(next(yes, levels[0]))}"
+            condition += f"; for the share of a level ask for share({asked!r})"
         raise InputError("column", name, condition)
 
     def _summed_widths(self, widest: float, summed: Sequence[Estimate]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import re
@@ -24,8 +25,9 @@ from beam_dp.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.encoding.records import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
+from beam_dp.schemas.extensions import other_kind
 from beam_dp.storage.store import bucket_of
-from beam_dp.transforms.errors import FileError, ReadError, name_file_only
+from beam_dp.transforms.errors import FileError, ReadError, name_file_only, reason_of
 from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
@@ -54,7 +56,7 @@ def plain_pattern(pattern: str) -> str:
         raise InputError("input", pattern, "must be a path or a glob, as a string")
     path = plain_path("input", pattern)
     if os.path.isdir(path) and not path.endswith(("/", os.sep)):
-        example = os.path.join(path, f"*.{_extension_in(path)}")
+        example = os.path.join(path, _pattern_in(path))
         raise InputError("input", pattern, f"is a folder; must match files, as {example!r} does")
     return path
 
@@ -69,13 +71,15 @@ def plain_path(argument: str, path: str) -> str:
     return found
 
 
-def _extension_in(folder: str) -> str:
-    """Returns the most common file format in a folder; csv if no file has a supported format."""
-    try:
-        formats = [found.name for name in os.listdir(folder) if (found := format_of(name))]
-    except OSError:
-        formats = []
-    return max(formats, key=formats.count, default="csv")
+def _pattern_in(folder: str) -> str:
+    """Returns a pattern for the most common kind of files in a folder, or in a folder below it."""
+    for place, below, names in itertools.islice(os.walk(folder), _CHECKED_FILES):
+        below[:] = [name for name in below if re.match(r"\w+=|\d+$", name)]  # partitions
+        found = (re.search(r"(\.csv)?\.\w+$", name) for name in names if format_of(name))
+        kinds = [ending[0] for ending in found if ending]
+        if kinds:
+            return f"{'' if place == folder else '**/'}*{max(kinds, key=kinds.count)}"
+    return "*.csv"
 
 
 def list_files(pattern: str) -> Iterator[tuple[str, int]]:
@@ -117,11 +121,21 @@ def timed_files(pattern: str) -> Iterator[FoundFile]:
 
 def _listed_by_beam(pattern: str) -> Iterator[FoundFile]:
     # Beam does not find files by a pattern without a folder.
-    is_here = FileSystems.get_scheme(pattern) is None and not _folder(pattern)
+    is_local = FileSystems.get_scheme(pattern) is None
+    pattern = _escaped(pattern) if is_local else pattern
+    is_here = is_local and not _folder(pattern)
     (match,) = FileSystems.match([_HERE + pattern if is_here else pattern])
     for each in match.metadata_list:
         path = each.path.removeprefix(_HERE) if is_here else each.path
         yield FoundFile(path, each.size_in_bytes, each.last_updated_in_seconds)
+
+
+def _escaped(pattern: str) -> str:
+    """Returns a local pattern in which what exists, such as visits[1].csv, stands for itself."""
+    head, tail = os.path.split(pattern)
+    if os.path.lexists(pattern) or not tail:
+        return re.sub(f"({_WILD})", r"[\\\1]", pattern)  # Python warns of [[] in Beam's expression
+    return os.path.join(_escaped(head), tail)
 
 
 def _folder(pattern: str) -> str:
@@ -335,9 +349,9 @@ class ReadRecords(RecordSource):
             known = FORMATS[self.file_format].columns(path)
         except FileError as error:
             raise InputError("input", path, str(error)) from None
-        except Exception:
+        except Exception as error:
             # The parser's message may quote a record.
-            condition = f"must be a readable {self.file_format} file"
+            condition = f"must be a readable {self.file_format} file{reason_of(error)}"
             raise InputError("input", path, condition) from None
         if known is not None:
             self.schemas[path] = [name for name, _ in known]
@@ -359,8 +373,12 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
     formats = {format_of(path) for path in paths}
     found = formats.pop() if formats else None
     if found is None or formats:
+        for path, kind in ((path, other_kind(path)) for path in paths):
+            if kind is not None:
+                raise InputError("input", path, kind)
         known = ", ".join(f".{name}" for name in FORMATS)
-        raise InputError("input", pattern, f"must match files of one extension of {known}")
+        condition = f"must match files of one extension of {known}: rename them, or give"
+        raise InputError("input", pattern, f"{condition} --input_format if the command has it")
     return found.name
 
 
