@@ -42,13 +42,13 @@ REFUSED = {
     "is required": [RELEASE, *GIVEN],
     "is given twice: '1' and '2'": [RELEASE, *GIVEN, "--epsilon=2"],
     "must match a file": [RELEASE, *GIVEN, "--input=no/such/*.parquet"],
-    "must be a file that can be read": [RELEASE, *GIVEN[:-1], f"--input={__file__}", "--domain=no"],
+    "cannot be read as a file": [RELEASE, *GIVEN[:-1], f"--input={__file__}", "--domain=no"],
     "Unexpected argument 'records.csv'": [RELEASE, *GIVEN, "records.csv"],
     "Put the pattern in quotes": [RELEASE, "--input", "a.csv", "b.csv", *GIVEN],
     "--frobnicate is not a flag": [RELEASE, *GIVEN, f"--input={__file__}", "--frobnicate=1"],
     "Did you mean --runner?": [RELEASE, *GIVEN, f"--input={__file__}", "--runer", "DirectRunner"],
     "--delta is required": ["plan", "--epsilon=1", "--num_records=1", "--domain=a", "--workload=b"],
-    "--workload: 'no.jsonl' is not valid": [
+    "--workload: 'no.jsonl' cannot be read": [
         *("plan", *PLANNED, f"--domain={__file__}", "--workload=no.jsonl", "--num_records=9"),
     ],
     "needs --windows": ["plan", *PLANNED, "--start=now"],
@@ -201,7 +201,7 @@ def test_check_accepts_files_that_may_exist(flag, text):
 def test_refuses_missing_files(text):
     with pytest.raises(FlagError, match=r"^--input: '.*' is not valid: must match a file$"):
         check_files([FILES], {"input": text})
-    with pytest.raises(FlagError, match=r"must be a file that can be read \(.+\): a domain$"):
+    with pytest.raises(FlagError, match=r"cannot be read as a file \(.+\)\. Give a domain$"):
         check_files([FILE], {"domain": text})
 
 

@@ -120,7 +120,7 @@ FLAGS = (
     dataclasses.replace(shared.DOMAIN, help=f"{shared.DOMAIN.help}; not with --max_sparsity"),
     Flag(
         "workload",
-        "queries: marginals:3, conjunctions:2, intervals:age, ..., or a file of JSON lines",
+        "queries: marginals:2 for all pairs, conjunctions:2, intervals:age, or a file of queries",
         "SPEC",
         True,
         form="file",

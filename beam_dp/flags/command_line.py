@@ -122,7 +122,7 @@ def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]
     for name in (text.partition("=")[0] for text in rest):
         is_short = len(name) > 2 and any(each.startswith(name) for each in known)
         near = difflib.get_close_matches(name, known, n=1, cutoff=SLIP)
-        if near or (is_short and name not in _of_beam()["flags"]):
+        if near or (is_short and name not in _kept(BEAM_FLAGS_FILE)["flags"]):
             raise unknown_flag(name, known)
 
 
@@ -174,7 +174,7 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam."""
     # Checks only if the installed Beam has the version whose flags are in the file.
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
-    kept = _of_beam()
+    kept = _kept(BEAM_FLAGS_FILE)
     unknown = [name for name in names if name not in kept["flags"]]
     if not unknown:
         return
@@ -185,14 +185,8 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
 
 
 @functools.cache
-def _of_beam() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(BEAM_FLAGS_FILE.read_text("utf-8"))
-    return found
-
-
-@functools.cache
-def _kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(FLAGS_FILE.read_text("utf-8"))
+def _kept(path: pathlib.Path = FLAGS_FILE) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return found
 
 

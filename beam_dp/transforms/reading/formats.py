@@ -37,6 +37,7 @@ def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
 # Names and types of columns; None if the file declares no type.
 Columns = list[tuple[str, ColumnType | None]]
 Faults = collections.Counter[str]
+Batches = Iterator[pa.RecordBatch | Faults]
 
 _SPLIT_BYTES = 2**26
 _MAX_THREADS = 4
@@ -74,9 +75,7 @@ class FileFormat(Protocol):
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges that cover the file."""
 
-    def batches(
-        self, path: str, start: int, stop: int, wanted: Wanted
-    ) -> Iterator[pa.RecordBatch | Faults]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Batches:
         """Yields the records of one range, and how many lines are no records, by what is wrong."""
 
 
@@ -176,9 +175,7 @@ class Csv:
             return [(0, -1)]
         return _ranges(num_bytes, _SPLIT_BYTES)
 
-    def batches(
-        self, path: str, start: int, stop: int, wanted: Wanted
-    ) -> Iterator[pa.RecordBatch | Faults]:
+    def batches(self, path: str, start: int, stop: int, wanted: Wanted) -> Batches:
         """Yields the records of one range, as columns of text, and the faults of other lines."""
         from beam_dp.transforms.reading import csv_lines
 
@@ -194,9 +191,8 @@ class Csv:
 
             def parsed(block: bytes) -> list[pa.RecordBatch | Faults]:
                 faults = Faults()
-                how = names, columns, wanted.integers, faults
-                batches = list(csv_lines.parse_lines(block, *how))
-                return [*batches, faults] if faults else batches
+                read = csv_lines.parse_lines(block, names, columns, wanted.integers, faults)
+                return [*read, *([faults] if faults else [])]
 
             yield from _in_threads(parsed, blocks)
 
@@ -295,7 +291,7 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _in_threads(
     function: Callable[[bytes], list[pa.RecordBatch | Faults]], blocks: Iterator[bytes]
-) -> Iterator[pa.RecordBatch | Faults]:
+) -> Batches:
     """Yields the batches of each block in order, while threads parse the next blocks."""
     num_threads = min(_MAX_THREADS, pa.cpu_count())
     num_blocks = num_threads + 2  # threads find work while the caller uses a batch

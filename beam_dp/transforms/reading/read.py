@@ -302,10 +302,8 @@ class ReadRecords(RecordSource):
         may_lack: bool = False,
         faults: Counter[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a file; ``may_lack`` skips missing or repeated columns.
-
-        Lines that are no records are added to ``faults``, by what is wrong.
-        """
+        """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
+        # Lines that are no records are added to ``faults``, by what is wrong.
         # Raises ReadError if the file is damaged or missing, or lacks a column.
         times = [*times, *(each.name for each in attributes if isinstance(each, TimeAttribute))]
         file_format = FORMATS[self.file_format]
@@ -373,9 +371,8 @@ def _common_format(pattern: str, paths: Sequence[str]) -> str:
     formats = {format_of(path) for path in paths}
     found = formats.pop() if formats else None
     if found is None or formats:
-        for path, kind in ((path, other_kind(path)) for path in paths):
-            if kind is not None:
-                raise InputError("input", path, kind)
+        for path in filter(other_kind, paths):
+            raise InputError("input", path, str(other_kind(path)))
         known = ", ".join(f".{name}" for name in FORMATS)
         condition = f"must match files of one extension of {known}: rename them, or give"
         raise InputError("input", pattern, f"{condition} --input_format if the command has it")
