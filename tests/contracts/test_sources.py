@@ -31,10 +31,13 @@ from fakes import outputs
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey, universe_elements
+from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.left_out import plan_left_out
 from beam_dp.privacy.loss import Loss
 from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
+from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
 from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
@@ -259,10 +262,18 @@ def promises(records: Any) -> Any:
             records | key,
             lambda batch: zip(batch.keys.tolist(), batch.weights.tolist(), strict=True),
         ),
+        labelled(
+            "projection",
+            records | "To sum" >> key | "Sum keys" >> Summarise(PROJECTION),
+            lambda shard: [shard],
+        ),
+        labelled("elements", records | "To list" >> key | CountElements(), lambda data: [data]),
     ) | beam.Flatten()
 
 
 HASH = HashKey(4, np.arange(10, dtype=np.uint64), bytes(16))
+SIGNS = BlockSigns(HASH, 64)
+PROJECTION = ProjectionAccumulator(SIGNS)
 
 
 def summarised(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -271,8 +282,11 @@ def summarised(found: list[tuple[str, Any]]) -> dict[str, Any]:
         by_label.setdefault(label, []).append(each)
     left_out = HistogramAccumulator(LEFT_OUT.domain).from_shards(by_label["left out"])
     wide = MarginalsAccumulator(WIDE, TABLES).from_shards(by_label["wide"])
+    elements = counts_of_shards(by_label["elements"])
     return {
         **{name: collections.Counter(by_label[name]) for name in ("cells", "kept", "keys")},
+        "projection": PROJECTION.from_shards(by_label["projection"]).sums.tolist(),
+        "elements": dict(zip(elements.elements.tolist(), elements.counts.tolist(), strict=True)),
         "left out": left_out.counts.tolist(),
         "wide": {names: wide.tables[names].tolist() for names in TABLES},
     }
@@ -318,6 +332,12 @@ def test_every_source_gives_the_same_counts_of_the_same_rows(tmp_path):
         if visit.sex is not None and visit.who
     )
     assert expected["keys"] == weights
+    totals: collections.Counter[int] = collections.Counter()
+    for (key, weight), number in weights.items():
+        totals[key] += weight * number
+    assert expected["elements"] == totals
+    held = np.array([*totals], np.uint64), np.array([*totals.values()], np.int64)
+    assert expected["projection"] == SIGNS.project(*held).tolist()
 
 
 class CanaryError(Exception):

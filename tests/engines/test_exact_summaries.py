@@ -1,145 +1,69 @@
-"""Flink's counts equal FnApiRunner's: every summary, to the last record."""
+"""Flink counts as FnApiRunner does: all of the contract of sources, to the last record."""
 
 from __future__ import annotations
 
-import json
 import pathlib
+import pickle
 import uuid
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
-import numpy as np
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from jobs import DOMAIN, people
-from numpy.typing import NDArray
+from test_sources import ROWS, promises, summarised
 
-import beam_dp as dp
-from beam_dp.hashing.keys import HashKey
-from beam_dp.hashing.projections import BlockSigns
-from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
-from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
-from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
-from beam_dp.transforms.counting.summarise import CountCells, EncodeKeys
+from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
+from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.transforms import ReadRecords
+from beam_dp.transforms.counting.summarise import CountCells
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
-# Both slots of Flink read some of the files, so that their counts must be added.
-NUM_FILES, NUM_RECORDS = 4, 20_000
-Shards = Iterable[tuple[int, bytes]]
-TABLES = (("age", "sex"), ("smokes",))
-
-
-class Summary(NamedTuple):
-    """From records to shards, and from all shards to one array."""
-
-    count: Callable[[Any], Any]
-    read: Callable[[Shards], NDArray[np.int64]]
-
-
-def domain_of(*attributes: dict[str, Any]) -> dp.Domain:
-    return dp.parse_domain(json.dumps({"attributes": attributes}), source="domain")
-
-
-def histogram(domain: dp.Domain, privacy_unit: str = "record") -> Summary:
-    guarantee = dp.Guarantee(1.0, 0.0, dp.Neighboring.ADD_OR_REMOVE_ONE, privacy_unit, 1)
-    accumulator = HistogramAccumulator(domain)
-    return Summary(
-        CountCells(domain, guarantee, unit_costs=None).expand,
-        lambda shards: accumulator.from_shards(shards).counts,
-    )
-
-
-def marginals(domain: dp.Domain) -> Summary:
-    accumulator = MarginalsAccumulator(domain, TABLES)
-
-    def read(shards: Shards) -> NDArray[np.int64]:
-        found = accumulator.from_shards(shards)
-        return np.concatenate([found.marginal(table).ravel() for table in TABLES])
-
-    return Summary(
-        lambda records: (
-            records | EncodeRecords(domain, "record", as_cells=False) | Summarise(accumulator)
-        ),
-        read,
-    )
-
-
-def _keys(hash_key: HashKey) -> EncodeKeys:
-    columns = KeyColumns("household", "text")
-    return EncodeKeys(columns, 1, hash_key, "record")
-
-
-def projection(hash_key: HashKey) -> Summary:
-    accumulator = ProjectionAccumulator(BlockSigns(hash_key, 4096))
-    return Summary(
-        lambda records: records | _keys(hash_key) | Summarise(accumulator),
-        lambda shards: accumulator.from_shards(shards).sums,
-    )
-
-
-def counts_of_keys(hash_key: HashKey) -> Summary:
-    def read(shards: Shards) -> NDArray[np.int64]:
-        found = counts_of_shards(data for _, data in shards)
-        return np.stack((found.elements.view(np.int64), found.counts))
-
-    return Summary(
-        lambda records: (
-            records | _keys(hash_key) | CountElements() | beam.Map(lambda data: (0, data))
-        ),
-        read,
-    )
-
-
-HASH_KEY = HashKey.draw(4)  # public, and the same for both runners
-PEOPLE = domain_of(*DOMAIN["attributes"])
+# Both slots of Flink read some of the files, so that their counts must be added; people of one
+# unit are in different files.
+NUM_FILES, TIMES = 4, 100
 # 2^20 cells: eight blocks of 1 MiB.
-MANY_CELLS = domain_of(
-    {"name": "household", "type": "integer", "min": 0, "max": 2**19 - 1}, DOMAIN["attributes"][1]
-)
-SUMMARIES = {
-    "histogram": histogram(PEOPLE),
-    # The household's own records decide which of them is kept.
-    "histogram, one record a household": histogram(PEOPLE, "household"),
-    "histogram of many blocks": histogram(MANY_CELLS),
-    "marginals": marginals(PEOPLE),
-    "projection": projection(HASH_KEY),
-    "counts of keys": counts_of_keys(HASH_KEY),
-}
+MANY_CELLS = Domain((IntegerAttribute("who", 0, 2**19 - 1), IntegerAttribute("age", 0, 1)))
 
 
 class _Keep(beam.DoFn):
-    """Writes one file per shard: workers share a directory with the test, but no memory."""
+    """Writes a file for each element: workers share a directory with the test, but no memory."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
 
-    def process(self, shard: tuple[int, bytes]) -> None:
-        (self.folder / f"{shard[0]}-{uuid.uuid4().hex}").write_bytes(shard[1])
+    def process(self, element: Any) -> None:
+        (self.folder / uuid.uuid4().hex).write_bytes(pickle.dumps(element))
 
 
-def counted(
-    folder: pathlib.Path, summary: Summary, pattern: str, flags: list[str]
-) -> NDArray[np.int64]:
+def counted(folder: pathlib.Path, pattern: str, flags: list[str]) -> tuple[Any, Any]:
     folder.mkdir()
+    promise = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        _ = summary.count(pipeline | ReadRecords(pattern)) | beam.ParDo(_Keep(folder))
-    files = sorted(folder.iterdir())
-    assert files
-    return summary.read((int(file.name.partition("-")[0]), file.read_bytes()) for file in files)
+        records = pipeline | ReadRecords(pattern)
+        cells = records | "Many" >> CountCells(MANY_CELLS, promise, unit_costs=None)
+        blocks = cells | beam.Map(lambda shard: ("blocks", shard))
+        _ = (promises(records), blocks) | "All" >> beam.Flatten() | beam.ParDo(_Keep(folder))
+    found = [pickle.loads(path.read_bytes()) for path in sorted(folder.iterdir())]
+    many = HistogramAccumulator(MANY_CELLS).from_shards(
+        [shard for label, shard in found if label == "blocks"]
+    )
+    return summarised([each for each in found if each[0] != "blocks"]), many.counts.tolist()
 
 
-@pytest.mark.parametrize("name", SUMMARIES)
-def test_flink_counts_exactly(name, tmp_path, flink):
-    table = people(NUM_RECORDS)
+def test_flink_counts_exactly(tmp_path, flink):
+    rows = [
+        {**row, "who": row["who"] and row["who"] + 1000 * time}
+        for time in range(TIMES)
+        for row in ROWS
+    ]
     for number in range(NUM_FILES):
-        # Every fourth record: people of one household are in different files.
-        part = table.take(np.arange(number, NUM_RECORDS, NUM_FILES))
+        part = pa.Table.from_pylist(rows[number::NUM_FILES])
         pyarrow.parquet.write_table(part, tmp_path / f"people-{number}.parquet")
-    pattern, summary = str(tmp_path / "people-*.parquet"), SUMMARIES[name]
-    expected = counted(tmp_path / "local", summary, pattern, ["--runner=FnApiRunner"])
-    assert expected.any()
-    found = counted(tmp_path / "flink", summary, pattern, flink)
-    np.testing.assert_array_equal(found, expected)
+    pattern = str(tmp_path / "people-*.parquet")
+    local, many = counted(tmp_path / "local", pattern, ["--runner=FnApiRunner"])
+    assert all(local.values()) and sum(many)
+    assert counted(tmp_path / "flink", pattern, flink) == (local, many)

@@ -222,26 +222,15 @@ def delta_of_equal_coordinates(number: int, sigma: float, epsilon: float) -> flo
 
 
 @pytest.mark.parametrize(
-    "epsilon, delta, coordinates, spent",
-    [(4.0, 1e-9, 2, 1.75e-9), (4.0, 1e-9, 10, 2.2e-9), (10.0, 1e-6, 10, 9.5e-6)],
+    "epsilon, delta, number", [(4.0, 1e-9, 2), (4.0, 1e-9, 10), (10.0, 1e-6, 10)]
 )
-def test_sigma_scaled_from_one_coordinate_overspends_delta(epsilon, delta, coordinates, spent):
-    """The least sigma for one coordinate, times sqrt(L0), overspends; ours for L0 does not."""
+def test_exact_delta_of_many_coordinates_is_at_most_delta(epsilon, delta, number):
     assert delta_of_equal_coordinates(2, 1.5, epsilon) == pytest.approx(
         true_delta([1, 1], [1.5, 1.5], epsilon), rel=1e-6
     )
-    low, high = 0.3, 20.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        is_private = delta_of_equal_coordinates(1, middle, epsilon) <= delta
-        low, high = (low, middle) if is_private else (middle, high)
-    scaled = math.sqrt(coordinates) * high
-    found = delta_of_equal_coordinates(coordinates, scaled, epsilon)
-    assert found == pytest.approx(spent, rel=0.04)  # printed in two digits
-    (ours,) = set(
-        scaled_sigmas([1] * coordinates, [1.0] * coordinates, discrete_gaussian_mu(epsilon, delta))
-    )
-    assert delta_of_equal_coordinates(coordinates, ours, epsilon) <= delta
+    mu = discrete_gaussian_mu(epsilon, delta)
+    (sigma,) = set(scaled_sigmas([1] * number, [1.0] * number, mu))
+    assert delta_of_equal_coordinates(number, sigma, epsilon) <= delta
 
 
 def test_denormal_delta_gives_nearly_the_epsilon_of_the_smallest_allowed_delta():

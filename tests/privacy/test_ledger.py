@@ -166,6 +166,7 @@ def test_budget_without_delta_admits_only_pure_releases(ledger_url):
 
 def test_dataset_ids_have_separate_budgets(ledger_url):
     ledger = declared(ledger_url)
+    declared(ledger_url)  # the same again changes nothing
     ledger.declare("a 'quoted' name; DROP TABLE", 0.1, 0.0, "person", AR)
     ledger.spend("a 'quoted' name; DROP TABLE", TENTH, Loss.pure(0.1), "laplace")
     assert ledger.remaining("visits") == 1.0
@@ -173,19 +174,6 @@ def test_dataset_ids_have_separate_budgets(ledger_url):
         "a 'quoted' name; DROP TABLE",
         "visits",
     ]
-
-
-def test_unknown_dataset_id_shows_how_to_declare_it(ledger_url):
-    ledger = declared(ledger_url)
-    for call in (
-        lambda: ledger.spend("flights", TENTH, Loss.pure(0.1), "laplace"),
-        lambda: ledger.check("flights", TENTH, Loss.pure(0.1)),
-        lambda: ledger.account("flights"),
-    ):
-        with pytest.raises(LedgerError) as error:
-            call()
-        assert "dataset_id: 'flights' is not valid: must be declared" in one_line(error)
-        assert "--declare=flights --epsilon E --delta X" in one_line(error)
 
 
 def test_declaration_command_in_the_hint_can_be_pasted(tmp_path):
@@ -196,20 +184,6 @@ def test_declaration_command_in_the_hint_can_be_pasted(tmp_path):
             ledger.account(name)
         words = shlex.split(one_line(error).partition("first: ")[2])
         assert words[:4] == ["beam-dp", "ledger", f"sqlite:///{path}", f"--declare={name}"]
-
-
-def test_budget_cannot_be_redeclared_with_other_values(ledger_url):
-    ledger = declared(ledger_url)
-    declared(ledger_url)  # the same again changes nothing
-    for epsilon, delta, unit, relation in (
-        (2.0, 0.0, "person", AR),
-        (1.0, 1e-9, "person", AR),
-        (1.0, 0.0, "record", AR),
-        (1.0, 0.0, "person", "replace_one"),
-    ):
-        with pytest.raises(LedgerError, match="declared once"):
-            ledger.declare("visits", epsilon, delta, unit, relation)
-    assert len(ledger.datasets()) == 1
 
 
 def test_rejects_name_with_lone_surrogate(ledger_url):
