@@ -1,4 +1,5 @@
-"""Releases of a table in memory."""
+"""Releases of a table in memory; refusals name all that this module imports or defines."""
+# ruff: noqa: F401
 
 from __future__ import annotations
 
@@ -14,16 +15,12 @@ import beam_dp as dp
 
 DOMAIN = dp.read_domain('{"age": 100, "sex": 2}')
 TABLE = pa.table({"person_id": [1, 2, 3], "age": [30, 41, 41], "sex": [0, 1, 1]})
+VALID = {"domain": DOMAIN, "workload": dp.marginals(DOMAIN, ways=2), "guarantee": guarantee()}
 
 
 def release(table: Any = TABLE, **changed: Any) -> dp.SyntheticDatabase:
     """A valid release, but for what is changed."""
-    valid = {
-        "domain": DOMAIN,
-        "workload": dp.marginals(DOMAIN, ways=2),
-        "guarantee": guarantee(),
-    }
-    return dp.release(table, **{**valid, **changed})
+    return dp.release(table, **{**VALID, **changed})
 
 
 def frame_of(entry: dict[str, Any], values: Any) -> dp.SyntheticDatabase:
@@ -33,16 +30,4 @@ def frame_of(entry: dict[str, Any], values: Any) -> dp.SyntheticDatabase:
     return release(frame, domain=domain, workload=dp.marginals(domain, ways=1))
 
 
-SURFACES: dict[str, Surface] = {
-    "jobs in memory": {
-        "release": release,
-        "frame_of": frame_of,
-        "guarantee": guarantee,
-        "DOMAIN": DOMAIN,
-        "TABLE": TABLE,
-        "dp": dp,
-        "pa": pa,
-        "pd": pd,
-        "np": np,
-    }
-}
+SURFACES: dict[str, Surface] = {"jobs in memory": globals()}

@@ -109,9 +109,6 @@ def _swapped_norms(original: Any, *given: Any) -> WorkloadSensitivity:
     return dataclasses.replace(found, l1=found.l2 >> 16 << 16, l2_squared=found.l1 << 16)
 
 
-AS_ADDED = with_sensitivity(
-    lambda original, workload, _, most: original(workload, Neighboring.ADD_OR_REMOVE_ONE, most)
-)
 OF_ONE_RECORD = with_sensitivity(
     lambda original, workload, neighboring, _: original(workload, neighboring, 1)
 )

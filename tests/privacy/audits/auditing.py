@@ -263,14 +263,6 @@ def scale_noise(factor: float) -> Bug:
     )
 
 
-def scale_selection(factor: float) -> Bug:
-    return around(
-        NoiseSource,
-        "select",
-        lambda select, self, scores, scale: select(self, scores, scale * factor),
-    )
-
-
 def halve_noise_of(method: str) -> Bug:
     return around(
         NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / 2)
