@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -54,6 +55,17 @@ def test_card_with_another_unit_than_was_paid_for_does_not_hold(tmp_path, capsys
     assert main([*command, "--json"]) == 1
     (fault,) = json.loads(capsys.readouterr().out.partition("\n{")[2].join("{ "))["faults"]
     assert "guarantee.privacy_unit is 'record'; must be 'person_id'" in fault
+
+
+def test_card_that_hides_the_domain_it_was_paid_with_does_not_hold(tmp_path, capsys):
+    command = paid_release(tmp_path, is_open=True)
+    path = tmp_path / "out/card.json"
+    card = json.loads(path.read_text("utf-8"))
+    del card["discovered"]
+    path.write_text(json.dumps(card), "utf-8")
+    for _ in range(2):  # with the domain below it, and without
+        assert main(command[:2]) == 1, capsys.readouterr()
+        shutil.rmtree(tmp_path / "out/domain", ignore_errors=True)
 
 
 def test_release_that_another_entry_paid_for_does_not_hold(tmp_path, capsys):

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from beam_dp.checks import check_choice, checked_integer
+from beam_dp.domain.universe import released_edges
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
@@ -117,6 +118,9 @@ class Promise:
             found = domain_steps(self.discovered.noise, self.discovered.whole)
             domain_figures(self.discovered, found, self.stated.domain, figures)
             steps, beside = with_domain(self.discovered, steps, beside)
+        elif (paid := self.stated.parameters.get("ledger_release")) is not None:
+            origins = [each.ledger_release for _, each in released_edges(self.stated.domain)]
+            figures.equal("found with this payment, but not stated", origins.count(paid), 0)
         if self.records_per_unit is not None:
             chosen = self.records_per_unit
             choice = domain_steps(chosen.noise, chosen.main)
