@@ -107,6 +107,10 @@ def verified_after(name: str, changes: str) -> Verification:
     return found
 
 
+def test_counts_of_units_with_the_flags_that_older_versions_stated_pass_verification():
+    assert verified_after("counted units", 'parameters.records_per_unit.job = {"input": "a"}').holds
+
+
 def test_verification_notes_noise_for_more_records_per_unit_than_promised():
     found = verified_after("laplace", "guarantee.max_records_per_unit = 1")
     assert found.holds

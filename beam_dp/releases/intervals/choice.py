@@ -18,7 +18,7 @@ from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 def records_of(release: IntervalRelease) -> Discovered:
     """Returns what a later release states about the choice that follows from noisy counts."""
     stated = release.plan["records_per_unit"]
-    check_fields("records_per_unit", stated, ("noise_per_record", "release", "whole"))
+    check_fields("records_per_unit", stated, ("noise_per_record", "release", "whole"), ("job",))
     whole = Guarantee.from_json(stated["whole"])
     places = np.arange(release.num_leaves)
     records = chosen_records(
