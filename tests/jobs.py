@@ -1,7 +1,5 @@
 """Small jobs for the tests of programs: files on disk, and the flags that name them."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -4,8 +4,6 @@ Everything goes through the production plan and release; only the noise is repla
 every row has one cell, so that all elements collide, with equal and with opposite signs.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A program in a process of its own, which is sent a signal while its release is being written."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import signal

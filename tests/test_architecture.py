@@ -341,12 +341,10 @@ TARGETS = dict.fromkeys(
     ("path", "source"),
     [
         ("beam_dp/errors.py", "from beam_dp.domain.universe import Domain\n"),
-        ("beam_dp/noise/source.py", "import beam_dp.domain.universe\n"),
         ("beam_dp/releases/files/card.py", "def f():\n    import beam_dp.releases.kinds\n"),
         ("beam_dp/summaries/a.py", "import beam_dp.mechanisms\n"),
         ("beam_dp/mechanisms/sketches/plan.py", "from beam_dp.mechanisms import MWEM\n"),
         ("beam_dp/transforms/counting/a.py", "from beam_dp.transforms.drawing import release\n"),
-        ("beam_dp/transforms/drawing/a.py", "from beam_dp.transforms.writing import f\n"),
         ("beam_dp/flags/flag.py", "from pipelines.flags import Flag\n"),
         ("beam_dp/attic/a.py", "import beam_dp.domain.universe\n"),
         (
@@ -424,18 +422,10 @@ def test_separated_modules_do_not_import_each_other(sources):
         ("beam_dp/releases/intervals/release.py", "from ..files.card import Card\n"),
         ("beam_dp/releases/a.py", "from beam_dp import noise\n"),
         ("beam_dp/releases/a.py", "def f():\n    from beam_dp.encoding import records\n"),
-        ("beam_dp/planning/a.py", "from beam_dp.noise.source import NoiseSource\n"),
         ("beam_dp/planning/a.py", "import beam_dp.noise as noise\n"),
         ("beam_dp/cli/a.py", "from beam_dp.noise import *\n"),
         ("beam_dp/cli/ledger.py", "from beam_dp.mechanisms.registry import plan_release\n"),
-        ("beam_dp/schemas/a.py", "from beam_dp.encoding import records\n"),
-        ("beam_dp/reports/page.py", "from beam_dp.encoding import tables\n"),
         ("beam_dp/verification/a.py", "from beam_dp.privacy.accounting import gaussian_mu\n"),
-        ("beam_dp/summaries/a.py", "from beam_dp.noise.source import NoiseSource\n"),
-        ("beam_dp/models/a.py", "from beam_dp import noise\n"),
-        ("beam_dp/testing/a.py", "import beam_dp.mechanisms.registry\n"),
-        ("beam_dp/theorems/a.py", "import beam_dp.releases.kinds\n"),
-        ("beam_dp/interval_strategies/a.py", "import beam_dp.noise.source\n"),
     ],
 )
 def test_finds_import_between_separated_modules(path, source):

@@ -4,8 +4,6 @@ Exact data are the counts of six cells, for every mechanism; ``Case.run`` makes 
 mechanism reads.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
@@ -24,17 +22,13 @@ from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 import beam_dp as dp
 from beam_dp.encoding.open_values import GRID
 from beam_dp.hashing.keys import universe_elements
-from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, planned, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.queries.sparse import SparseQuery
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
@@ -64,7 +58,7 @@ class Case:
         exact for a huge epsilon.
     """
 
-    plan: Callable[[Guarantee], Any]
+    plan: Callable[[dp.Guarantee], Any]
     run: Run
     entries: tuple[tuple[str, str], ...] = ()
     deltas: tuple[float, ...] = (0.0, 1e-9)
@@ -78,7 +72,7 @@ class Case:
     around: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def number_of(guarantee: Guarantee) -> Any:
+def number_of(guarantee: dp.Guarantee) -> Any:
     return "noisy" if guarantee.neighboring == ADD else 100
 
 
@@ -93,7 +87,7 @@ def away(release: Any, counts: Counts) -> NDArray[np.float64]:
 
 
 def synthetic(name: str, mechanism: Any, ways: int = 1, number: Any = None, **named: Any) -> Case:
-    def plan(guarantee: Guarantee) -> Any:
+    def plan(guarantee: dp.Guarantee) -> Any:
         size = number_of(guarantee) if number is None else number
         return mechanism.plan(DOMAIN, workload_of(DOMAIN, ways), guarantee, size)
 
@@ -122,7 +116,7 @@ def records_apart(release: Any) -> Any:
 
 
 def sketch(name: str, mechanism: Any, **named: Any) -> Case:
-    def plan(guarantee: Guarantee) -> Any:
+    def plan(guarantee: dp.Guarantee) -> Any:
         return mechanism.plan(guarantee, max_sparsity=6, hash_key=seeded_key(0))
 
     def wrong(release: Any, counts: Counts) -> Any:
@@ -187,7 +181,7 @@ def row(query: Any, value: float, plan: Any, **changed: Any) -> dict[str, Any]:
     return {**row, **dict.fromkeys(("updates_left", "questions_left", "error")), **changed}
 
 
-WORKLOAD = parse_linear_workload("marginals:1", DOMAIN)
+WORKLOAD = dp.parse_linear_workload("marginals:1", DOMAIN)
 
 
 def draw_answers(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
@@ -196,7 +190,7 @@ def draw_answers(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     return answers_of(plan, None if plan.num_records == "noisy" else plan.num_records, rows, noise)
 
 
-def linear(plan: Callable[[Guarantee], Any], *names: str, **named: Any) -> Case:
+def linear(plan: Callable[[dp.Guarantee], Any], *names: str, **named: Any) -> Case:
     def wrong(release: Any, counts: Counts) -> Any:
         exact = {json.dumps(each.to_json()): each.count(counts) / 2**16 for each in WORKLOAD}
         return [each["value"] - exact[each["query"]] for each in release.rows]
@@ -215,14 +209,14 @@ def told(run: Any, noise: NoiseSource, number: Any, queries: Any) -> Any:
 
 def private_mw(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     run = dp.PrivateMW(plan, Histogram(DOMAIN, counts), noise)
-    queries = parse_linear_workload("marginals:2", DOMAIN).queries
+    queries = dp.parse_linear_workload("marginals:2", DOMAIN).queries
     return told(run, noise, run.settings.total, queries)
 
 
 def sparse_mw(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     held = {key: number for key, number in zip("abcdef", counts.tolist(), strict=True) if number}
     run = dp.SparseMW(plan, KeyCounts(held), noise)
-    return told(run, noise, run.settings.total, [SparseQuery({key: 1.0}) for key in "abcdef"])
+    return told(run, noise, run.settings.total, [dp.SparseQuery({key: 1.0}) for key in "abcdef"])
 
 
 def online(name: str, run: Run, plan: Callable[..., Any]) -> Case:
@@ -240,7 +234,7 @@ def online(name: str, run: Run, plan: Callable[..., Any]) -> Case:
 def window(deltas: tuple[float, ...] = (0.0, 1e-9), mechanism: Any = None, **options: Any) -> Case:
     """The first window of four: a unit counts in two of these, so one shows half of the loss."""
 
-    def plan(guarantee: Guarantee) -> Any:
+    def plan(guarantee: dp.Guarantee) -> Any:
         unit = person(2, 4, guarantee.max_records_per_unit)
         limits = unit, guarantee.epsilon, guarantee.delta
         workload = workload_of(DOMAIN, 1)
@@ -277,12 +271,12 @@ def draw_records(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     return plan.release(counts, noise)
 
 
-def plan_of_records(guarantee: Guarantee) -> Any:
+def plan_of_records(guarantee: dp.Guarantee) -> Any:
     whole = dataclasses.replace(guarantee, privacy_unit="person", max_records_per_unit=6)
     return plan_records(DOMAIN, whole, 9.0)
 
 
-def plan_of_left_out(guarantee: Guarantee) -> Any:
+def plan_of_left_out(guarantee: dp.Guarantee) -> Any:
     beside = Loss.pure(share_guarantee(guarantee).epsilon)
     return plan_left_out(domain_of(2, 2, 2, 2, 2, 2), guarantee, beside)
 
@@ -377,7 +371,7 @@ CASES: dict[str, Case] = {
     "windows by laplace": window(mechanism=dp.Laplace()),
     "windows by rounds": window(mechanism=dp.MWEM(num_rounds=2)),
     "discovery": Case(
-        lambda g: plan_domain(open_domain(CITY, INCOME), g),
+        lambda g: dp.plan_domain(open_domain(CITY, INCOME), g),
         draw_domain,
         deltas=(1e-9,),
         least_on_data=None,

@@ -1,7 +1,5 @@
 """Programs and `beam-dp` on folders of an object store, which a fake on loopback plays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +8,8 @@ import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
 from jobs import breaks_later, job_flags, refused_line
 
+import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release
 from pipelines import answer_queries, release_synthetic_database
 
 OUT = "gs://releases/out"
@@ -24,9 +21,9 @@ def service(monkeypatch) -> Iterator[FakeGoogleStorage]:
         yield served
 
 
-def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
+def declared(folder: Path) -> tuple[dp.Ledger, dict[str, str | None]]:
     url = str(folder / "ledger.sqlite")
-    ledger = Ledger(url)
+    ledger = dp.Ledger(url)
     ledger.declare("visits", 1000.0, 1e-9, "record", "add_or_remove_one")
     return ledger, {"ledger": url, "dataset_id": "visits", "output": OUT}
 
@@ -35,7 +32,7 @@ def declared(folder: Path) -> tuple[Ledger, dict[str, str | None]]:
 def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
     ledger, paid = declared(tmp_path)
     assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
-    draw_id = read_release(OUT).draw_id
+    draw_id = dp.read_release(OUT).draw_id
     (entry,) = ledger.entries("visits")
     assert (entry.state, entry.draw_id) == ("released", draw_id)
     assert [name.partition("-")[0] for name in service.names()] == [

@@ -3,8 +3,6 @@
 The state of the ledger's entry is compared with the steps that the job reached.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import multiprocessing
@@ -21,10 +19,9 @@ import pytest
 from jobs import everything_under, job_flags, paid_by
 from patience import HANG_SECONDS
 
+import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.store import LocalStore
 from pipelines import program
@@ -34,7 +31,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 # What a server can import forks quickly.
 PROCESSES.set_forkserver_preload(["pytest", "pipelines.release_synthetic_database"])
 STEPS: list[tuple[Any, str]] = [
-    *((Ledger, name) for name in ("check", "spend", "mark_submitted", "mark_released")),
+    *((dp.Ledger, name) for name in ("check", "spend", "mark_submitted", "mark_released")),
     (program, "run_pipeline"),
     (NoiseSource, "draw_id"),
     *((LocalStore, name) for name in ("open_draft", "write_draft", "create_exclusively")),
@@ -135,7 +132,7 @@ def trial(
     (state,) = expected or ["no entry"]
     assert "draw_id ends" not in reached or state in ("submitted", "released"), printed
     if is_complete:
-        release = read_release(str(folder / "out"))
+        release = dp.read_release(str(folder / "out"))
         assert release.plan["ledger_release"] == "people/1" and state in ("submitted", "released")
     else:
         assert everything_under(folder / "out") == [] and state != "released", printed

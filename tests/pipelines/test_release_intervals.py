@@ -1,7 +1,5 @@
 """The programs that release interval counts and projections, from files to answers."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Amazon S3: rejected buckets, error messages, and object versions."""
 
-from __future__ import annotations
-
 import io
 import sys
 import types
@@ -13,8 +11,7 @@ from fake_amazon_storage import ACCOUNT, BLOCKS, PRIVATE, Answer, FakeAmazonStor
 from fake_storage import skip_waits
 from release_examples import release_of
 
-from beam_dp.errors import InputError
-from beam_dp.releases.files.card import ReleaseError
+import beam_dp as dp
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release
 from beam_dp.storage import amazon
@@ -83,7 +80,7 @@ def fail_first(
 def test_rejects_bucket_where_drafts_are_not_private_or_not_deletable(service, settings, cure):
     service.buckets["releases"].settings = settings
     for act in (check_output, lambda url: commit_release(release_of(), url)):
-        with pytest.raises(InputError, match="because drafts are private") as caught:
+        with pytest.raises(dp.InputError, match="because drafts are private") as caught:
             act(OUT)
         assert str(caught.value).startswith(f"output: '{OUT}' is not valid: ")
         assert str(caught.value).endswith(f": {cure}") and "\n" not in str(caught.value)
@@ -100,13 +97,13 @@ def test_accepts_bucket_without_active_versioning_and_leaves_it_unchanged(servic
 @pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "x-amz-copy-source-if-match"])
 def test_service_that_ignores_conditions_is_rejected_before_any_draft(service, header):
     service.unknown = {header}
-    with pytest.raises(InputError, match=r"this service ignores the conditions of \w+$"):
+    with pytest.raises(dp.InputError, match=r"this service ignores the conditions of \w+$"):
         commit_release(release_of(), OUT)
     assert service.names() == []
-    with pytest.raises(InputError, match=r"ignores the conditions of \w+$"):
+    with pytest.raises(dp.InputError, match=r"ignores the conditions of \w+$"):
         probe_output(OUT)
     if header == "If-Match":  # the others are not seen without writing
-        with pytest.raises(InputError, match=r"this service ignores the conditions of writes"):
+        with pytest.raises(dp.InputError, match=r"this service ignores the conditions of writes"):
             check_output(OUT)
         assert service.names() == []
 
@@ -125,7 +122,7 @@ def test_service_that_ignores_conditions_is_rejected_before_any_draft(service, h
 )
 def test_missing_permission_is_named_before_spending_budget(service, right, operation):
     service.buckets["releases"].rights.remove(right)
-    with pytest.raises(InputError, match=f"says 403 AccessDenied to {operation}$") as caught:
+    with pytest.raises(dp.InputError, match=f"says 403 AccessDenied to {operation}$") as caught:
         check_output(OUT)
     assert ACCOUNT not in str(caught.value)
 
@@ -140,28 +137,28 @@ def test_permissions_are_tested_inside_the_output_folder(service):
 def test_service_error_gives_a_one_line_error(service, status):
     fail_first(service, "GET", float("inf"), status, "SomeCode")
     line = f"Amazon S3 says {status} SomeCode to"
-    with pytest.raises(InputError, match=f"output: .* can be written: {line} Get") as caught:
+    with pytest.raises(dp.InputError, match=f"output: .* can be written: {line} Get") as caught:
         check_output(OUT)
     assert "\n" not in str(caught.value) and ACCOUNT not in str(caught.value)
-    with pytest.raises(ReleaseError, match=f"release: .* cannot be read: {line} ListObjectsV2$"):
+    with pytest.raises(dp.ReleaseError, match=f"release: .* cannot be read: {line} ListObjectsV2$"):
         read_release(OUT)
 
 
 def test_error_for_missing_boto3_states_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
-    with pytest.raises(InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
+    with pytest.raises(dp.InputError, match=r"boto3 is not installed: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
 
 
 def test_missing_or_old_library_and_missing_credentials_are_named(service, monkeypatch):
     old = types.SimpleNamespace(members={"CopySourceIfMatch"})
     monkeypatch.setattr("botocore.model.OperationModel.input_shape", old)
-    with pytest.raises(InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
+    with pytest.raises(dp.InputError, match=r"boto3 is too old: pip install 'beam_dp\[s3\]'"):
         check_output(OUT)
     assert service.requests == []
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with pytest.raises(InputError, match=r"credentials are missing: aws configure$"):
+    with pytest.raises(dp.InputError, match=r"credentials are missing: aws configure$"):
         check_output(OUT)
 
 
@@ -177,21 +174,21 @@ def test_missing_or_old_library_and_missing_credentials_are_named(service, monke
 @pytest.mark.usefixtures("no_waits", "service")
 def test_unreachable_service_gives_a_one_line_error(monkeypatch, name, value, reason):
     monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=f"written: Amazon S3 cannot be reached: {reason}$"):
+    with pytest.raises(dp.InputError, match=f"written: Amazon S3 cannot be reached: {reason}$"):
         check_output(OUT)
 
 
 @pytest.mark.usefixtures("no_waits")
 def test_missing_response_gives_a_one_line_error(service, monkeypatch):
     service.loses = lambda method, path: True
-    with pytest.raises(InputError, match=r"cannot be reached: ConnectionClosedError$"):
+    with pytest.raises(dp.InputError, match=r"cannot be reached: ConnectionClosedError$"):
         check_output(OUT)
 
     def wait(*_: object) -> None:
         raise ReadTimeoutError(endpoint_url=service.url)
 
     monkeypatch.setattr("botocore.httpsession.URLLib3Session.send", wait)
-    with pytest.raises(InputError, match=r"cannot be reached: ReadTimeoutError$"):
+    with pytest.raises(dp.InputError, match=r"cannot be reached: ReadTimeoutError$"):
         check_output(OUT)
 
 

@@ -1,7 +1,5 @@
 """Contracts that ``BucketStore`` relies on: the docstrings of ``Bucket``, one by one."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 

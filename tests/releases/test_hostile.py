@@ -1,7 +1,5 @@
 """Malicious releases are rejected in one line, quickly and with little memory."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import json

@@ -1,7 +1,5 @@
 """Local stores: what killed writers leave, how `beam-dp finish` handles it, and probes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -19,9 +17,8 @@ from interruptions import KilledError
 from jobs import everything_under, interval_flags, job_flags
 from release_examples import DRAW, release_of, same_release
 
+import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.errors import InputError
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
@@ -223,7 +220,7 @@ def test_error_of_a_restarted_job_names_the_finish_command(tmp_path, capfd):
 
 def test_error_for_a_draft_without_a_card_names_finish(tmp_path):
     LocalStore(tmp_path).open_draft("0" * 32)
-    with pytest.raises(ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
+    with pytest.raises(dp.ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
         read_release(tmp_path)
 
 
@@ -232,10 +229,10 @@ def test_errors_without_a_draft_do_not_mention_finish(tmp_path):
     assert commit_release(release_of(), tmp_path)
     next(tmp_path.glob("records-*")).unlink()
     for act, name in ((read_release, "release"), (check_output, "output")):
-        with pytest.raises(InputError, match=rf"^{name}: ") as caught:
+        with pytest.raises(dp.InputError, match=rf"^{name}: ") as caught:
             act(tmp_path)
         assert "finish" not in str(caught.value)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(dp.InputError) as caught:
         read_release(tmp_path / "card.json")
     assert "finish" not in str(caught.value)
 
@@ -262,7 +259,7 @@ def test_rejects_unwritable_parent_directory(tmp_path, monkeypatch):
     if os.geteuid() == 0:  # root may write anywhere, so the system's answer is replaced
         monkeypatch.setattr(os, "access", lambda path, mode: False)
     (tmp_path / "closed").mkdir(mode=0o500)
-    with pytest.raises(InputError, match="must be in a directory"):
+    with pytest.raises(dp.InputError, match="must be in a directory"):
         check_output(tmp_path / "closed" / "out")
     assert names_in(tmp_path / "closed") == []
 
@@ -300,7 +297,7 @@ def test_committed_release_without_its_payload_is_always_an_error(tmp_path):
     write_release(OURS, tmp_path)
     (tmp_path / payload(DRAW)[0]).unlink()
     for release in (OURS, OTHERS):
-        with pytest.raises(ReleaseError, match=r"hypothesis-.*\.avro is missing or damaged"):
+        with pytest.raises(dp.ReleaseError, match=r"hypothesis-.*\.avro is missing or damaged"):
             commit_release(release, tmp_path)
     assert names_in(tmp_path) == ["card.json", payload(DRAW)[1]]
 
@@ -340,7 +337,7 @@ def test_folder_without_a_needed_feature_gives_a_one_line_error(
     name, broken, reason = FAULTS[fault]
     monkeypatch.setattr(f"beam_dp.storage.store.{name}", broken)
     with pytest.raises(
-        InputError, match=rf"^output: '.*{output}' is not valid: .*{reason}"
+        dp.InputError, match=rf"^output: '.*{output}' is not valid: .*{reason}"
     ) as error:
         probe_output(tmp_path / output)
     assert "\n" not in str(error.value)
@@ -350,13 +347,13 @@ def test_folder_without_a_needed_feature_gives_a_one_line_error(
 def test_rejects_folder_where_files_cannot_be_removed(tmp_path, monkeypatch):
     """Drafts are private, and could not be removed."""
     monkeypatch.setattr("beam_dp.storage.store.shutil.rmtree", closed)
-    with pytest.raises(InputError, match=r"^output: .*Permission denied"):
+    with pytest.raises(dp.InputError, match=r"^output: .*Permission denied"):
         probe_output(tmp_path / "out")
 
 
 def test_rejects_file_or_nonempty_folder_as_output(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match=r"^output: .* must be"):
+        with pytest.raises(dp.InputError, match=r"^output: .* must be"):
             probe_output(path)
     assert everything_under(tmp_path) == ["file"]

@@ -1,7 +1,5 @@
 """Directories of horizons, also with missing windows or damaged files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

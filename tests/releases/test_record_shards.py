@@ -1,7 +1,5 @@
 """The rows of a large release are in several files, which together are the rows of the release."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reports of small releases, as parsed by an HTML parser."""
 
-from __future__ import annotations
-
 import html.parser
 import pathlib
 from collections.abc import Sequence

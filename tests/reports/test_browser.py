@@ -4,8 +4,6 @@ If node, puppeteer-core and axe-core are installed too, axe-core checks accessib
 environment variable ``NODE_PATH`` states where they are.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -17,18 +15,15 @@ import numpy as np
 import pytest
 from pages import GOLDEN, page_of, random_release, read
 
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.queries.workload import marginals
+import beam_dp as dp
 from beam_dp.reports.cells import Truth
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-DOMAIN = Domain(
+DOMAIN = dp.Domain(
     (
-        IntegerAttribute("age", 0, 99),
-        CategoricalAttribute("a < b", ("x" * 300, "m")),
-        IntegerAttribute("visits", 0, 9),
+        dp.IntegerAttribute("age", 0, 99),
+        dp.CategoricalAttribute("a < b", ("x" * 300, "m")),
+        dp.IntegerAttribute("visits", 0, 9),
     )
 )
 CHECK = """
@@ -66,7 +61,9 @@ pytestmark = [
 
 
 def pages() -> dict[str, str]:
-    release = dataclasses.replace(random_release(DOMAIN, 500), workload=marginals(DOMAIN, ways=3))
+    release = dataclasses.replace(
+        random_release(DOMAIN, 500), workload=dp.marginals(DOMAIN, ways=3)
+    )
     truth = Truth(DOMAIN, [np.zeros(500, np.int64)] * 3, 0)
     windows, codes = read(GOLDEN / "horizon"), [np.zeros(5, np.int64)] * 2
     kinds = ("horizon", "intervals", "hybrid_sketch")

@@ -1,7 +1,5 @@
 """Columns of a release beside those of the exact records, before they are put into bins."""
 
-from __future__ import annotations
-
 import html
 import pathlib
 import re

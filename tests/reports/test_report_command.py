@@ -1,7 +1,5 @@
 """The command `beam-dp report`."""
 
-from __future__ import annotations
-
 import functools
 import io
 import json

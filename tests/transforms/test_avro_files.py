@@ -1,7 +1,5 @@
 """Avro files: their blocks in ranges, and schemas that are read like Apache's reader or refused."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -4,8 +4,6 @@ The law is enumerated from what the mechanism computes, on all neighbours of tin
 with the production noise, is compared with a law that is written down here independently.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from auditing import (
 from tiny import ADD, REPLACE, domain_of, promise
 from top_choice_laws import LAWS, PICKS
 
+import beam_dp as dp
 from beam_dp.mechanisms import choosing as choose
 from beam_dp.mechanisms.small_db import (
     choice as multiset_choice,
@@ -39,10 +38,7 @@ from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.bound import exp_above
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.testing import audit
 
 RUNS = 5000
@@ -128,9 +124,9 @@ def audits() -> list[Audit]:
     return found
 
 
-def plan_of(sampler: str, guarantee: Guarantee) -> SmallDBPlan:
+def plan_of(sampler: str, guarantee: dp.Guarantee) -> SmallDBPlan:
     domain = domain_of(4)
-    make = LinearQueries(domain)
+    make = dp.LinearQueries(domain)
     workload = LinearWorkload(domain, tuple(make.explicit(row) for row in TABLES[sampler]))
     mechanism = SmallDB(size=SIZE, sampler=sampler)  # type: ignore[arg-type]
     return mechanism.plan(domain, workload, guarantee, NUM_RECORDS)
@@ -159,7 +155,7 @@ def stated_law(table: Any, counts: Any, scale: float = 2 * SIZE / EPSILON) -> au
     )
 
 
-def small_db_law(sampler: str, guarantee: Guarantee) -> Finding:
+def small_db_law(sampler: str, guarantee: dp.Guarantee) -> Finding:
     """The law that follows from what the mechanism hands to its sampler."""
     plan = plan_of(sampler, guarantee)
     cells, mechanism = choice_of(plan, sampler, EPSILON)
@@ -187,7 +183,7 @@ def choice_of(plan: SmallDBPlan, sampler: Any, epsilon: float) -> tuple[Any, Any
     return cells, multiset_choice.MultisetChoice(*given, sampler=sampler)
 
 
-def small_db_sampler(sampler: str, _: Guarantee) -> Finding:
+def small_db_sampler(sampler: str, _: dp.Guarantee) -> Finding:
     plan = plan_of(sampler, promise(ADD, epsilon=EPSILON))
     outcomes = list(islice(released(plan, sampler, BASE, NoiseSource()), SAMPLER_RUNS))
     return follows(outcomes, stated_law(TABLES[sampler], BASE))
@@ -203,7 +199,7 @@ def released(
         yield tuple(drawing.draw(noise).tolist())
 
 
-def cells_of(release: SyntheticDatabase) -> tuple[int, ...]:
+def cells_of(release: dp.SyntheticDatabase) -> tuple[int, ...]:
     cells = release.domain.cell_index(release.codes)
     return tuple(np.repeat(cells, release.counts).tolist())
 

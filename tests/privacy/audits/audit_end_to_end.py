@@ -45,21 +45,15 @@ from auditing import (
 from numpy.typing import NDArray
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
+import beam_dp as dp
 from beam_dp.encoding import contributions
 from beam_dp.encoding.units import mix, unit_fingerprints
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
-from beam_dp.mechanisms.marginals.measure_all import Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import Workload
-from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import release_from_bytes
 from beam_dp.summaries.shards import read_shards
 from beam_dp.testing import audit
-from beam_dp.transforms import ReleaseIntervals, ReleaseSyntheticDatabase
 from beam_dp.transforms.counting import (
     limit_contributions as limit_module,
     summarise as summarise_module,
@@ -69,10 +63,10 @@ from beam_dp.transforms.drawing import one_worker as draw_module
 RUNS, PILOT = 8_000, 2_000  # on either side: 20,000 replicas in one pipeline
 REPLICAS = 2 * (RUNS + PILOT)
 PLACES = 3
-DOMAIN = Domain(
-    (IntegerAttribute("replica", 0, REPLICAS - 1), IntegerAttribute("place", 0, PLACES - 1))
+DOMAIN = dp.Domain(
+    (dp.IntegerAttribute("replica", 0, REPLICAS - 1), dp.IntegerAttribute("place", 0, PLACES - 1))
 )
-WORKLOAD = Workload(DOMAIN, (DOMAIN.names,))
+WORKLOAD = dp.Workload(DOMAIN, (DOMAIN.names,))
 MOST = 2
 OUTSIDE = 9
 # What the unit of a replica holds, in either of two neighbours. It may keep two of these.
@@ -114,7 +108,7 @@ def audits() -> list[Audit]:
 
 
 def black_box(
-    relation: str, guarantee: Guarantee, release: Callable[[str, Guarantee], np.ndarray]
+    relation: str, guarantee: dp.Guarantee, release: Callable[[str, dp.Guarantee], np.ndarray]
 ) -> Finding:
     noisy = release(relation, guarantee).reshape(REPLICAS, PLACES)
     clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
@@ -124,7 +118,7 @@ def black_box(
 
 
 def replicas_told_apart(
-    guarantee: Guarantee, clipped: np.ndarray, first: dict[Any, float], second: dict[Any, float]
+    guarantee: dp.Guarantee, clipped: np.ndarray, first: dict[Any, float], second: dict[Any, float]
 ) -> Finding:
     """How well replicas tell the two neighbours apart, which they take turns to be of.
 
@@ -210,13 +204,13 @@ def bytes_of(transform: beam.PTransform[Any, Any], records: list[pa.RecordBatch]
     return b"".join(piece for _, _, piece in pieces)
 
 
-def released(relation: str, guarantee: Guarantee) -> np.ndarray:
+def released(relation: str, guarantee: dp.Guarantee) -> np.ndarray:
     """What comes out of the pipeline, as one noisy count a cell."""
     return noisy_table(WORKLOAD, guarantee, batches(relation))
 
 
 def noisy_table(
-    workload: Workload, guarantee: Guarantee, records: list[pa.RecordBatch]
+    workload: dp.Workload, guarantee: dp.Guarantee, records: list[pa.RecordBatch]
 ) -> np.ndarray:
     """The noisy table of the one marginal of a workload, before any fit."""
     planned = auditing.planned_for(guarantee)
@@ -226,18 +220,18 @@ def noisy_table(
         )
         patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         # Values within bins are post-processing as the fit is, of records that are not drawn here.
-        given = workload.domain, workload, planned, Laplace("textbook"), REPLICAS
-        transform = ReleaseSyntheticDatabase(*given, within_bins="midpoint")
+        given = workload.domain, workload, planned, dp.Laplace("textbook"), REPLICAS
+        transform = dp.ReleaseSyntheticDatabase(*given, within_bins="midpoint")
         return np.frombuffer(bytes_of(transform, records), np.int64)
 
 
-def released_intervals(relation: str, guarantee: Guarantee) -> np.ndarray:
+def released_intervals(relation: str, guarantee: dp.Guarantee) -> np.ndarray:
     """The same of interval counts of one column, whose histogram has noise of its own in a cell."""
-    domain = Domain((IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
-    transform = ReleaseIntervals(domain, "cell", auditing.planned_for(guarantee), "histogram")
+    domain = dp.Domain((dp.IntegerAttribute("cell", 0, REPLICAS * PLACES - 1),))
+    transform = dp.ReleaseIntervals(domain, "cell", auditing.planned_for(guarantee), "histogram")
     records = [as_cells(batch) for batch in batches(relation)]
     release = release_from_bytes(bytes_of(transform, records))
-    assert isinstance(release, IntervalRelease)
+    assert isinstance(release, dp.IntervalRelease)
     return np.rint(release.histogram())
 
 
@@ -302,17 +296,17 @@ def noise_per_bundle(patch: Patch) -> None:
 
 NUM_OTHERS = 3  # units of a replica
 NOTHING, BITS = (16, 16, 14), (16, 16, 16, 14)
-COLLIDING = Domain(
+COLLIDING = dp.Domain(
     (
-        IntegerAttribute("replica", 0, REPLICAS - 1),
-        IntegerAttribute("place", 0, PLACES - 1),
+        dp.IntegerAttribute("replica", 0, REPLICAS - 1),
+        dp.IntegerAttribute("place", 0, PLACES - 1),
         # These share the first two's word, and the others have one of 62 bits.
-        *(IntegerAttribute(f"nothing {i}", 0, 2**bits - 1) for i, bits in enumerate(NOTHING)),
-        *(IntegerAttribute(f"detail {i}", 0, 2**bits - 1) for i, bits in enumerate(BITS)),
+        *(dp.IntegerAttribute(f"nothing {i}", 0, 2**bits - 1) for i, bits in enumerate(NOTHING)),
+        *(dp.IntegerAttribute(f"detail {i}", 0, 2**bits - 1) for i, bits in enumerate(BITS)),
     )
 )
 CELL, DETAIL = COLLIDING.groups
-CELLS = Workload(COLLIDING, (("replica", "place"),))
+CELLS = dp.Workload(COLLIDING, (("replica", "place"),))
 FIRST, LAST = 0, 2  # the places of two records that collide
 
 
@@ -365,7 +359,7 @@ def colliding_batches() -> list[pa.RecordBatch]:
     return table.to_batches(max_chunksize=BATCH)
 
 
-def of_collisions(guarantee: Guarantee) -> Finding:
+def of_collisions(guarantee: dp.Guarantee) -> Finding:
     noisy = noisy_table(CELLS, guarantee, colliding_batches()).reshape(REPLICAS, PLACES)
     # Of each pair the lower words stay, in whatever order they come.
     clipped = np.clip(noisy - np.array([NUM_OTHERS, 0, 0]), 0, 1).astype(np.int64)
@@ -392,7 +386,7 @@ def tie_by_arrival(patch: Patch) -> None:
 
 
 def audits_of_collisions() -> list[Audit]:
-    guarantee = Guarantee(2.0, 0.0, ADD, "person", 1)
+    guarantee = dp.Guarantee(2.0, 0.0, ADD, "person", 1)
     bugs = {"black box": {"tie by arrival order": tie_by_arrival}}
     name = "whole pipeline, colliding records"
     checks = {"black box": of_collisions}

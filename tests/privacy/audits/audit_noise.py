@@ -1,7 +1,5 @@
 """The noise source itself: its samplers against closed forms, and as mechanisms of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -37,10 +37,8 @@ from sparse_mw_laws import interact, member, probed as sparse_probed, tiny_plan 
 from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
 
+import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
-from beam_dp.mechanisms.online.sparse_mw import SparseMW
 from beam_dp.mechanisms.sparse_vector import mechanisms as live, mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
@@ -56,7 +54,6 @@ from beam_dp.mechanisms.sparse_vector.noise import (
 )
 from beam_dp.models.weights import SparseWeights
 from beam_dp.privacy.accounting import zcdp_epsilon
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.rounding import up
 from beam_dp.testing import audit
 from beam_dp.transforms.counting.summarise import CountCells
@@ -72,7 +69,7 @@ class SparseCase:
 
     kind: type[NumericSparse]
     method: str
-    guarantee: Guarantee
+    guarantee: dp.Guarantee
     max_above: int
 
     @property
@@ -304,7 +301,7 @@ def post_processing(relation: str, *_: Any) -> Finding:
     queries = [cells(plan.domain, *codes) for codes in ((0,), (1,), (0, 1), (1, 2))]
 
     def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
-        run = probed(PrivateMW, plan, data, said, 3)
+        run = probed(dp.PrivateMW, plan, data, said, 3)
         answers = [(run.answer(query), run._hypothesis.mean(query)) for query in queries]
         return answers, run.weights.tolist()
 
@@ -323,7 +320,7 @@ def _ask_many_times_the_difference(self: Any, query: Any, guess: int) -> Any:
     return None
 
 
-_LEARN, _ANSWER = PrivateMW._learn, PrivateMW.answer
+_LEARN, _ANSWER = dp.PrivateMW._learn, dp.PrivateMW.answer
 
 
 def _learn_from_the_data(self: Any, query: Any, mean: float, noisy: int, sign: int) -> Any:
@@ -350,7 +347,7 @@ def _collect(batch: Any) -> None:
 
 def whole_pipeline() -> Finding:
     """Records to answers on Beam; the step that answers is run on many public elements."""
-    plan = plan_private_mw(
+    plan = dp.plan_private_mw(
         domain_of(2), PIPELINE, 10, num_questions=1, max_updates=1, max_error=0.3
     )
     others = [{"a0": code, "person": f"other {code}"} for code in (0, 1, 1)]
@@ -403,9 +400,9 @@ def audits() -> list[Audit]:
     for name, case in sparse_cases().items():
         checks = {"price": price, "draws": draws, "law": exact_law, "sampler": sampler}
         found.append(audited(name, case.guarantee, checks, sparse_bugs(case), case))
-    tell_the_sum = {"sum told without noise": replaced(PrivateMW, "answer", _tell_the_sum)}
-    learn = {"direction from the data": replaced(PrivateMW, "_learn", _learn_from_the_data)}
-    scaled = replaced(PrivateMW, "_ask", _ask_many_times_the_difference)
+    tell_the_sum = {"sum told without noise": replaced(dp.PrivateMW, "answer", _tell_the_sum)}
+    learn = {"direction from the data": replaced(dp.PrivateMW, "_learn", _learn_from_the_data)}
+    scaled = replaced(dp.PrivateMW, "_ask", _ask_many_times_the_difference)
     for name, plans in PRIVATE_MW.items():
         for plan in plans:
             checks = {"law": private_mw_law, "post-processing": post_processing}
@@ -444,7 +441,7 @@ def sparse_mw_law(*case: Any) -> Finding:
     """The exact sparse_mw_law of an analyst who chooses the second query by the first answer."""
     with whole_records():
         plan = sparse_plan(*case[:3], **case[3])
-        told = law_of(plan, SparseMW, probed=sparse_probed, interact=interact)
+        told = law_of(plan, dp.SparseMW, probed=sparse_probed, interact=interact)
         found = audit.audit_law(told, range(3), plan.guarantee, num_others=2)
     return Finding(found.is_private)
 
@@ -453,7 +450,7 @@ def sparse_post_processing(relation: str, *_: Any) -> Finding:
     plan = sparse_plan(relation, 0.0, "tight", max_updates=2)
 
     def seen(data: tuple[int, ...], said: tuple[Any, ...]) -> Any:
-        run = sparse_probed(SparseMW, plan, data, said, 3)
+        run = sparse_probed(dp.SparseMW, plan, data, said, 3)
         queries = [member(keys) for keys in ("a", "b", "ab", "bz")]
         answers = [(run.answer(query), run._hypothesis.mean(query)) for query in queries]
         return answers, run.weights, run.common_weight, run.num_slots
@@ -461,7 +458,7 @@ def sparse_post_processing(relation: str, *_: Any) -> Finding:
     return is_post_processing(seen)
 
 
-_START, _LEARN_KEYS, _ANSWER_KEYS = SparseMW.__init__, SparseMW._learn, SparseMW.answer
+_START, _LEARN_KEYS, _ANSWER_KEYS = dp.SparseMW.__init__, dp.SparseMW._learn, dp.SparseMW.answer
 
 
 def _slots_for_the_data(self: Any, plan: Any, held: Any, noise: Any) -> None:
@@ -490,12 +487,12 @@ def _many_times_the_sum(self: Any, query: Any) -> int:
 
 
 def audits_of_keys() -> list[Audit]:
-    told = replaced(SparseMW, "answer", _tell_the_keys)
-    scaled = replaced(SparseMW, "_exact", _many_times_the_sum)
+    told = replaced(dp.SparseMW, "answer", _tell_the_keys)
+    scaled = replaced(dp.SparseMW, "_exact", _many_times_the_sum)
     known = {
-        "slots for the keys of the data": replaced(SparseMW, "__init__", _slots_for_the_data),
-        "slots only for keys of the data": replaced(SparseMW, "_learn", _slots_from_the_data),
-        "direction from the data": replaced(SparseMW, "_learn", _direction_from_the_data),
+        "slots for the keys of the data": replaced(dp.SparseMW, "__init__", _slots_for_the_data),
+        "slots only for keys of the data": replaced(dp.SparseMW, "_learn", _slots_from_the_data),
+        "direction from the data": replaced(dp.SparseMW, "_learn", _direction_from_the_data),
         "sum told without noise": told,
     }
     found = []
@@ -546,8 +543,8 @@ def loss_of(noise: SparseVectorNoise, num_runs: int) -> float:
     return max(audit.largest_log_ratio(*laws), audit.largest_log_ratio(*laws[::-1]))
 
 
-def private_run(saved: Any = None) -> PrivateMW:
-    plan = plan_private_mw(domain_of(2), GUARANTEE, TOTAL, num_questions=4, max_updates=1)
+def private_run(saved: Any = None) -> dp.PrivateMW:
+    plan = dp.plan_private_mw(domain_of(2), GUARANTEE, TOTAL, num_questions=4, max_updates=1)
     return run_of(plan, [TOTAL, 0], saved=saved)
 
 

@@ -5,8 +5,6 @@
 of their own sketch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -39,20 +37,10 @@ from sketch_laws import (
 )
 from tiny import ADD, REPLACE, share_spent
 
+import beam_dp as dp
 from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module
-from beam_dp.mechanisms.sketches.mechanisms import (
-    CountSketch,
-    HybridSketch,
-    SparseProject,
-    StabilityHistogram,
-)
-from beam_dp.mechanisms.sketches.plan import (
-    SparseMechanism,
-    SparsePlan,
-    release_sparse,
-)
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.summaries.projection import within_squared_norm
 from beam_dp.testing.audit import audit_law
 from beam_dp.transforms.counting import limit_contributions as limit_keys_module
@@ -62,13 +50,13 @@ WEIGHT = 2
 ROWS = 3
 
 
-def plan_for(mechanism: SparseMechanism, guarantee: Guarantee) -> SparsePlan:
+def plan_for(mechanism: SparseMechanism, guarantee: dp.Guarantee) -> SparsePlan:
     promised = auditing.planned_for(guarantee)
     key = colliding_key(ROWS)
     return mechanism.plan(promised, max_sparsity=4, max_weight=WEIGHT, hash_key=key)
 
 
-def price(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+def price(mechanism: SparseMechanism, guarantee: dp.Guarantee) -> Finding:
     """What is spent; where there is a histogram every element has records of other units."""
     plan = plan_for(mechanism, guarantee)
     others = [(element, WEIGHT) for element in range(3)] if plan.histogram is not None else []
@@ -76,7 +64,7 @@ def price(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
     return Finding(least_share(mechanism) <= share <= 1 + 1e-9)
 
 
-def law(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+def law(mechanism: SparseMechanism, guarantee: dp.Guarantee) -> Finding:
     plan = plan_for(mechanism, guarantee)
     records = [(0, WEIGHT), (1, WEIGHT), (1, 1)]
     found = audit_law(lambda data: histogram_law(plan, data, 2), records, guarantee, num_others=1)
@@ -88,7 +76,7 @@ def with_unit_weight(weight: Any) -> Bug:
     return around(mechanisms_module, "unit_weight", weight)
 
 
-def _without_collisions(_: Any, guarantee: Guarantee, max_weight: int) -> float:
+def _without_collisions(_: Any, guarantee: dp.Guarantee, max_weight: int) -> float:
     """A unit's k elements are taken to be in cells of their own: sqrt(k) for k."""
     moved = 1 if guarantee.neighboring == ADD else 2
     return moved * math.sqrt(guarantee.max_records_per_unit) * max_weight
@@ -98,7 +86,7 @@ def with_threshold(threshold: Any) -> Bug:
     return around(mechanisms_module, "stability_threshold", threshold)
 
 
-def _with_whole_epsilon(original: Any, self: Any, guarantee: Guarantee, max_weight: int) -> Any:
+def _with_whole_epsilon(original: Any, self: Any, guarantee: dp.Guarantee, max_weight: int) -> Any:
     epsilon = guarantee.epsilon / 0.7
     whole = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
     return original(self, whole, max_weight)
@@ -125,13 +113,13 @@ def with_scale_over(factor: float) -> Bug:
 
 
 PURE, DELTA = 0.0, 1e-6
-LAPLACE = CountSketch(projection_width=ROWS, num_rows=ROWS)
-GAUSSIAN = CountSketch(projection_width=ROWS, num_rows=ROWS, noise="gaussian")
-TIGHT = SparseProject(ROWS, num_blocks=ROWS)
-TEXTBOOK = SparseProject(64, "dense", calibration="textbook")
-DENSE = SparseProject(64, "dense")
-HISTOGRAM = StabilityHistogram()
-HYBRID = HybridSketch(projection_width=ROWS, num_rows=ROWS)
+LAPLACE = dp.CountSketch(projection_width=ROWS, num_rows=ROWS)
+GAUSSIAN = dp.CountSketch(projection_width=ROWS, num_rows=ROWS, noise="gaussian")
+TIGHT = dp.SparseProject(ROWS, num_blocks=ROWS)
+TEXTBOOK = dp.SparseProject(64, "dense", calibration="textbook")
+DENSE = dp.SparseProject(64, "dense")
+HISTOGRAM = dp.StabilityHistogram()
+HYBRID = dp.HybridSketch(projection_width=ROWS, num_rows=ROWS)
 
 
 def least_share(mechanism: SparseMechanism) -> float:
@@ -148,7 +136,7 @@ WITHOUT = dict.fromkeys((LAPLACE, HYBRID, TEXTBOOK, DENSE), ("one draw for all c
 WITHOUT[HISTOGRAM] = ("one draw for all cells", "empty cells skipped")
 
 
-def bugs_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
+def bugs_of(mechanism: SparseMechanism, guarantee: dp.Guarantee) -> dict[str, dict[str, Bug]]:
     price = derived(
         guarantee,
         draws=2 if mechanism is HYBRID else 1,
@@ -160,7 +148,7 @@ def bugs_of(mechanism: SparseMechanism, guarantee: Guarantee) -> dict[str, dict[
         price["noise that forgets the rows"] = with_scale_over(8)
     elif mechanism is HYBRID:
         price["all of epsilon for the sketch as well"] = around(
-            CountSketch, "_noise", _with_whole_epsilon
+            dp.CountSketch, "_noise", _with_whole_epsilon
         )
     else:
         price["largest weight forgotten"] = WEIGHT_FORGOTTEN
@@ -199,10 +187,10 @@ def audits() -> list[Audit]:
 
 # A unit of four records that sum to eight at most, and to a norm of three once clipped.
 EPSILON, MOST = 1.0, 4
-CLIPPED = CountSketch(ROWS, ROWS, noise="gaussian", unit_norm=3.0)
+CLIPPED = dp.CountSketch(ROWS, ROWS, noise="gaussian", unit_norm=3.0)
 
 
-def clipped(mechanism: SparseMechanism, guarantee: Guarantee) -> Finding:
+def clipped(mechanism: SparseMechanism, guarantee: dp.Guarantee) -> Finding:
     """Over all that a unit can hold, two units in a batch, where elements collide and do not."""
     shares = []
     for width, key in ((ROWS, colliding_key(ROWS)), (4 * ROWS, seeded_key(1))):
@@ -238,7 +226,7 @@ def clipped_draw(plan: SparsePlan, held: Sequence[Record]) -> Draw:
     units = np.array([[0] * len(batch.keys), [7] * len(held) + [8] * 2], np.uint64)
     noise = NoNoise()
     kept = words.to_batch([batch.keys, batch.weights], units)
-    release_sparse(plan, summary_of(plan, kept), noise)
+    dp.release_sparse(plan, summary_of(plan, kept), noise)
     (draw,) = noise.draws
     return draw
 

@@ -7,8 +7,6 @@ is promised that it is missed with a smaller chance. Only the samplers of ``audi
 seeded; the same chances hold for them.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json
