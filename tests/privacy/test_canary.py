@@ -154,69 +154,64 @@ def warm(tmp_path_factory) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("unit", ["household", pytest.param("record", marks=pytest.mark.part)])
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_outputs_do_not_distinguish_neighbours(tmp_path, file_format, unit):
-    seen = {}
-    bound = "2" if unit == "household" else None
-    for name, rows in neighbours().items():
-        seen[name] = job(
-            tmp_path / "job", rows, file_format, privacy_unit=unit, max_records_per_unit=bound
+COUNTED = ("--count_left_out", "--expect_records=1000000")
+AGES: dict[str, Any] = {"workload": None, "num_records": None, "attribute": "age"}
+JOBS: list[dict[str, Any]] = [
+    *({"file_format": each} for each in FORMATS),
+    *(
+        {"file_format": each, "privacy_unit": "record", "max_records_per_unit": None}
+        for each in FORMATS
+    ),
+    *({"file_format": each, "switches": COUNTED} for each in FORMATS),
+    *(
+        {"program": release_intervals, "strategy": each, "epsilon": "1000", **AGES}
+        for each in ("best", "textbook_tree", "sine")
+    ),
+    {"mechanism": "gaussian"},
+    {"mechanism": "laplace", "calibration": "textbook", "delta": "0"},
+    {"mechanism": "mwem", "num_rounds": "3"},
+    {"mechanism": "mwem", "num_rounds": "annealed"},
+    {"mechanism": "mwem", "calibration": "textbook", "num_records": "300", "num_rounds": "3"},
+    # Where it stops whatever the data: else that is for the noise of a comparison to hide.
+    {"calibration": "textbook", "num_records": "300", "num_rounds": "3", "stop_below": "1"},
+    {"workload": "marginals:1", "num_records": "300", "neighboring": "replace_one"},
+    {"direct_runner_bundle_repeat": "1"},
+    {"output": "what it is to write to is a file"},
+]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(
+            each,
+            marks=[pytest.mark.part] * (number >= len(FORMATS)),
+            id=" ".join(value for value in each.values() if isinstance(value, str))
+            + ", counted" * ("switches" in each),
         )
-        assert seen[name].exit_code == 0, seen[name].stderr
-        assert len(seen[name].files) == 4  # card, hypothesis, measurements and records
+        for number, each in enumerate(JOBS)
+    ],
+)
+def test_outputs_do_not_distinguish_neighbours(tmp_path, given):
+    fails = "output" in given  # a job that fails, fails alike
+    if fails:
+        given = {"output": str(tmp_path / "job" / "people.csv" / "out")}
+    seen = {}
+    for name, rows in neighbours().items():
+        seen[name] = job(tmp_path / "job", rows, **{"file_format": "csv", **given})
+        assert (seen[name].exit_code == 0) != fails, seen[name].stderr
         assert MARK not in seen[name].everything()
         for path, data in left_by(tmp_path / "job"):
             assert MARK.encode() not in data, path
     assert_same(seen)
-    assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {"mechanism": "gaussian"},
-        {"mechanism": "laplace", "calibration": "textbook", "delta": "0"},
-        {"mechanism": "mwem", "num_rounds": "3"},
-        {"mechanism": "mwem", "num_rounds": "annealed"},
-        {"mechanism": "mwem", "calibration": "textbook", "num_records": "300", "num_rounds": "3"},
-        # Where it stops whatever the data: else that is for the noise of a comparison to hide.
-        {"calibration": "textbook", "num_records": "300", "num_rounds": "3", "stop_below": "1"},
-        {"workload": "marginals:1", "num_records": "300", "neighboring": "replace_one"},
-        {"direct_runner_bundle_repeat": "1"},
-        {"output": "/nonexistent/none"},
-    ],
-    ids=lambda flags: " ".join(flags.values()),
-)
-def test_outputs_do_not_distinguish_neighbours_under_any_flags(tmp_path, flags):
-    if "output" in flags:  # a job that fails, fails alike: what it is to write to is a file
-        flags = {"output": str(tmp_path / "job" / "people.csv" / "out")}
-    seen = jobs(tmp_path / "job", **flags)
-    assert_same(seen)
-    assert (seen["with"].exit_code == 0) == ("output" not in flags)
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("file_format", FORMATS)
-def test_left_out_counts_do_not_distinguish_neighbours(tmp_path, file_format):
-    switches = ["--count_left_out", "--expect_records=1000000"]
-    seen = jobs(tmp_path / "job", file_format, switches=switches)
-    assert_same(seen)
-    assert json.loads(seen["with"].card)["left_out"]["counts"]
-    assert "warning: the noisy number of records" in seen["with"].stderr
-    assert MARK not in seen["with"].everything()
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("strategy", ["best", "textbook_tree", "sine"])
-def test_interval_counts_do_not_distinguish_neighbours(tmp_path, strategy):
-    flags = {"workload": None, "num_records": None, "attribute": "age", "epsilon": "1000"}
-    seen = jobs(tmp_path / "job", program=release_intervals, strategy=strategy, **flags)
-    for each in seen.values():
-        assert each.exit_code == 0, each.stderr
-        assert len(each.files) == 2 and MARK not in each.everything()
-    assert_same(seen)
+    if "switches" in given:
+        assert json.loads(seen["with"].card)["left_out"]["counts"]
+        assert "warning: the noisy number of records" in seen["with"].stderr
+    elif "file_format" in given:  # card, hypothesis, measurements and records
+        assert json.loads(seen["with"].card)["num_records"]["noisy"] > 0
+        assert len(seen["with"].files) == 4
+    elif "strategy" in given:
+        assert len(seen["with"].files) == 2
 
 
 @pytest.mark.part
