@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jobs import answer_flags, interval_flags, job_flags, key_flags
+from program_jobs import sparse_answers, texts
 
 from pipelines import (
     answer_queries,
@@ -22,13 +23,6 @@ class Program(NamedTuple):
     num_files: int
 
 
-def _sparse_mw(folder: pathlib.Path) -> list[str]:
-    path = folder / "queries.jsonl"
-    path.write_text('{"id": "one", "sparse": {"plane 3": 1.0}}\n', encoding="utf-8")
-    named = {"mechanism": "sparse_mw", "queries": str(path), "num_records": "noisy"}
-    return key_flags(folder, **named)
-
-
 PROGRAMS = {
     "release_synthetic_database": Program(
         release_synthetic_database.main, lambda folder: job_flags(folder, num_records="500"), 4
@@ -38,7 +32,9 @@ PROGRAMS = {
     ),
     "release_intervals": Program(release_intervals.main, interval_flags, 2),
     "answer_queries, private_mw": Program(answer_queries.main, answer_flags, 2),
-    "answer_queries, sparse_mw": Program(answer_queries.main, _sparse_mw, 2),
+    "answer_queries, sparse_mw": Program(
+        answer_queries.main, lambda folder: texts(sparse_answers(folder)), 2
+    ),
     "answer_queries, laplace": Program(
         answer_queries.main, lambda folder: answer_flags(folder, mechanism="laplace"), 2
     ),

@@ -34,35 +34,32 @@ AT_LANDINGS = "c. task manager, during the write"
 
 @pytest.mark.engines
 @pytest.mark.parametrize(
-    "name",
+    ("name", "in_a_bucket"),
     [
-        pytest.param(name, marks=pytest.mark.job if name == AT_LANDINGS else pytest.mark.part)
+        pytest.param(
+            name,
+            in_a_bucket,
+            marks=pytest.mark.job
+            if (name, in_a_bucket) == (AT_LANDINGS, False)
+            else pytest.mark.part,
+        )
         for name in FAULTS
+        for in_a_bucket in (False, True)
+        if not in_a_bucket or name[0] in "cdf"
     ],
 )
-def test_one_whole_draw_or_nothing_is_published_after_a_fault(tmp_path, cluster, waiting, name):
-    program = PROGRAMS["release_synthetic_database"]
-    fault = FAULTS[name]
+def test_one_whole_draw_or_nothing_is_published_after_a_fault(
+    tmp_path, cluster, waiting, google_storage, name, in_a_bucket
+):
+    program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
     # The worst moment of the write: committed, but nothing in its place yet.
     worst = moments.AFTER_CARD
     number = fault.at.index(worst) if worst in fault.at else 0
-    outcome = run_trial(cluster, waiting, program, fault, tmp_path, number)
+    service = google_storage if in_a_bucket else None
+    folder = new_folder(tmp_path, number)
+    outcome = run_trial(cluster, waiting, program, fault, folder, number, service)
     assert outcome.flaws == ()
     # A job manager that does not remember jobs can't resume one.
-    assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
-
-
-@pytest.mark.engines
-@pytest.mark.part
-@pytest.mark.parametrize("name", [name for name in FAULTS if name[0] in "cdf"])
-def test_one_whole_draw_or_nothing_is_published_in_a_bucket_after_a_fault(
-    tmp_path, cluster, waiting, google_storage, name
-):
-    program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
-    number = fault.at.index(moments.AFTER_CARD)
-    folder = new_folder(tmp_path, number)
-    outcome = run_trial(cluster, waiting, program, fault, folder, number, google_storage)
-    assert outcome.flaws == ()
     assert outcome.is_complete or fault.victim == faults.JOB_MANAGER
 
 

@@ -150,10 +150,6 @@ def test_loss_covers_only_losses_that_are_no_larger():
     assert Loss.approximate(0.5, 1e-8).covers(slack) and not Loss.pure(0.5).covers(slack)
 
 
-def test_verification_functions_are_exported():
-    assert {"verify_release", "Verification", "compare_releases"} <= set(dp.__all__)
-
-
 @pytest.mark.parametrize("cells", [2, 7, 33])
 def test_norms_of_an_interval_matrix_follow_from_its_columns(cells):
     promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)

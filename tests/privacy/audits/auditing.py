@@ -302,11 +302,6 @@ def draw_once_for_all(patch: Patch) -> None:
 # Checks that draw.
 
 
-def repeated(draw: Callable[[], Any]) -> Callable[[int], list[Any]]:
-    """Returns the runs of a function, as an audit asks for them."""
-    return lambda runs: [draw() for _ in range(runs)]
-
-
 def ratio_of(laws: Laws) -> Callable[[Any], float]:
     """Returns the log-likelihood ratio of an outcome under two laws."""
     first, second = laws
@@ -343,32 +338,9 @@ def follows(outcomes: Iterable[Any], law: audit.Law) -> Finding:
     return Finding(exponent > math.log(FALSE_ALARM))
 
 
-# Shares of the runs, as divisors, with which a check looks for a leak before it takes all of them.
-# Only while a mutant is in: most are found by few runs.
-LOOKS: tuple[int, ...] = ()
-
-
-def told_apart(
-    sides: Iterable[Any],
-    guarantee: Guarantee,
-    *,
-    runs: int,
-    **options: Any,
-) -> Finding:
+def told_apart(sides: Iterable[Any], guarantee: Guarantee, **options: Any) -> Finding:
     """Returns what runs on two neighbours show, by ``audit_black_box`` with its options."""
-    audited = functools.partial(
-        audit.audit_black_box,
-        *sides,
-        guarantee.epsilon,
-        guarantee.delta,
-        false_alarm=FALSE_ALARM,
-        **options,
-    )
-    for share in LOOKS:
-        found = audited(runs=runs // share)
-        if found.is_refuted or found.is_off_its_law:
-            break
-    else:
-        found = audited(runs=runs)
+    limits = guarantee.epsilon, guarantee.delta
+    found = audit.audit_black_box(*sides, *limits, false_alarm=FALSE_ALARM, **options)
     numbers = (field.name for field in dataclasses.fields(Finding))
     return Finding(**{name: getattr(found, name) for name in numbers})

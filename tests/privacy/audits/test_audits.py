@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import auditing
 import pytest
 from auditing import FALSE_ALARM, Audit, Finding
 from noise_sources import SeededEntropy
@@ -133,7 +132,6 @@ def test_audit_detects_its_mutant(name, mutant, record_property, monkeypatch):
         finding = check()
         assert finding.is_blind and not finding.is_refuted and not finding.passes
     else:
-        monkeypatch.setattr(auditing, "LOOKS", (8, 3))
         assert fails(check)
 
 
