@@ -11,16 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fastavro
+import jobs
 import pytest
-from jobs import (
-    answer_flags,
-    damage_pages,
-    everything_under,
-    job_flags,
-    paid_by,
-    people,
-    refused_line,
-)
 
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -38,7 +30,7 @@ QUERIES = [
 
 
 def flags(folder: Path, lines: Sequence[str] = QUERIES, **overrides: str | None) -> list[str]:
-    return answer_flags(folder, lines, **overrides)
+    return jobs.answer_flags(folder, lines, **overrides)
 
 
 def answers(folder: Path) -> list[dict]:
@@ -53,7 +45,7 @@ def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, ca
     argv = flags(tmp_path, direct_runner_bundle_repeat="2")
     assert main(argv) == 0
     rows = answers(tmp_path / "out")
-    table = people()
+    table = jobs.people()
     women = table["sex"].to_pylist().count("Female")
     middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
     assert [row["id"] for row in rows] == ["women", None, None, "7"]
@@ -68,7 +60,7 @@ def test_answers_are_within_their_bounds_and_bad_lines_are_reported(tmp_path, ca
     assert card["mechanism"] == "private_mw" and card["num_answers"] == 3
     assert card["settings"]["is_vacuous"] is False and card["plan"]["num_questions"] == 4
     assert "ledger_release" not in card
-    assert len(everything_under(tmp_path / "out")) == 2
+    assert len(jobs.everything_under(tmp_path / "out")) == 2
     assert main(argv) == 2  # an existing release is never overwritten
 
 
@@ -98,12 +90,12 @@ def test_last_line_counts_answers_without_a_bound(tmp_path, capfd):
 @pytest.mark.parametrize("choice", ["auto", "exponential"])
 def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     named = {"mechanism": "top_queries", "top": "2", "choice": choice}
-    _, argv = paid_by(flags(tmp_path, **named), tmp_path, 1000.0, 1e-9)
+    _, argv = jobs.paid_by(flags(tmp_path, **named), tmp_path, 1000.0, 1e-9)
     assert main([*argv, "--validate_only", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["plan"]["top"] == 2
     assert main(argv) == 0
     assert "No missed answer is larger by more than" in capfd.readouterr().out
-    rows, table = answers(tmp_path / "out"), people()
+    rows, table = answers(tmp_path / "out"), jobs.people()
     women = table["sex"].to_pylist().count("Female")
     middle = sum(20 <= age < 60 for age in table["age"].to_pylist())
     assert women > middle + 50
@@ -132,13 +124,15 @@ def test_answers_queries_of_any_form(tmp_path, capfd, mechanism):
     refused, either, neither, *by_sex, women = rows = answers(tmp_path / "out")
     assert "line 1: query: 'sexx' is not an attribute" in capfd.readouterr().err
     assert refused["error"] and not any(row["error"] for row in rows[1:])
-    columns = (people()[name].to_pylist() for name in ("sex", "age"))
+    columns = (jobs.people()[name].to_pylist() for name in ("sex", "age"))
     held = [(sex == "Female", 20 <= age < 40) for sex, age in zip(*columns, strict=True)]
     exact = [sum(map(any, held)), sum(not (sex and not young) for sex, young in held)]
-    sexes = people()["sex"].to_pylist()
+    sexes = jobs.people()["sex"].to_pylist()
     exact += map(sexes.count, ("Female", "Male"))
+    # A bound of noise fails in 5 % of runs; five times a bound, in fewer than one of a million.
+    times = 1 if mechanism == "private_mw" else 5
     for row, truth in zip((either, neither, *by_sex), exact, strict=True):
-        assert abs(row["value"] - truth) <= row["bound"] < len(held) / 2
+        assert abs(row["value"] - truth) <= times * row["bound"] < len(held) / 2
     assert {row["id"] for row in by_sex} == {"by sex"}
     cells = [json.loads(row["query"])["codes"] for row in by_sex]
     assert cells == [[[axis, [[code, code + 1]]]] for code, ((axis, _),) in enumerate(cells)]
@@ -148,10 +142,10 @@ def test_answers_queries_of_any_form(tmp_path, capfd, mechanism):
 @pytest.mark.job
 def test_named_workload_is_answered_query_by_query(tmp_path):
     assert main(flags(tmp_path, queries="marginals:sex", mechanism="laplace")) == 0
-    sexes = people()["sex"].to_pylist()
+    sexes = jobs.people()["sex"].to_pylist()
     for row, level in zip(answers(tmp_path / "out"), ("Female", "Male"), strict=True):
         assert row["error"] is None and json.loads(row["query"])
-        assert abs(row["value"] - sexes.count(level)) <= row["bound"]
+        assert abs(row["value"] - sexes.count(level)) <= 5 * row["bound"] < 10
 
 
 WOMEN = '{"id": "women", "conjunction": {"sex": "Female"}}'
@@ -162,7 +156,7 @@ def flags_of(folder: Path, lines: list[str], output: str, **overrides: str | Non
     path = folder / f"{output}.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     named = {"queries": str(path), "output": str(folder / output), "num_questions": "10"}
-    return job_flags(folder, workload=None, **{**named, **overrides})
+    return jobs.job_flags(folder, workload=None, **{**named, **overrides})
 
 
 def paid(folder: Path, dataset_id: str = "people") -> dict[str, str]:
@@ -202,7 +196,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     assert main(argv) == 0
     first, (middle, women) = answers_in(tmp_path / "first"), answers_in(tmp_path / "out")
     assert women["value"] == first[0]["value"]  # what was answered stays so
-    truth = sum(20 <= age < 60 for age in people()["age"].to_pylist())
+    truth = sum(20 <= age < 60 for age in jobs.people()["age"].to_pylist())
     assert abs(middle["value"] - truth) <= middle["bound"] < 100
     assert (first[0]["questions_left"], middle["questions_left"]) == (9, 8)
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -213,7 +207,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     # Neither the folder nor a copy goes on again, but what was saved last does.
     for name, pattern in (("state", "resumed only once"), ("copy", "the next is 2, and a copy")):
         argv = flags_of(tmp_path, [WOMEN], "again", resume=str(tmp_path / name), **paid(tmp_path))
-        refused_line(main, argv, capfd, pattern)
+        jobs.refused_line(main, argv, capfd, pattern)
     argv = flags_of(tmp_path, [WOMEN], "third", resume=str(tmp_path / "second"), **paid(tmp_path))
     assert main(argv) == 0
     assert len(ledger.entries("people")) == 1
@@ -256,7 +250,7 @@ def test_job_that_dies_after_its_ledger_update_loses_its_state(tmp_path, capfd, 
         patched.setattr(saved_runs.os, "unlink", failing_for("secret.json"))
         assert main(flags_of(tmp_path, [MIDDLE], "out", **named)) == 1
     assert not (tmp_path / "out").exists()
-    refused_line(main, flags_of(tmp_path, [MIDDLE], "out", **named), capfd, "the next is 2")
+    jobs.refused_line(main, flags_of(tmp_path, [MIDDLE], "out", **named), capfd, "the next is 2")
 
 
 def failing_for(name: str):
@@ -273,7 +267,7 @@ def failing_for(name: str):
 @pytest.mark.job
 def test_failed_job_leaves_no_state(tmp_path):
     argv = flags_of(tmp_path, [WOMEN], "out", state=str(tmp_path / "state"), num_records="500")
-    damage_pages(tmp_path / "people.parquet")
+    jobs.damage_pages(tmp_path / "people.parquet")
     assert main(argv) == 1
     assert [name for name in os.listdir(tmp_path) if "state" in name] == []
 
@@ -284,7 +278,7 @@ def test_unmovable_state_is_reported_and_existing_folder_is_kept(tmp_path, capfd
     (tmp_path / "state" / "theirs").touch()
     assert not keep_state(tmp_path / "private", "1", tmp_path / "state")
     assert re.fullmatch("error: --state: the run was not saved: .*\n", capfd.readouterr().err)
-    assert everything_under(tmp_path / "state") != []
+    assert jobs.everything_under(tmp_path / "state") != []
 
 
 @pytest.mark.job
@@ -295,7 +289,7 @@ def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
     elsewhere = {"runner": "portable", "job_endpoint": "embed"}
     shutil.copytree(state, tmp_path / "damaged")
     (tmp_path / "damaged" / "hypothesis.npz").write_bytes(b"PK nothing")
-    before = everything_under(tmp_path / "state")
+    before = jobs.everything_under(tmp_path / "state")
     for named, pattern in (
         ({"resume": state}, r"--ledger is required: its entry 'people/1' paid"),
         ({"resume": state, **paid(tmp_path, "other")}, r"--dataset_id: 'other' is not valid: must"),
@@ -320,8 +314,8 @@ def test_refused_resume_prints_one_line_and_keeps_the_state(tmp_path, capfd):
             r"--resume: '.*/state' cannot be combined with --runner PortableRunner, ",
         ),
     ):
-        refused_line(main, flags_of(tmp_path, [WOMEN], "out", **named), capfd, pattern)
+        jobs.refused_line(main, flags_of(tmp_path, [WOMEN], "out", **named), capfd, pattern)
         assert not (tmp_path / "out").exists()
     assert len(ledger.entries("people")) == 1 and ledger.entries("other") == []
-    assert everything_under(tmp_path / "state") == before
+    assert jobs.everything_under(tmp_path / "state") == before
     assert main(flags_of(tmp_path, [WOMEN], "out", resume=state, **known)) == 0

@@ -270,17 +270,7 @@ class Result:
         self.state = "CANCELLED"
 
 
-def test_cancel_ignores_runners_that_cannot_cancel(monkeypatch):
-    result = Result()
-    cancel(result, PipelineOptions([]))
-    assert result.state == "CANCELLED"
-    monkeypatch.setattr("pipelines.running.SECONDS_TO_CANCEL", 0.1)
-    cancel(Result(NotImplementedError()), PipelineOptions([]))
-    monkeypatch.setattr(Result, "cancel", lambda _: None)
-    cancel(Result(), PipelineOptions([]))
-
-
-def test_finished_job_is_cancelled_only_if_it_does_not_end(monkeypatch):
+def test_job_is_cancelled_by_what_can_cancel_it_if_it_does_not_end(monkeypatch):
     monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
     monkeypatch.setattr("pipelines.running.SECONDS_TO_END", 0.001)
     result, asked = Result(), threading.Semaphore(0)
@@ -300,6 +290,13 @@ def test_finished_job_is_cancelled_only_if_it_does_not_end(monkeypatch):
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
         asked.wait()
     assert result.state == "RUNNING"
+    result = Result()
+    cancel(result, PipelineOptions([]))
+    assert result.state == "CANCELLED"
+    monkeypatch.setattr("pipelines.running.SECONDS_TO_CANCEL", 0.1)
+    cancel(Result(NotImplementedError()), PipelineOptions([]))
+    monkeypatch.setattr(Result, "cancel", lambda _: None)
+    cancel(Result(), PipelineOptions([]))
 
 
 def test_other_signal_handlers_are_called_after_the_job():

@@ -302,7 +302,7 @@ def test_finds_java_by_flag_or_environment(monkeypatch, tmp_path, jar):
     assert launcher(f"--job_server_java_launcher={flag}") == flag
 
 
-def test_jar_and_cluster_must_have_the_same_versions(refused, tmp_path):
+def test_refuses_jar_of_another_beam_version(refused, tmp_path):
     path = new_jar(tmp_path / "beam-runners-flink-1.20-job-server-2.10.0.jar")
     pattern = rf"must be of Beam {re.escape(beam.__version__)}, or of one that was tested"
     refused(pattern, **FLINK, flink_job_server_jar=path)

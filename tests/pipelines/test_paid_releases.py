@@ -15,20 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import jobs
 import numpy as np
 import pyarrow as pa
 import pytest
 from engines.programs import PROGRAMS, Program
-from jobs import (
-    DOMAIN,
-    damage_pages,
-    interval_flags,
-    job_flags,
-    paid_by,
-    people,
-    refused_line,
-    window_flags,
-)
 from pytest import CaptureFixture, MonkeyPatch
 
 import beam_dp as dp
@@ -54,7 +45,7 @@ def declared_in(url: str, epsilon: float = 1000.0, delta: float = 1e-9) -> dp.Le
 
 
 def paid_flags(folder: Path, url: str, **overrides: str | None) -> list[str]:
-    return job_flags(folder, ledger=url, dataset_id="visits", **overrides)
+    return jobs.job_flags(folder, ledger=url, dataset_id="visits", **overrides)
 
 
 @pytest.mark.job
@@ -77,7 +68,7 @@ def test_failed_job_has_spent_its_budget(tmp_path, capfd):
     url = str(tmp_path / "ledger.sqlite")
     ledger = declared_in(url)
     argv = paid_flags(tmp_path, url, num_records="500")
-    damage_pages(tmp_path / "people.parquet")
+    jobs.damage_pages(tmp_path / "people.parquet")
     assert main(argv) == 1
     (entry,) = ledger.entries("visits")
     assert entry.state == "submitted"
@@ -112,7 +103,9 @@ def test_full_disk_is_found_before_the_payment(tmp_path, capfd, monkeypatch, row
     assert "MB of released records" in (out := capfd.readouterr().out) or "MB more" in out
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "free_bytes", lambda _: expected - 1)
-        refused_line(main, argv, capfd, "--output: .* must be on a disk with room for the records")
+        jobs.refused_line(
+            main, argv, capfd, "--output: .* must be on a disk with room for the records"
+        )
     assert ledger.entries("visits") == []
     assert main(argv) == 0
     (size,) = (path.stat().st_size for path in (tmp_path / "out").glob("*.csv"))
@@ -132,7 +125,7 @@ def promise(epsilon: float) -> dp.Guarantee:
 
 
 def add_release(pipeline: beam.Pipeline, token: Token, output: Path) -> None:
-    rows = pipeline | beam.Create(people().select(["age"]).to_pylist())
+    rows = pipeline | beam.Create(jobs.people().select(["age"]).to_pylist())
     _ = rows | transform(promise(1.0), token) | dp.WriteRelease(str(output))
 
 
@@ -182,14 +175,14 @@ def test_later_token_contains_its_entry_once_it_is_paid_for():
 
 
 DRAW = "0f" * 16
-FROM_RELEASE = copy.deepcopy(DOMAIN)
+FROM_RELEASE = copy.deepcopy(jobs.DOMAIN)
 FROM_RELEASE["attributes"][0]["edges_from"] = {"ledger_release": "visits/1", "draw_id": DRAW}
 # Each program, and the flags of a valid job of it.
 PROGRAMS_WITH_EDGES: dict[str, tuple[Callable[[list[str]], int], Callable[..., list[str]]]] = {
-    "synthetic": (release_synthetic_database.main, job_flags),
-    "intervals": (release_intervals.main, interval_flags),
-    "windows": (release_windows.main, window_flags),
-    "answers": (answer_queries.main, job_flags),
+    "synthetic": (release_synthetic_database.main, jobs.job_flags),
+    "intervals": (release_intervals.main, jobs.interval_flags),
+    "windows": (release_windows.main, jobs.window_flags),
+    "answers": (answer_queries.main, jobs.job_flags),
 }
 
 
@@ -232,7 +225,7 @@ def test_only_the_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, prog
             "--dataset_id: 'others' is not valid: must be 'visits'",
         ),
     ):
-        refused_line(PROGRAMS_WITH_EDGES[program][0], argv, capfd, told, folder=tmp_path)
+        jobs.refused_line(PROGRAMS_WITH_EDGES[program][0], argv, capfd, told, folder=tmp_path)
     for each in (ledger, other):
         assert [len(each.entries(name)) for name in ("visits", "others")] == [1, 0]
     argv = flags_of(program, tmp_path, ledger)
@@ -241,7 +234,7 @@ def test_only_the_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, prog
     assert card["ledger"]["dataset_id"] == "visits"
 
 
-def test_in_memory_release_must_use_the_ledger_and_dataset_of_its_edges(tmp_path):
+def test_releases_in_memory_and_in_YAML_must_use_the_budget_of_their_edges(tmp_path):
     domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
     guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
@@ -251,6 +244,10 @@ def test_in_memory_release_must_use_the_ledger_and_dataset_of_its_edges(tmp_path
     with pytest.raises(dp.InputError, match="dataset_id: 'others' is not valid: must be 'visits'"):
         dp.release(pa.table(asked[0]), *asked[1:], ledger=ledger, dataset_id="others")
     assert len(ledger.entries("others")) == 0
+    config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
+              "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
+    with pytest.raises(ValueError, match=r"^ledger is required, the ledger of"):
+        ReleaseIntervals(**config, domain=FROM_RELEASE)
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "intervals"])
@@ -277,14 +274,7 @@ def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
         with pytest.raises(dp.InputError, match=f"^ledger_token: {given} is not valid: {told}"):
             made(token)
     made(paid("visits"))
-    made(None, dp.parse_domain({"attributes": DOMAIN["attributes"][:1]}))
-
-
-def test_beam_yaml_rejects_budget_that_did_not_pay_for_the_edges():
-    config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
-              "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
-    with pytest.raises(ValueError, match=r"^ledger is required, the ledger of"):
-        ReleaseIntervals(**config, domain=FROM_RELEASE)
+    made(None, dp.parse_domain({"attributes": jobs.DOMAIN["attributes"][:1]}))
 
 
 def declared(folder: Path, unit: str) -> dp.Ledger:
@@ -327,7 +317,7 @@ def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
 
 
 def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypatch):
-    argv = [*job_flags(tmp_path), "--validate_only"]
+    argv = [*jobs.job_flags(tmp_path), "--validate_only"]
     written: list[Any] = []
     for name in ("mkdir", "link"):
         monkeypatch.setattr(os, name, noted(getattr(os, name), written))
@@ -346,10 +336,12 @@ def test_state_in_read_only_folder_gives_a_one_line_error(tmp_path, monkeypatch,
         mkdir(path, *args, **named)
 
     named = {"queries": str(tmp_path / "queries.jsonl"), "state": str(tmp_path / "state")}
-    ledger, argv = paid_by(job_flags(tmp_path, people(20), workload=None, **named), tmp_path)
+    ledger, argv = jobs.paid_by(
+        jobs.job_flags(tmp_path, jobs.people(20), workload=None, **named), tmp_path
+    )
     monkeypatch.setattr(os, "mkdir", read_only)
     pattern = r"^error: --state: '.*state' is not valid: .*: Read-only file system$"
-    refused_line(answer_queries.main, argv, capfd, pattern, folder=tmp_path)
+    jobs.refused_line(answer_queries.main, argv, capfd, pattern, folder=tmp_path)
     assert ledger.entries("people") == []
 
 
@@ -448,7 +440,7 @@ def test_detects_release_paid_for_by_another_entry(
     name, is_paid, reason, earlier, tmp_path, monkeypatch, capfd
 ):
     program = PROGRAMS[name]
-    ledger, (*_, url, dataset_id) = paid_by(program.flags(tmp_path), tmp_path, 3000.0, 1e-8)
+    ledger, (*_, url, dataset_id) = jobs.paid_by(program.flags(tmp_path), tmp_path, 3000.0, 1e-8)
     paid = [url, dataset_id]
     if is_paid[0]:
         assert program.main(argv(program, tmp_path, "earlier", *paid)) == 0

@@ -27,7 +27,7 @@ def loud_beam(monkeypatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "filters", [])
 
 
-def test_step_of_many_rounds_prints_about_ten_lines(capfd):
+def test_steps_show_their_rounds_and_end_with_the_job(capfd):
     with Progress().listening(silence_beam=True):
         for done in range(1, 1001):
             logging.getLogger(PROGRESS_LOGGER).info("%s: %d of %d", "fit", done, 1000)
@@ -35,6 +35,10 @@ def test_step_of_many_rounds_prints_about_ten_lines(capfd):
     assert len(lines) == 11
     assert lines[0].endswith("fit: 1 of 1000")
     assert lines[-1].endswith("fit: 1000 of 1000")
+    with Progress().listening(silence_beam=True):
+        pass
+    logging.getLogger(PROGRESS_LOGGER).info("late")
+    assert capfd.readouterr().err == ""
 
 
 def test_quiet_job_prints_the_share_of_what_is_read_and_written(capfd, monkeypatch):
@@ -161,13 +165,6 @@ def test_progress_line_with_its_own_text_does_not_name_a_step(capfd, monkeypatch
     with Progress().listening(silence_beam=True, alive=lambda: "released: 3 of 24"):
         logging.getLogger(PROGRESS_LOGGER).info("fit")
         wait_for("a tick", lambda: " s] released: 3 of 24\n" in capfd.readouterr().err)
-
-
-def test_progress_message_after_the_job_is_not_printed(capfd):
-    with Progress().listening(silence_beam=True):
-        pass
-    logging.getLogger(PROGRESS_LOGGER).info("late")
-    assert capfd.readouterr().err == ""
 
 
 def test_silences_loggers_and_failing_threads_only_for_local_jobs(caplog, capfd, monkeypatch):

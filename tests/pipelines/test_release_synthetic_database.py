@@ -11,18 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jobs
 import numpy as np
 import pyarrow as pa
 import pytest
-from jobs import (
-    everything_under,
-    files_of_one_draw,
-    job_flags,
-    people,
-    refused_line,
-    released_records,
-    write_table,
-)
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_command
@@ -66,9 +58,9 @@ def largest_error(true: np.ndarray, released: np.ndarray) -> float:
 @pytest.mark.parametrize("mechanism", ["mwem", "gaussian", "laplace"])
 @pytest.mark.parametrize("calibration", ["tight", "textbook"])
 def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, calibration):
-    table = people()
+    table = jobs.people()
     textbook_mwem = (mechanism, calibration) == ("mwem", "textbook")
-    argv = job_flags(
+    argv = jobs.job_flags(
         tmp_path,
         table,
         mechanism=mechanism,
@@ -77,7 +69,10 @@ def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, c
         num_rounds="12" if mechanism == "mwem" else None,
     )
     assert main(argv) == 0
-    records, release = released_records(tmp_path / "out"), dp.read_release(str(tmp_path / "out"))
+    records, release = (
+        jobs.released_records(tmp_path / "out"),
+        dp.read_release(str(tmp_path / "out")),
+    )
     # As published, it updates one cell a round: it stays some way from the truth.
     limit = 60 if textbook_mwem else 4
     assert largest_error(true_counts(table), counts_of(records)) <= limit
@@ -88,7 +83,7 @@ def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, c
 
 def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
     stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
-    flags = job_flags(tmp_path, **stopping, delta="0", num_records="50000")
+    flags = jobs.job_flags(tmp_path, **stopping, delta="0", num_records="50000")
     assert main([*flags, "--validate_only"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert re.search(
@@ -99,7 +94,7 @@ def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
 @pytest.mark.job
 def test_job_in_a_separate_process_shows_progress_without_import_warnings(tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "pipelines.release_synthetic_database", *job_flags(tmp_path)],
+        [sys.executable, "-m", "pipelines.release_synthetic_database", *jobs.job_flags(tmp_path)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -117,11 +112,11 @@ def test_output_of_tiny_input_has_the_same_shape_and_progress(tmp_path, capfd):
     for rows in (500, 0, 1):
         folder = tmp_path / str(rows)
         folder.mkdir()
-        argv = job_flags(folder, people().slice(0, rows), epsilon="1", num_records="500")
+        argv = jobs.job_flags(folder, jobs.people().slice(0, rows), epsilon="1", num_records="500")
         assert main(argv) == 0
         err = capfd.readouterr().err.replace(str(folder), "FOLDER")
         card = json.loads((folder / "out" / "card.json").read_text())
-        assert everything_under(folder / "out") == files_of_one_draw(folder / "out")
+        assert jobs.everything_under(folder / "out") == jobs.files_of_one_draw(folder / "out")
         shapes.append((re.sub(r"\d+\.\d+ s", "TIME", err), card_structure(card)))
     assert shapes[0] == shapes[1] == shapes[2]
 
@@ -137,10 +132,10 @@ def card_structure(value: object) -> object:
 
 @pytest.mark.job
 def test_starts_from_public_records_or_an_earlier_release(tmp_path):
-    starts = write_table(tmp_path, people(300), "csv"), str(tmp_path / "from csv")
+    starts = jobs.write_table(tmp_path, jobs.people(300), "csv"), str(tmp_path / "from csv")
     used = []
     for start, name in zip(starts, ("from csv", "from release"), strict=True):
-        assert main(job_flags(tmp_path, start_from=start, output=str(tmp_path / name))) == 0
+        assert main(jobs.job_flags(tmp_path, start_from=start, output=str(tmp_path / name))) == 0
         card = json.loads((tmp_path / name / "card.json").read_text())
         assert card["fit"]["start_was_used"] in (True, False)
         used.append((card["parameters"]["start_from"], card["draw_id"]))
@@ -153,7 +148,7 @@ def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     """All 560 3-way marginals of 16 disabilities; the published best of fits is 0.0047."""
     assert DATA is not None
     source = Path(DATA)
-    argv = job_flags(tmp_path, epsilon="1", workload="marginals:3", num_records="21574")
+    argv = jobs.job_flags(tmp_path, epsilon="1", workload="marginals:3", num_records="21574")
     flags = [flag for flag in argv if not flag.startswith(("--input", "--domain"))]
     flags += [f"--input={source / 'nltcs.csv'}", f"--domain={source / 'nltcs-domain.json'}"]
     assert main(flags) == 0
@@ -163,7 +158,7 @@ def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
     columns = lines[0].split(",")
     true = np.array([line.split(",") for line in lines[1:]], dtype=np.int64)
     true = true[:, [columns.index(name) for name in names]]
-    records = released_records(tmp_path / "out")
+    records = jobs.released_records(tmp_path / "out")
     released = np.array([[record[name] for name in names] for record in records], dtype=np.int64)
     assert len(released) == len(true) == 21574
     errors = []
@@ -178,13 +173,13 @@ def test_error_on_nltcs_at_epsilon_1_is_below_0_0065(tmp_path):
 def test_refuses_damaged_public_records_in_one_line(tmp_path, capfd):
     folder = tmp_path / "public"
     folder.mkdir()
-    path = Path(write_table(folder, people(5000)))
+    path = Path(jobs.write_table(folder, jobs.people(5000)))
     damaged = bytearray(path.read_bytes())
     damaged[4:-4096] = b"\xff" * (len(damaged) - 4100)
     path.write_bytes(damaged)
     told = r"^error: --start_from: .* is not valid: .*people.parquet: cannot be read"
-    argv = job_flags(tmp_path, start_from=str(path))
-    refused_line(main, argv, capfd, told, folder=tmp_path)
+    argv = jobs.job_flags(tmp_path, start_from=str(path))
+    jobs.refused_line(main, argv, capfd, told, folder=tmp_path)
 
 
 SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
@@ -192,10 +187,10 @@ SMALL = {"mechanism": "small_db", "workload": "prefixes:age", "delta": "0"}
 
 @pytest.mark.job
 def test_release_answers_prefixes(tmp_path, capsys):
-    assert main(job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
-    assert len(released_records(tmp_path / "out")) == 20
+    assert main(jobs.job_flags(tmp_path, **SMALL, size="20", num_records="500")) == 0
+    assert len(jobs.released_records(tmp_path / "out")) == 20
     release = dp.read_release(tmp_path / "out")
-    ages = np.minimum(people()["age"].to_numpy(), 99)
+    ages = np.minimum(jobs.people()["age"].to_numpy(), 99)
     exact = [(ages < edge).sum() for edge in (20, 40, 60, 100)]
     answers = release.answer_queries(release.queries)
     assert [each.value for each in answers] == pytest.approx(exact, abs=500 / 40 + 1)
@@ -216,7 +211,9 @@ def test_release_answers_prefixes(tmp_path, capsys):
 @pytest.mark.job
 @pytest.mark.parametrize("sampler", ["search", "auto"])
 def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
-    argv = job_flags(tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler)
+    argv = jobs.job_flags(
+        tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler
+    )
     assert main(argv) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert len(warned) == (sampler == "search")

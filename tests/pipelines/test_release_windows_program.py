@@ -73,7 +73,7 @@ def test_releases_windows_of_a_folder(tmp_path, capsys):
 
 
 @pytest.mark.job
-def test_windows_of_units_and_of_other_arrivals_are_counted(tmp_path):
+def test_replay_may_take_arrival_times_from_a_column(tmp_path):
     assert main(window_flags(tmp_path, arrival="came")) == 0
     assert counts_of(tmp_path) == true_counts_of(tmp_path) == COUNTS
 

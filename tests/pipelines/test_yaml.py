@@ -267,44 +267,29 @@ def test_refuses_second_release_in_a_folder_before_paying(tmp_path, ledger):
     assert len(ledger.entries("people")) == 1
 
 
-@pytest.mark.parametrize("has_ledger", [True, False])
-def test_refuses_local_output_for_dataflow_workers(tmp_path, ledger, has_ledger):
-    pipeline = beam.Pipeline("FnApiRunner")
-    pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
-    fields = of_ledger(ledger, **RELEASE) if has_ledger else RELEASE
-    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **fields)
-    line = refusal(pipeline, read(tmp_path), release, kind="chain")
-    assert line == (
-        f"output: '{tmp_path}/out' is not valid: must be a URL such as gs://BUCKET/FOLDER with"
-        " --runner DataflowRunner: its workers share no local folder"
-    )
-    assert ledger.entries("people") == []
-
-
-def test_yaml_reader_refuses_records(tmp_path):
-    rows = step("Create", elements=[{"age": 3}])
-    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
-    line = refusal(beam.Pipeline("FnApiRunner"), rows, read(tmp_path), release, kind="chain")
-    assert line == (
-        "records: 'the output of another transform' is not valid: must not be given: ReadRecords"
-        " reads files, and must come first"
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        ({"input": {"one": "A", "two": "B"}}, "['one', 'two']"),
-        ({"input": []}, "'PBegin'"),
-    ],
-    ids=["several", "none"],
-)
-def test_refuses_input_other_than_one_collection_of_records(tmp_path, ledger, given, value):
+def test_refuses_inputs_and_outputs_that_cannot_be_before_paying(tmp_path, ledger):
+    out = str(tmp_path / "out")
     rows = step("Create", elements=[{"household": 1, "age": 3}])
-    fields = of_ledger(ledger, output=str(tmp_path / "out"), **RELEASE)
-    release = {**step("ReleaseSyntheticDatabase", **fields), **given}
+    release, unpaid = (
+        step("ReleaseSyntheticDatabase", output=out, **RELEASE, **budget)
+        for budget in (of_ledger(ledger), {})
+    )
     sources = [{**rows, "name": name} for name in "AB"]
-    line = refusal(beam.Pipeline("FnApiRunner"), *sources, release)
-    condition = "must be one collection: join several with Flatten"
-    assert line == f"records: {value} is not valid: {condition}"
+    for kind, transforms, expected in (
+        ("composite", (*sources, {**release, "input": {"one": "A", "two": "B"}}), "['one', 'two']"),
+        ("composite", (*sources, {**release, "input": []}), "'PBegin'"),
+        ("chain", (rows, read(tmp_path), release), "'the output of another transform'"),
+    ):
+        line = refusal(beam.Pipeline("FnApiRunner"), *transforms, kind=kind)
+        condition = "must be one collection: join several with Flatten"
+        if kind == "chain":
+            condition = "must not be given: ReadRecords reads files, and must come first"
+        assert line == f"records: {expected} is not valid: {condition}"
+    for each in (release, unpaid):
+        pipeline = beam.Pipeline("FnApiRunner")
+        pipeline.runner = DataflowRunner()  # a pipeline that is made with it looks for its bucket
+        assert refusal(pipeline, read(tmp_path), each, kind="chain") == (
+            f"output: '{out}' is not valid: must be a URL such as gs://BUCKET/FOLDER with"
+            " --runner DataflowRunner: its workers share no local folder"
+        )
     assert ledger.entries("people") == []

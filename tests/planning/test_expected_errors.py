@@ -162,7 +162,7 @@ def test_predicts_error_of_measured_online_answers(delta):
     check(plan.settle(total).noise.answer_deviation, root_mean_square([np.array(below)]))
 
 
-def test_predicts_measurement_error_of_textbook_mwem():
+def test_predictions_of_measurements_and_answers_are_as_measured():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = dp.PlanningJob(workload, promise(delta=delta), 1000, True)
@@ -172,6 +172,14 @@ def test_predicts_measurement_error_of_textbook_mwem():
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
         assert option.measured_error is not None
         check(option.measured_error, root_mean_square([noisy]))
+    noise = sparse_vector_noise(promise(delta=DELTA), 700, answers=True)
+    run = NumericSparse(0, noise, Seeded(9))
+    errors = []
+    while not run.has_halted:
+        said = run.ask(10**7)
+        if said is not None:
+            errors.append(said - 10**7)
+    check(noise.answer_deviation, root_mean_square([np.array(errors)]))
 
 
 @pytest.mark.parametrize("delta", [0.0, DELTA])
@@ -243,14 +251,3 @@ def test_predicted_memory_of_fit_is_within_factor_ten(num_attributes):
     base = fit_resources(0, 0)
     assert (predicted.memory_bytes - base.memory_bytes) / 10 <= peak + 1e5
     assert peak <= 10 * (predicted.memory_bytes - base.memory_bytes) + base.memory_bytes
-
-
-def test_sparse_vector_answers_have_stated_deviation():
-    noise = sparse_vector_noise(promise(delta=DELTA), 700, answers=True)
-    run = NumericSparse(0, noise, Seeded(9))
-    errors = []
-    while not run.has_halted:
-        said = run.ask(10**7)
-        if said is not None:
-            errors.append(said - 10**7)
-    check(noise.answer_deviation, root_mean_square([np.array(errors)]))

@@ -18,15 +18,8 @@ from rich.console import Console
 from tiny import ADD
 
 import beam_dp as dp
+from beam_dp.cli import plan_tables
 from beam_dp.cli.main import main
-from beam_dp.cli.plan_tables import (
-    Row,
-    bound_text,
-    counted_queries,
-    memory_text,
-    options_table,
-    time_text,
-)
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
@@ -82,8 +75,14 @@ def test_longest_possible_rows_fit_in_one_line():
     bound = Bound("union", 2**53, 1e300, 0.05)
     option = Option("gaussian_answers", "textbook", None, bound=bound, note="x")
     option = dataclasses.replace(option, resources=Resources(2**70, 1e12))
-    assert bound_text(option) == "vacuous"
-    cells = ["1.235e-05", "9.9e+99", bound_text(option), memory_text(option), time_text(option)]
+    assert plan_tables.bound_text(option) == "vacuous"
+    cells = [
+        "1.235e-05",
+        "9.9e+99",
+        plan_tables.bound_text(option),
+        plan_tables.memory_text(option),
+        plan_tables.time_text(option),
+    ]
     for columns, each in (
         (["epsilon", "error", "bound", "memory", "time"], cells),
         (
@@ -91,10 +90,10 @@ def test_longest_possible_rows_fit_in_one_line():
             ["(9.9e+99)", cells[2], "9.9e+99", *cells[3:]],
         ),
     ):
-        row = Row("gaussian_answers, tight", option, each)
+        row = plan_tables.Row("gaussian_answers, tight", option, each)
         console = Console(width=WIDTH)
         with console.capture() as capture:
-            console.print(options_table("", columns, [row], [], show_refused=False))
+            console.print(plan_tables.options_table("", columns, [row], [], show_refused=False))
         lines = capture.get().splitlines()
         assert any(line.split() == f"{row.name} [1] {' '.join(each)}".split() for line in lines)
 
@@ -191,9 +190,9 @@ def test_query_counts_depend_on_cells_and_on_a_public_number(capsys):
 
 
 def test_large_query_counts_are_printed_as_powers_of_ten():
-    assert counted_queries(10**15 - 1) == "999,999,999,999,999"
-    assert counted_queries(10**15) == "about 10^15"
-    assert counted_queries(MAX_QUERIES) == "10^10,000 or more"
+    assert plan_tables.counted_queries(10**15 - 1) == "999,999,999,999,999"
+    assert plan_tables.counted_queries(10**15) == "about 10^15"
+    assert plan_tables.counted_queries(MAX_QUERIES) == "10^10,000 or more"
 
 
 # `beam-dp plan --windows`: the ways to measure windows, and what is refused in which words.

@@ -6,6 +6,7 @@ import json
 import struct
 import tracemalloc
 import zlib
+from functools import partial
 
 import fastavro
 import numpy as np
@@ -88,7 +89,39 @@ ATTRIBUTES = [
 ]
 
 
-def test_other_avro_reader_reads_declared_words_dates_and_times():
+def test_rereading_a_released_record_gives_its_codes():
+    domain = dp.Domain(tuple(ATTRIBUTES[8:]))
+    release = release_of(domain)
+    for batch in release.records():
+        table = pa.record_batch([arrow_column(list(batch[name])) for name in domain.names],
+                                names=list(domain.names))  # fmt: skip
+        codes, keep = encode_batch(domain, table)
+        assert keep is None
+        again = [attribute.decode(column) for attribute, column in zip(domain, codes, strict=True)]
+        assert again == [list(batch[name]) for name in domain.names]
+
+
+@pytest.mark.part
+def test_many_equal_records_take_little_space_in_avro():
+    domain = domain_from_json({"a": 2, "b": 3})
+    release = release_of(
+        domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
+    )
+    data = records_bytes(release)
+    # In random order: deflated to 2 bits per record, where the entropy is 0.97 bits.
+    assert len(data) < 5_000_000 * 2.2 / 8
+    codes, counts = read_records(data, release)
+    assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
+
+
+def test_names_and_words_that_Avro_lacks_are_read_by_other_readers():
+    names = ("a b", "a_b", "a.b", "a_b_2", "7", "é", "_7", "名前", "Überall", "a-b")
+    mapped = avro.avro_names(names)
+    assert len(set(mapped)) == len(names)
+    assert mapped[1] == "a_b" and mapped[3] == "a_b_2"
+    schema = avro.records_schema(domain_from_json(dict.fromkeys(names, 2)))
+    fastavro.parse_schema(schema)
+    assert tuple(f.get("original_name", f["name"]) for f in schema["fields"]) == names
     domain = dp.Domain(
         (
             dp.BooleanAttribute("smoker", true_values=("yes", "Y"), false_values=("no",)),
@@ -106,62 +139,6 @@ def test_other_avro_reader_reads_declared_words_dates_and_times():
         "moment": half_past_seven.replace(hour=8, minute=0, tzinfo=datetime.UTC),
     }
     assert row["smoker"] in ("yes", "no")
-
-
-def test_rereading_a_released_record_gives_its_codes():
-    domain = dp.Domain(tuple(ATTRIBUTES[8:]))
-    release = release_of(domain)
-    for batch in release.records():
-        table = pa.record_batch([arrow_column(list(batch[name])) for name in domain.names],
-                                names=list(domain.names))  # fmt: skip
-        codes, keep = encode_batch(domain, table)
-        assert keep is None
-        again = [attribute.decode(column) for attribute, column in zip(domain, codes, strict=True)]
-        assert again == [list(batch[name]) for name in domain.names]
-
-
-@given(st.lists(st.sampled_from(ATTRIBUTES), min_size=1, max_size=4, unique_by=lambda a: a.name),
-       st.integers(0, 60), st.integers(0, 5), st.sampled_from([1, 100, 2**20]))  # fmt: skip
-@settings(max_examples=20)
-def test_release_round_trips_through_avro(attributes, num_records, seed, block_bytes):
-    domain = dp.Domain(tuple(attributes))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_files, "BLOCK_BYTES", block_bytes)
-        patch.setattr(avro, "_CHUNK_RECORDS", 7)
-        release = release_of(domain, num_records=num_records, seed=seed, potentials=[])
-        data = records_bytes(release)
-        codes, counts = read_records(data, release)
-    assert all(map(np.array_equal, codes, release.codes))
-    assert [column.dtype for column in codes] == [column.dtype for column in release.codes]
-    assert np.array_equal(counts, release.counts)
-    rows = list(fastavro.reader(io.BytesIO(data)))
-    assert len(rows) == num_records
-    for attribute in domain:
-        values = [v for batch in release.records() for v in batch[attribute.name]]
-        assert [row[attribute.name] for row in rows] == values
-
-
-@pytest.mark.part
-def test_many_equal_records_take_little_space_in_avro():
-    domain = domain_from_json({"a": 2, "b": 3})
-    release = release_of(
-        domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
-    )
-    data = records_bytes(release)
-    # In random order: deflated to 2 bits per record, where the entropy is 0.97 bits.
-    assert len(data) < 5_000_000 * 2.2 / 8
-    codes, counts = read_records(data, release)
-    assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
-
-
-def test_names_invalid_in_avro_are_mapped_to_distinct_names():
-    names = ("a b", "a_b", "a.b", "a_b_2", "7", "é", "_7", "名前", "Überall", "a-b")
-    mapped = avro.avro_names(names)
-    assert len(set(mapped)) == len(names)
-    assert mapped[1] == "a_b" and mapped[3] == "a_b_2"
-    schema = avro.records_schema(domain_from_json(dict.fromkeys(names, 2)))
-    fastavro.parse_schema(schema)
-    assert tuple(f.get("original_name", f["name"]) for f in schema["fields"]) == names
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(1, 4))
@@ -234,18 +211,6 @@ def test_rejects_unsupported_codec():
     fastavro.writer(file, avro.records_schema(TWO_RECORDS), [], "xz")
     with pytest.raises(DamagedFileError, match="codec other than null, deflate and bzip2"):
         read_records(file.getvalue(), release_of(TWO_RECORDS, num_records=0))
-
-
-def test_records_read_in_several_parts_are_counted_correctly(monkeypatch):
-    release = release_of(num_records=500)
-    data = records_bytes(release)
-    monkeypatch.setattr(avro, "_MOST_FORMS", 3)
-    monkeypatch.setattr(records, "_MOST_WAITING", 5)
-    monkeypatch.setattr(avro_files, "BLOCK_BYTES", 100)
-    data = records_bytes(release)
-    codes, counts = read_records(data, release)
-    assert all(map(np.array_equal, codes, release.codes))
-    assert np.array_equal(counts, release.counts)
 
 
 @pytest.mark.parametrize("read", ["records", "hypothesis"])
@@ -370,21 +335,40 @@ def test_bins_are_left_closed_and_the_last_is_closed_on_both_sides(attribute):
         assert [edges, last.tolist()] == [[17, 25, 36, 91], [24, 35, 91]]
 
 
-@settings(max_examples=20)
-@given(st.lists(st.sampled_from(BINNED), min_size=1, max_size=3, unique_by=lambda a: a.name),
-       st.integers(0, 40), st.integers(0, 5))  # fmt: skip
-def test_bin_values_round_trip_through_files(attributes, num_records, seed):
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.sampled_from([*ATTRIBUTES, *BINNED]), min_size=1, max_size=4, unique_by=lambda a: a.name
+    ),
+    st.integers(0, 60),
+    st.integers(0, 5),
+    st.sampled_from([1, 100, 2**20]),
+    st.sampled_from([3, 7]),
+    st.booleans(),
+)
+def test_records_round_trip_through_files(
+    attributes, num_records, seed, block_bytes, at_once, is_drawn
+):
     domain = dp.Domain((*attributes, *domain_from_json({"code": 3})))
-    release = drawn_within(domain, seed, num_records=num_records)
+    of_bins = is_drawn and any(hasattr(attribute, "bin_ends") for attribute in attributes)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(avro_files, "BLOCK_BYTES", block_bytes)
         patch.setattr(avro, "_CHUNK_RECORDS", 7)
+        patch.setattr(avro, "_MOST_FORMS", at_once)
+        patch.setattr(records, "_MOST_WAITING", at_once + 2)
         patch.setattr(shards_module, "_BLOCK_ROWS", 9)
+        make = drawn_within if of_bins else partial(release_of, potentials=[])
+        release = make(domain, num_records=num_records, seed=seed)
         data = records_bytes(release)
-        (columns,) = list(release.records()) or [{name: [] for name in domain.names}]
-    found = avro.read_records(data, domain, num_records, is_drawn=True)
+        found = read_records(data, release)
+        columns = {
+            name: [v for each in release.records() for v in each[name]] for name in domain.names
+        }
     assert all(map(np.array_equal, found.codes, release.codes))
+    assert [column.dtype for column in found.codes] == [column.dtype for column in release.codes]
     assert np.array_equal(found.counts, release.counts)
     rows = list(fastavro.reader(io.BytesIO(data)))
+    assert len(rows) == num_records
     for name, values in columns.items():
         assert [row[name] for row in rows] == values
 

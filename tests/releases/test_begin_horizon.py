@@ -136,7 +136,7 @@ def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
         assert begin_horizon(tmp_path / name, card, SECOND) == FIRST
 
 
-def test_other_content_is_rejected(tmp_path):
+def test_rejects_directory_with_other_content(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path, CARD, FIRST)

@@ -5,8 +5,6 @@ What all stores keep is in ``contracts/test_stores``.
 
 import io
 import itertools
-import multiprocessing
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +24,6 @@ from beam_dp.storage.google import GoogleBucket
 
 pytestmark = pytest.mark.job
 OURS = release_of()
-OTHERS = release_of(seed=1, draw_id="f" * 32)
 
 
 @pytest.fixture(params=["gs", "s3"])
@@ -57,43 +54,6 @@ def test_missing_bucket_gives_a_one_line_error(cloud):
             act(url)
     with pytest.raises(ReleaseError, match=r"release: .* is not valid: card.json cannot be read"):
         read_release(url)
-
-
-def crash_in_child(cloud: Place, release: Any, step: str, *, after: bool) -> int | None:
-    """Commits in a process that dies at its first call of a step; returns its exit code."""
-
-    def child() -> None:
-        original = getattr(cloud.owner, step)
-
-        def dying(*args: Any) -> None:
-            if after:
-                original(*args)
-            os._exit(9)
-
-        setattr(cloud.owner, step, dying)
-        commit_release(release, cloud.url())
-        os._exit(0)
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join()
-    return process.exitcode
-
-
-@pytest.mark.parametrize(
-    ("step", "after", "is_committed"),
-    [
-        ("replace", True, False),  # the card is in its draft
-        ("copy_exclusively", True, True),  # the card is published, its files are not
-        ("copy", True, True),  # a file is in its place and in its draft
-    ],
-)
-def test_next_draw_repairs_a_crash(cloud, step, after, is_committed):
-    """Three of the steps; ``test_orders_of_steps`` covers all of them."""
-    assert crash_in_child(cloud, OURS, step, after=after) == 9
-    assert ("card.json" in cloud.names()) is is_committed
-    assert commit_release(OTHERS, cloud.url()) is not is_committed
-    assert_holds(cloud, OURS if is_committed else OTHERS)
 
 
 def test_commit_succeeds_if_responses_to_requests_are_lost(cloud, monkeypatch):

@@ -86,7 +86,7 @@ def test_errors_of_combined_answers_are_as_large_as_stated():
     assert 0.35 < np.mean(np.square(scores)) < 2.2
 
 
-def test_triples_released_after_pairs_improve_pairs():
+def test_triples_improve_pairs_and_cards_state_the_composition():
     pairs, triples = made(1), made(2, dp.marginals(DOMAIN, ways=3))
     found = dp.combine_releases(pairs, triples)
     assert found.workload.marginals == (*pairs.workload.marginals, *triples.workload.marginals)
@@ -95,9 +95,6 @@ def test_triples_released_after_pairs_improve_pairs():
     assert standard_error(found, "age", "sex", "town") < standard_error(
         triples, "age", "sex", "town"
     )
-
-
-def test_card_states_composition_of_both_promises():
     found = dp.combine_releases(made(1), made(2))
     assert found.guarantee.epsilon == pytest.approx(1.4077, abs=1e-3)
     assert found.guarantee.delta == 2e-9
@@ -112,7 +109,7 @@ def test_card_states_composition_of_both_promises():
     assert pure.guarantee.epsilon <= 2.0
 
 
-def test_domain_that_was_paid_with_a_release_stays_charged():
+def test_what_was_paid_with_a_release_stays_charged():
     people = residents()
     ones = dp.marginals(open_domain().bounded(), ways=1)
     first = dp.release(people, open_domain(), ones, guarantee())
@@ -127,9 +124,6 @@ def test_domain_that_was_paid_with_a_release_stays_charged():
     del without["releases"][0]["discovered"]
     charged = dp.verify_release(dataclasses.replace(found, plan=without))
     assert charged.epsilon < dp.verify_release(found).epsilon
-
-
-def test_choice_of_records_per_unit_stays_charged():
     whole = dataclasses.replace(GUARANTEE, max_records_per_unit=10)
     chosen = plan_records(DOMAIN, whole, 2000.0).chosen(1)
     chosen = dataclasses.replace(chosen, draw_id="0" * 32)
@@ -280,8 +274,8 @@ def test_command_line_writes_a_release_like_any_other(tmp_path, capfd):
         ("guarantee.delta = 1e-9", "keeps only epsilon 1.43"),
         ("noise.0.scale = 1e3", "keeps only epsilon"),
         ("parameters.releases.0.num_measurements = 3", "of the tables of all releases"),
-        ("parameters.releases.0.guarantee.epsilon = 0.5", "epsilon is 0.5"),
-        ("measurements.releases = 3", "measurements.releases is 3"),
+        ("parameters.releases.0.guarantee.epsilon = 0.5", "epsilon: the card says 0.5"),
+        ("measurements.releases = 3", "measurements.releases: the card says 3"),
         (
             f'parameters.releases.1.draw_id = "{FIRST.draw_id}"',
             "must be two or more different draws",

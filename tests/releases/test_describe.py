@@ -43,7 +43,7 @@ def text_of(release, width=200, told=describe):
     return console.file.getvalue()
 
 
-def test_description_shows_what_a_card_states_or_lacks():
+def test_description_states_errors_and_notes_of_marginals():
     error = {"standard_error": 4.25, "bound": 19.0, "failure_probability": 0.05}
     told = "50 (a noisy count, standard error 4.2)"
     assert told in text_of(release_of(errors={(): error}))
@@ -54,9 +54,6 @@ def test_description_shows_what_a_card_states_or_lacks():
     assert "a 3 5, b 1" in text_of(release_of(domain)).replace("[", "").replace("]", "")
     text = text_of(release_of(domain_from_json({"[red]a": 2, "b\x1b[2Jc\n": 2})))
     assert "[red]a" in text and "\x1b" not in text
-
-
-def test_description_counts_marginals_without_a_stated_error():
     domain = domain_from_json({f"a{i}": 60 for i in range(10)})
     release = release_of(domain)
     text = text_of(release)
@@ -159,18 +156,7 @@ def test_left_out_counts_round_trip_through_a_card(tmp_path, domain):
     assert dp.read_release(tmp_path).left_out is None
 
 
-def test_reads_the_counts_of_interval_releases():
-    plan = plan_intervals(4, dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
-
-    release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
-    assert release_from_bytes(release_to_bytes(release)).left_out is None
-    assert "left_out" not in draw_of(release).card.fields
-    left_out = left_out_of(domain_from_json({"cell": 4}))
-    counted = dataclasses.replace(release, left_out=left_out)
-    assert release_from_bytes(release_to_bytes(counted)).left_out == left_out
-
-
-def test_rejects_counts_of_another_domain():
+def test_left_out_counts_fit_a_domain():
     for left_out in (
         left_out_of(IMPOSSIBLE),
         left_out_of(DOMAIN, impossible=3),
@@ -180,6 +166,14 @@ def test_rejects_counts_of_another_domain():
             release_of(DOMAIN, left_out=left_out)
     with pytest.raises(dp.InputError, match="left_out"):
         release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
+    plan = plan_intervals(4, dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
+
+    release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
+    assert release_from_bytes(release_to_bytes(release)).left_out is None
+    assert "left_out" not in draw_of(release).card.fields
+    left_out = left_out_of(domain_from_json({"cell": 4}))
+    counted = dataclasses.replace(release, left_out=left_out)
+    assert release_from_bytes(release_to_bytes(counted)).left_out == left_out
 
 
 def test_description_shows_counts_of_left_out_records():
@@ -264,13 +258,19 @@ def test_plot_names_matplotlib_if_it_is_missing(monkeypatch):
 HOSTILE_TEXT = "<script>alert(1)</script>\x1b[31m\u202e"
 
 
-def test_found_values_name_the_draw_and_the_entry_that_paid() -> None:
+def test_found_values_fit_their_domain_and_name_who_paid():
     paid = found_domain(ledger_release="visits/3")
     assert paid.domain["city"].values_from == PaidRelease("visits/3", paid.draw_id)
     free = found_domain()
     assert free.domain["income"].edges_from == PaidRelease(None, free.draw_id)
     assert dp.read_domain(free.domain.to_json()) == free.domain
     assert dp.verify_release(paid).holds
+    release = found_domain()
+    with pytest.raises(dp.InputError, match="one per attribute"):
+        dataclasses.replace(release, found=release.found[:1])
+    with pytest.raises(dp.InputError, match="one finite number per level"):
+        bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
+        dataclasses.replace(release, found=bad)
 
 
 def with_noise(release: dp.DomainRelease, place: int, **fields: object) -> dp.DomainRelease:
@@ -313,15 +313,6 @@ def test_a_domain_answers_no_queries(tmp_path: Path, capsys) -> None:
     dp.write_release(found_domain(), tmp_path / "out")
     assert beam_dp_main(["answer", str(tmp_path / "out"), "--marginal", "city"]) == 2
     assert "is a domain, which answers no queries" in capsys.readouterr().err
-
-
-def test_results_must_fit_the_domain() -> None:
-    release = found_domain()
-    with pytest.raises(dp.InputError, match="one per attribute"):
-        dataclasses.replace(release, found=release.found[:1])
-    with pytest.raises(dp.InputError, match="one finite number per level"):
-        bad = [release.found[0]._replace(counts=np.zeros(1)), release.found[1]]
-        dataclasses.replace(release, found=bad)
 
 
 def test_a_release_stands_beside_its_domain(place) -> None:

@@ -281,14 +281,6 @@ def without_scores(release: dp.SyntheticDatabase) -> dp.SyntheticDatabase:
     return dataclasses.replace(release, measurements=bare)
 
 
-def test_release_contains_the_noisy_scores_of_all_pairs():
-    measured = selected().measurements
-    assert measured is not None and measured.distances is not None
-    assert list(measured.distances.pairs) == list(dp.marginals(DOMAIN, ways=2))
-    assert measured.distances.deviation == selected().plan["score_deviation"]
-    assert not {("age", "in/out"), ("age", "town")} & {each.names for each in measured.described}
-
-
 @pytest.mark.parametrize(
     "vectors", [{0: YOUNG, 3: TOWN}, {0: YOUNG, 2: [1, 0]}, {0: YOUNG, 2: [1, 0], 3: TOWN}]
 )
@@ -305,7 +297,7 @@ def test_unmeasured_pair_has_an_error_bar_only_with_its_score(vectors):
     assert "was not measured" in unknown.reason
 
 
-def test_repeated_record_is_counted_only_in_its_own_cell():
+def test_pairs_without_a_score_have_no_bar_and_records_count_once():
     """A single record released many times is counted in its own cell of every table."""
     release = selected()
     often = dataclasses.replace(
@@ -318,10 +310,6 @@ def test_repeated_record_is_counted_only_in_its_own_cell():
     other = own | {axes[0]: ~own[axes[0]]}
     both = often.estimates.both([VectorQuery.of(own), VectorQuery.of(other)])
     assert [fitted.value for fitted, _ in both] == [release.num_records, 0]
-
-
-def test_three_attributes_without_a_measured_pair_have_no_error_bar():
-    release = selected()
     measured = release.measurements
     assert measured is not None
     alone = [place for place, each in enumerate(measured.described) if len(each.names) < 2]
@@ -336,6 +324,11 @@ def test_three_attributes_without_a_measured_pair_have_no_error_bar():
         None,
         "no two attributes were measured together",
     )
+    measured = selected().measurements
+    assert measured is not None and measured.distances is not None
+    assert list(measured.distances.pairs) == list(dp.marginals(DOMAIN, ways=2))
+    assert measured.distances.deviation == selected().plan["score_deviation"]
+    assert not {("age", "in/out"), ("age", "town")} & {each.names for each in measured.described}
 
 
 def test_error_of_pairs_matches_calculations_by_hand():

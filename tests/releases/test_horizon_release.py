@@ -246,7 +246,7 @@ def test_sums_of_empty_windows_are_not_biased():
     assert 6 * error / 20 < 168 * 0.4
 
 
-def test_rejects_window_with_another_horizon_or_number():
+def test_windows_of_another_horizon_are_rejected():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)
     windows = {**release.windows}
@@ -268,6 +268,12 @@ def test_rejects_window_with_another_horizon_or_number():
     swapped = dataclasses.replace(release, blocks={0: release.blocks[1]})
     with pytest.raises(InputError, match="block: 0 is not valid: must contain tables of this h"):
         swapped.answer(plan.workload, slice(0, 1))
+    release = released(plan_of(8, RECORD))
+    with pytest.raises(InputError, match="horizon_id"):
+        dataclasses.replace(release, horizon_id="1")
+    with pytest.raises(InputError, match="block: 9 is not valid: must be an integer from 2 to 8"):
+        dataclasses.replace(release, block=9)
+    assert repr(release) == f"HorizonRelease(released=8 of 8 windows, horizon_id='{HORIZON_ID}')"
 
 
 def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
@@ -284,15 +290,6 @@ def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     np.testing.assert_array_equal(found.values, own.values)
     with pytest.raises(InputError, match=r"windows: '0:2' is not valid: must be one window: those"):
         release.answer(asked, slice(0, 2))
-
-
-def test_rejects_inconsistent_horizon():
-    release = released(plan_of(8, RECORD))
-    with pytest.raises(InputError, match="horizon_id"):
-        dataclasses.replace(release, horizon_id="1")
-    with pytest.raises(InputError, match="block: 9 is not valid: must be an integer from 2 to 8"):
-        dataclasses.replace(release, block=9)
-    assert repr(release) == f"HorizonRelease(released=8 of 8 windows, horizon_id='{HORIZON_ID}')"
 
 
 PLAN = leveled()

@@ -23,11 +23,7 @@ from beam_dp.planning.synthetic_databases import selected_tables_theorem
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of
-from beam_dp.releases.synthetic_database.measured_tables import (
-    MeasuredTable,
-    NoiseBounds,
-    PairDistances,
-)
+from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.proved_bounds import ScoredPair
 
 Patch = pytest.MonkeyPatch
@@ -146,17 +142,17 @@ def test_bounds_of_rounds_fail_at_most_as_often_as_stated():
 
 
 def without_noise_of_scores(patch: Patch) -> None:
-    patch.setattr(PairDistances, "noise_bound", lambda *_: 0.0)
+    patch.setattr(measured_tables.PairDistances, "noise_bound", lambda *_: 0.0)
 
 
 def of_half_the_noise_of_scores(patch: Patch) -> None:
-    original = PairDistances.noise_bound
-    patch.setattr(PairDistances, "noise_bound", lambda *given: original(*given) / 2)
+    original = measured_tables.PairDistances.noise_bound
+    patch.setattr(measured_tables.PairDistances, "noise_bound", lambda *given: original(*given) / 2)
 
 
 def of_half_the_noise(patch: Patch) -> None:
-    original = NoiseBounds.of
-    patch.setattr(NoiseBounds, "of", lambda *given: original(*given) / 2)
+    original = measured_tables.NoiseBounds.of
+    patch.setattr(measured_tables.NoiseBounds, "of", lambda *given: original(*given) / 2)
 
 
 @pytest.mark.part
@@ -213,32 +209,27 @@ def test_bound_is_true_even_if_noise_chooses_the_number_of_parts():
 
 
 def test_numbers_of_noise_parts_match_manual_calculation():
-    def measured(kind: str, *names: str) -> MeasuredTable:
-        return MeasuredTable(names, kind, "discrete_gaussian", 3.0)  # type: ignore[arg-type]
+    def measured(kind: str, *names: str) -> measured_tables.MeasuredTable:
+        return measured_tables.MeasuredTable(names, kind, "discrete_gaussian", 3.0)  # type: ignore[arg-type]
 
     first = [measured("residual", *names) for names in ((), ("a0",), ("a1",))]
     later = [measured("residual", *names) for names in (("a0",), ("a1",), ("a0", "a1"))]
-    once = NoiseBounds(SHAPE, [*first, *later], "once", False)
+    once = measured_tables.NoiseBounds(SHAPE, [*first, *later], "once", False)
     # The total, both attributes, and everything measured after the choice.
     assert once._parts((0, 1)) == [1, 1, 1, 1]
     assert once._parts((0,)) == [1, 1, 0, 1] and once._parts(()) == [1, 0, 0, 0]
-    public = NoiseBounds(SHAPE, [*first[1:], *later], "once", True)
+    public = measured_tables.NoiseBounds(SHAPE, [*first[1:], *later], "once", True)
     assert sum(public._parts((0, 1))) == 3 and sum(public._parts((0,))) == 2
     tables = [measured("table", "a0", "a1"), measured("table", "a1", "a2")]
-    in_turn = NoiseBounds(SHAPE, tables, "in_turn", False)
+    in_turn = measured_tables.NoiseBounds(SHAPE, tables, "in_turn", False)
     assert in_turn._parts((0, 1)) == [4, 2, 0] and in_turn._parts((3,)) == [1, 1, 0]
-    fixed = NoiseBounds(SHAPE, tables, "beforehand", False)
+    fixed = measured_tables.NoiseBounds(SHAPE, tables, "beforehand", False)
     assert fixed.of((0, 1), 9.0, 7, 0.05) == noise_bound(9.0, 7, None, 0.05)
     assert once.of((0, 1), 9.0, 7, 0.05) == chosen_noise_bound(9.0, 7, None, 0.05, 4)
     assert public.of((), 0.0, 7, 0.05) == 0.0
 
 
-def test_score_bound_is_true_for_all_pairs_and_not_only_unmeasured_pairs():
-    distances = PairDistances(2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0))
-    assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
-
-
-def test_pair_bound_matches_manual_calculation():
+def test_bounds_of_pairs_match_calculations_by_hand():
     """Tables of 2 x 2 that differ by 10 in each cell are 40 apart, and a parity sees all of it."""
     table = np.full((2, 2), 100.0)
     pair = ScoredPair(table, 40.0, 8.0)
@@ -255,10 +246,7 @@ def test_pair_bound_matches_manual_calculation():
     parity = VectorQuery.of({0: [1, -1], 1: [1, -1]})
     moved = table + 10 * np.outer([1, -1], [1, -1])
     assert float(sums_of(moved, [parity])[0]) == pair.bound(parity, 0.0) == 40
-
-
-def test_negating_both_vectors_does_not_change_bounds():
-    """A count is also a sum of products of -1 and -1, with the same bound."""
+    # A count is also a sum of products of -1 and -1, with the same bound.
     release = drawn()
     assert not all(release.estimates.covers(axes) for axes in PAIRS)
     negated = [
@@ -267,6 +255,10 @@ def test_negating_both_vectors_does_not_change_bounds():
     ]
     bounds, same = ([each.bound for each in release.bounded.of(q)] for q in (QUERIES, negated))
     assert same == pytest.approx(bounds)
+    distances = measured_tables.PairDistances(
+        2.0, dict.fromkeys(itertools.combinations(SHAPE.names, 2), 1.0)
+    )
+    assert distances.noise_bound(0.05) == noise_bound(4.0, len(PAIRS), None, 0.05)
 
 
 def test_bound_is_true_for_fitted_and_unbiased_answers():

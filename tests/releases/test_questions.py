@@ -39,7 +39,7 @@ def assert_near(row: dict[str, object], name: str, exact: float) -> None:
     assert abs(float(row[name]) - exact) <= 5 * float(row["standard_error"]), (row, exact)
 
 
-def test_count_returns_one_row_per_group():
+def test_groups_are_counted_with_the_released_values():
     found = list(database().query("sex == 'M' and age != null").group_by("town").count().rows())
     assert [row["town"] for row in found] == ["a", "b", "c", "other"]
     for code, row in enumerate(found):
@@ -48,9 +48,6 @@ def test_count_returns_one_row_per_group():
     assert {row["error"] for row in database().query().group_by("town").count().rows()} == {
         FROM_NOISE
     }
-
-
-def test_groups_contain_what_is_asked_for():
     table = database().query("town in ('a', 'c')").group_by("town", "sex").count()
     assert table.columns["town"] == ["a", "a", "c", "c"]
     assert table.columns["sex"] == ["F", "M", "F", "M"]
@@ -130,9 +127,28 @@ def released(values: list[float], **fields: object) -> dp.SyntheticDatabase:
     return release(pa.table({"age": values}), domain, dp.marginals(domain, ways=1), promise)
 
 
-def test_quantile_of_one_bin_is_anywhere_in_it():
+def test_quantiles_and_sums_of_nothing_or_of_one_value_are_plain():
     row = only(released([2009.0] * 200, edges=[2000, 22000]).query().quantile("age", 0.5))
     assert (row["low"], row["high"], row["error"]) == (2000, 22000, "from noise and bins")
+    nothing = Estimate(math.nan, reason="no records")
+    ends = _reached((np.arange(3), np.arange(3)), [nothing] * 3, 0.5, is_clipped=False)
+    assert all(math.isnan(each) for each in ends)
+    exact, fitted = Estimate(0.2, 0.1, 0.2, FROM_NOISE), Estimate(0.7, 0.1, 0.2, "model_based")
+    assert weakest_kind([exact, fitted]) == "model_based" and weakest_kind([exact]) == FROM_NOISE
+    assert weakest_kind([fitted, nothing]) is None
+    ages = dp.NumericAttribute("age", (0, 1, 2, 2.5), whole=True, nullable=True)
+    domain = dp.Domain((ages, dp.CategoricalAttribute("sex", ("f", "m"))))
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    plan = dp.Gaussian().plan(domain, dp.marginals(domain, ways=2), guarantee, "noisy")
+    cells = np.full(domain.num_cells, 500)
+    summary = Histogram(domain, cells).marginals(plan.summary_tables)
+    release = dp.Gaussian().release(plan, summary, Seeded(1))
+    (row,) = release.query("age == null").sum("age").rows()
+    assert row["sum_age"] == 0 and row["within_bins"] == 0
+    (row,) = release.query("age == null").mean("age").rows()
+    assert row["margin"] is None
+    bars = [*release.query().group_by("sex").mean("age").rows()]
+    assert [row["within_bins"] for row in bars] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -166,15 +182,6 @@ def test_says_which_values_count_and_where_a_bar_is_impossible(fields, of, ends,
     assert ("an end is unknown" in printed) == math.isinf(ends[0])
 
 
-def test_quantile_without_records_is_nan_and_combined_errors_have_the_weakest_kind():
-    nothing = Estimate(math.nan, reason="no records")
-    ends = _reached((np.arange(3), np.arange(3)), [nothing] * 3, 0.5, is_clipped=False)
-    assert all(math.isnan(each) for each in ends)
-    exact, fitted = Estimate(0.2, 0.1, 0.2, FROM_NOISE), Estimate(0.7, 0.1, 0.2, "model_based")
-    assert weakest_kind([exact, fitted]) == "model_based" and weakest_kind([exact]) == FROM_NOISE
-    assert weakest_kind([fitted, nothing]) is None
-
-
 def test_renames_group_columns_that_clash_with_answer_columns(tmp_path, capsys):
     """An attribute may have the name of a column of the answers."""
     names = ["margin", "low", "count", "error"]
@@ -200,7 +207,7 @@ def test_mean_of_boolean_column_is_rejected_with_a_hint_at_share(tmp_path, capsy
     dp.write_release(release, tmp_path / "out")
     with pytest.raises(dp.InputError) as caught:
         release.query().mean("lived on")
-    hint = re.search(r"; for a yes/no column ask for share\((.+)\)$", str(caught.value))
+    hint = re.search(r"; for the share of a level ask for share\((.+)\)$", str(caught.value))
     assert hint is not None
     assert len(release.query().share(ast.literal_eval(hint[1]))) == 1
     assert main(["answer", str(tmp_path / "out"), "--mean", "lived on"]) == 2
@@ -361,19 +368,3 @@ def test_margins_of_sums_hold_the_truth_and_the_product_of_count_and_mean(epsilo
         product = number(each.count, "count") * number(each.mean, "mean_Fare")
         of_count = number(each.mean, "mean_Fare") * number(each.count, "margin")
         assert abs(product - value) <= margin + of_count
-
-
-def test_empty_sum_is_zero_and_single_value_bins_add_no_uncertainty():
-    ages = dp.NumericAttribute("age", (0, 1, 2, 2.5), whole=True, nullable=True)
-    domain = dp.Domain((ages, dp.CategoricalAttribute("sex", ("f", "m"))))
-    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    plan = dp.Gaussian().plan(domain, dp.marginals(domain, ways=2), guarantee, "noisy")
-    cells = np.full(domain.num_cells, 500)
-    summary = Histogram(domain, cells).marginals(plan.summary_tables)
-    release = dp.Gaussian().release(plan, summary, Seeded(1))
-    (row,) = release.query("age == null").sum("age").rows()
-    assert row["sum_age"] == 0 and row["within_bins"] == 0
-    (row,) = release.query("age == null").mean("age").rows()
-    assert row["margin"] is None
-    bars = [*release.query().group_by("sex").mean("age").rows()]
-    assert [row["within_bins"] for row in bars] == [0.0, 0.0]

@@ -81,7 +81,7 @@ def _plain(value):
     return value.astimezone(datetime.UTC) if is_moment else value
 
 
-def test_frames_match_the_table():
+def test_pandas_frame_matches_the_table():
     domain = TYPES.restrict(("null", "n", "texts", "at"))
     release = release_of(domain, num_records=40)
     table = release.to_arrow()

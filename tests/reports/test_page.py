@@ -83,7 +83,7 @@ def test_every_kind_of_release_has_a_valid_page(kind):
     assert page == page_of(read(GOLDEN / kind))
 
 
-def test_escapes_queries_in_answers():
+def test_names_queries_and_labels_are_escaped():
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
@@ -91,6 +91,15 @@ def test_escapes_queries_in_answers():
     page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, stated=card))
     check_page(page)
     assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
+    names = (HOSTILE, f"b{HOSTILE}")
+    domain = dp.Domain(tuple(dp.CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
+    table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    release = dp.release(table, domain, dp.marginals(domain, ways=2), guarantee)
+    page = page_of(release)
+    parsed = check_page(page)
+    assert "<script" not in page and "\u202e" not in page
+    assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
 
 
 def test_page_lists_attributes_pairs_and_cells_that_are_too_noisy(page):
@@ -124,7 +133,7 @@ def test_headline_counts_the_cells_of_a_release():
     assert found == "Good for counts above about 2 records: 122 of 182 cells"
 
 
-def test_headline_counts_good_cells_and_rounds_the_threshold():
+def test_headline_counts_good_cells():
     def cells(*pairs: tuple[float, float | None]) -> list[Cell]:
         return [Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE)) for value, margin in pairs]
 
@@ -137,6 +146,16 @@ def test_headline_counts_good_cells_and_rounds_the_threshold():
     assert headline(known[10:]) == "No error bars: the accuracy of the counts is unknown"
     # One long error bar of twenty or more does not raise the threshold.
     assert "about 20 records: 30 of 31" in headline(cells(*[(50.0, 10.0)] * 30, (50.0, 400.0)))
+
+    def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
+        return Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE), truth)
+
+    assert cell(10, 5.0).is_good and cell(0, 0.0).is_good
+    assert not cell(-10, 5.0).is_good and not cell(10, None).is_good
+    assert cell(10, 5.1).is_noisy and cell(-10, 5.1).is_noisy and cell(0, 0.1).is_noisy
+    assert not cell(10, 5.0).is_noisy and not cell(0, None).is_noisy
+    assert cell(10, 5.0, 16).is_missed
+    assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed
 
 
 def test_maps_show_differences_to_independent_attributes():
@@ -268,12 +287,16 @@ def test_horizons_have_pictures_over_time():
     assert parsed.texts["h1"] == ["No window is released yet"]
 
 
-def test_intervals_have_a_picture_of_running_totals():
+def test_intervals_and_ledger_entries_are_shown():
     release = read(GOLDEN / "intervals")
     parsed = check_page(page_of(release))
     assert parsed.texts["h2"][:2] == ["The attribute", "Up to each value"]
     (total,) = release.answer([0], [release.num_leaves - 1]).values
     assert f"{total:,.1f}" in parsed.texts["td"]
+    release = small_release()
+    page = page_of(dataclasses.replace(release, plan={"ledger_release": "visits/3"}))
+    assert "entry visits/3 of a ledger paid" in page
+    assert "ledger entry visits/3" in Parsed(page).texts["dd"]
 
 
 def test_labels_are_short_and_as_many_as_fit():
@@ -291,31 +314,12 @@ def test_labels_are_short_and_as_many_as_fit():
     assert shown == ["0 to 4", "95 to 99", "20 to 24", "40 to 44", "60 to 64"]
 
 
-def test_escapes_names_and_labels():
-    names = (HOSTILE, f"b{HOSTILE}")
-    domain = dp.Domain(tuple(dp.CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
-    table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
-    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    release = dp.release(table, domain, dp.marginals(domain, ways=2), guarantee)
-    page = page_of(release)
-    parsed = check_page(page)
-    assert "<script" not in page and "\u202e" not in page
-    assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
-
-
 @pytest.mark.part
 def test_page_of_many_attributes_states_how_many_are_not_drawn():
     domain = dp.Domain(tuple(dp.IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
     assert "more attributes are not shown" in page
-
-
-def test_shows_the_ledger_entry_named_by_a_card():
-    release = small_release()
-    page = page_of(dataclasses.replace(release, plan={"ledger_release": "visits/3"}))
-    assert "entry visits/3 of a ledger paid" in page
-    assert "ledger entry visits/3" in Parsed(page).texts["dd"]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +363,7 @@ DOMAIN = dp.Domain(
 ANSWERS = RecordAnswers(random_release(DOMAIN))
 
 
-def test_levels_are_in_one_group_with_a_label():
+def test_groups_of_levels_are_labelled_and_added():
     for axis, size in enumerate(DOMAIN.shape):
         for most in (5, 12, 48):
             groups = groups_of(ANSWERS, axis, most)
@@ -368,9 +372,6 @@ def test_levels_are_in_one_group_with_a_label():
     assert [each.label for each in groups_of(ANSWERS, 0, 3)] == ["0 to 49", "50 to 99", "other"]
     assert [each.label for each in groups_of(ANSWERS, 1, 3)] == ["[0, 50)", "[50, 100]", "null"]
     assert groups_of(ANSWERS, 2, 12)[-1].label == "29 others together"
-
-
-def test_cell_of_a_group_is_the_sum_of_its_levels():
     rng = np.random.default_rng(0)
     truth = Truth(DOMAIN, [rng.integers(0, size, 500) for size in DOMAIN.shape], 0)
     groups = (groups_of(ANSWERS, 0, 4), groups_of(ANSWERS, 2, 5))
@@ -384,15 +385,3 @@ def test_cell_of_a_group_is_the_sum_of_its_levels():
         inside = np.isin(truth.codes[0], codes[0]) & np.isin(truth.codes[2], codes[1])
         assert cell.truth == inside.sum()
     assert sum(cell.truth or 0 for cell in cells) == 500
-
-
-def test_cell_is_noisy_if_its_error_bar_exceeds_half_its_value():
-    def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
-        return Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE), truth)
-
-    assert cell(10, 5.0).is_good and cell(0, 0.0).is_good
-    assert not cell(-10, 5.0).is_good and not cell(10, None).is_good
-    assert cell(10, 5.1).is_noisy and cell(-10, 5.1).is_noisy and cell(0, 0.1).is_noisy
-    assert not cell(10, 5.0).is_noisy and not cell(0, None).is_noisy
-    assert cell(10, 5.0, 16).is_missed
-    assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed

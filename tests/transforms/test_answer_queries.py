@@ -281,7 +281,7 @@ def started() -> tuple[Any, Kept, Kept]:
     return step, Kept(None), Kept([])
 
 
-def test_state_of_a_stream_is_plain_and_sets_a_step_back(started):
+def test_step_whose_saved_state_was_set_back_continues_from_that_state(started):
     """A bundle failed after it had answered: its state is set back, and the object lives on."""
     step, head, log = started
     (first,) = step.process(("run", [FIRST]), counted(), head, log)
@@ -314,9 +314,12 @@ def test_step_continues_from_the_saved_state_after_a_failure(started, monkeypatc
     assert again.answers == [{**first.answers[0], "id": "again"}]
 
 
-def test_refuses_to_answer_from_a_state_with_other_settings(started):
-    """A stream that a newer version takes over, which chooses other noise for the same plan."""
+def test_saved_state_is_plain_and_belongs_to_its_settings(started):
     step, head, log = started
+    list(step.process(("run", [FIRST]), counted(), head, log))
+    assert json.loads(json.dumps(head.value)) == list(head.value)
+    assert set(head.value[3]) == {"settings", "total", "sparse"}
+    # A stream that a newer version takes over, which chooses other noise for the same plan.
     list(step.process(("run", [FIRST]), counted(), head, log))
     step.setup()  # another worker
     *rest, state = head.value
@@ -328,13 +331,6 @@ def test_refuses_to_answer_from_a_state_with_other_settings(started):
     head.value = (*rest, state)
     (again,) = step.process(("run", [REPEAT]), counted(), head, log)
     assert again.answers[0]["questions_left"] == 9
-
-
-def test_state_of_a_stream_consists_of_plain_values(started):
-    step, head, log = started
-    list(step.process(("run", [FIRST]), counted(), head, log))
-    assert json.loads(json.dumps(head.value)) == list(head.value)
-    assert set(head.value[3]) == {"settings", "total", "sparse"}
 
 
 def write(folder: Path, **named: Any) -> list[dict[str, Any]]:

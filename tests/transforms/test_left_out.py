@@ -261,16 +261,12 @@ def counted(batches: dict[str, list[Any]], bundle_repeat: int = 0) -> dict[str, 
 
 
 @pytest.mark.job
-def test_job_counts_as_in_memory_in_any_batches():
+def test_units_and_values_are_counted_as_in_memory_and_once():
     small = [table().slice(start, 21) for start in range(0, SIZE, 21)]
     found = counted({"batches": small, "nothing": [table().slice(0, 0)]})
     for step in STEPS:
         assert found[f"{step}, batches"] == [counted_in_memory(step)], step
     assert found["units, nothing"] == [[0] * len(record_levels(MOST))]
-
-
-@pytest.mark.job
-def test_retried_bundles_and_single_rows_are_counted_once():
     found = counted({"rows": table().to_pylist()}, bundle_repeat=2)
     for step in STEPS:
         results = found[f"{step}, rows"]

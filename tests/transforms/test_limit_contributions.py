@@ -17,9 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from collisions import colliding_cells, colliding_weights, kept_by_definition
+from collisions import colliding_weights, kept_by_definition
 from fakes import COLLECTED, collect, pipeline
 from hypothesis import given, settings, strategies as st
 
@@ -28,15 +26,10 @@ import beam_dp as dp
 import beam_dp.in_memory as release_table
 from beam_dp.encoding.batch import KeyBatch, KeyWords
 from beam_dp.encoding.units import unit_fingerprints
-from beam_dp.hashing.keys import HashKey
-from beam_dp.transforms import EncodeRecords, LimitContributions
 from beam_dp.transforms.counting import limit_contributions as limit_module
-from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
+from beam_dp.transforms.counting.summarise import limited_records
 
 Record = tuple[int, tuple[int, int]]  # unit; key and weight, or two codes
-WIDE = dp.Domain(
-    (dp.IntegerAttribute("left", 0, 2**62 - 1), dp.IntegerAttribute("right", 0, 2**62 - 1))
-)
 
 
 def key_batch(records: Sequence[Record]) -> KeyBatch:
@@ -166,70 +159,6 @@ def test_sends_records_of_several_partitions_as_one_batch(sizes, k):
         rest = [each.value for each in select.finish_bundle()]
     assert all(batch.keys.size < 5 for batch in rest) and len(rest) <= 1
     assert kept_of([*kept, *rest]) == expected_of(records, k)
-
-
-def crafted(colliding: Any) -> list[Record]:
-    """12 units of colliding records among 100 of one: what moved a sum by 8 times the bound."""
-    held = [(unit, words) for unit in range(12) for words in colliding(unit)]
-    held += [held[0]] * 3
-    return held + [(unit, (unit, 1)) for unit in range(100, 200)]
-
-
-def weighted(unit: int) -> list[tuple[int, int]]:
-    return colliding_weights(unit, 7 + unit, (2**32, 1, 2, 3))
-
-
-def wide(unit: int) -> list[tuple[int, int]]:
-    return list(itertools.islice(colliding_cells(unit), 3))
-
-
-def bounded_keys(records: beam.PCollection[Any]) -> beam.PCollection[KeyBatch]:
-    columns = dp.KeyColumns("left", "integer", weight="right")
-    encode = EncodeKeys(columns, 2**32, HashKey.draw(4), "unit")
-    return records | encode | LimitContributions(KeyWords(), 1, cost_limit=None, num_partitions=4)
-
-
-def bounded_cells(records: beam.PCollection[Any]) -> beam.PCollection[Any]:
-    encode = EncodeRecords(WIDE, "unit", as_cells=False)
-    return records | encode | LimitContributions(WIDE, 1, cost_limit=None, num_partitions=4)
-
-
-@pytest.mark.job
-@pytest.mark.parametrize(
-    ("kind", "runner"),
-    [
-        ("weighted keys", FnApiRunner(bundle_repeat=1)),
-        ("weighted keys", BundleBasedDirectRunner()),
-        ("wide cells", FnApiRunner()),
-    ],
-    ids=["weighted keys, bundles done again", "weighted keys, direct", "wide cells"],
-)
-def test_keeps_the_same_colliding_records_through_beam(kind, runner):
-    held = crafted(weighted if kind == "weighted keys" else wide)
-    step = bounded_keys if kind == "weighted keys" else bounded_cells
-    inputs = {"all": held, "backward, of fewer": held[:-60][::-1]}
-    with beam.Pipeline(runner=runner) as pipeline:
-        for name, records in inputs.items():
-            batches = [
-                pa.record_batch(
-                    {
-                        "unit": [unit for unit, _ in part],
-                        "left": pa.array([words[0] for _, words in part], pa.uint64()),
-                        "right": [words[1] for _, words in part],
-                    }
-                )
-                for part in cut(records, range(0, len(records), 7))
-            ]
-            created = pipeline | f"Create {name}" >> beam.Create(batches, reshuffle=name != "all")
-            _ = created | name >> beam.ptransform_fn(step)() | collect(name)
-    for name, records in inputs.items():
-        # Of a bundle that is done again all attempts must say the same.
-        sides = [
-            [each.keys, each.weights] if kind == "weighted keys" else each.codes
-            for each in COLLECTED[name]
-        ]
-        kept = {tuple(map(int, pair)) for side in sides for pair in zip(*side, strict=True)}
-        assert kept == set(expected_of(records, 1)), name
 
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 3)))

@@ -263,7 +263,10 @@ def test_recognises_files_after_a_change_of_current_folder(folder, monkeypatch):
     assert folder.look(read, 1020) == ["before"]
 
 
-def test_private_folder_is_refused_to_others_and_for_other_horizons(folder):
+def test_private_folder_belongs_to_its_owner_and_one_horizon(folder):
+    folder.reader()
+    with pytest.raises(dp.InputError, match=r"^private_folder: .* must not belong to another"):
+        folder.reader(SECOND)
     folder.reader()
     assert stat.S_IMODE(folder.private.stat().st_mode) == 0o700
     assert not folder.output.exists()
@@ -272,12 +275,6 @@ def test_private_folder_is_refused_to_others_and_for_other_horizons(folder):
         dp.InputError, match=r"^private_folder: .* must be accessible only to its owner"
     ):
         folder.reader()
-
-
-def test_refuses_private_folder_of_another_horizon(folder):
-    folder.reader()
-    with pytest.raises(dp.InputError, match=r"^private_folder: .* must not belong to another"):
-        folder.reader(SECOND)
 
 
 def test_refuses_lost_private_folder_after_windows_are_released(folder):

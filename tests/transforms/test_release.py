@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 import logging
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
+import fakes
 import pytest
 from barriers import remove_barrier
-from fakes import (
-    COLLECTED,
-    DOMAIN,
-    DRAWS,
-    WORKLOAD,
-    NoPrivacy,
-    NoPrivacyPlan,
-    collect,
-    guarantee,
-    outputs,
-    pipeline,
-)
+from fakes import guarantee
 
 import beam_dp as dp
 import beam_dp.summaries.histogram as marginals_module
 from beam_dp.queries.workload import marginals
-from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.summaries.histogram import MarginalsAccumulator
 from beam_dp.transforms.drawing import one_worker
 
@@ -53,67 +39,9 @@ def as_counter(people: list[dict[str, Any]]) -> collections.Counter:
     return collections.Counter((p["age"], p["sex"], p["smokes"]) for p in people)
 
 
-LEVELS = ("HS", "BA", "MA", "PhD")
-WIDE = dp.Domain(
-    tuple(
-        (
-            dp.IntegerAttribute(f"c{i}", 0, 8),
-            dp.CategoricalAttribute(f"c{i}", LEVELS, other=True),
-            dp.NumericAttribute(f"c{i}", (0, 1.5, 2, 7), nullable=True),
-            dp.BooleanAttribute(f"c{i}", nullable=True),
-        )[i % 4]
-        for i in range(35)
-    )
-).with_impossible([{"c0": [[0, 1]], "c1": ["HS", "other"]}, {"c2": [None], "c3": [True]}])
-
-
-def table(num_records: int = 400) -> tuple[pa.Table, list[np.ndarray]]:
-    """Records of units of five equal records each, and the codes of those in the domain."""
-    rng = np.random.default_rng(3)
-    codes = [np.repeat(rng.integers(0, size, num_records // 5), 5) for size in WIDE.shape]
-    columns = {
-        attribute.name: pa.array(attribute.decode(column))
-        for attribute, column in zip(WIDE, codes, strict=True)
-    }
-    columns["unit"] = pa.array([f"u{i // 5}" for i in range(num_records)])
-    bad = (codes[0] <= 1) & ((codes[1] == 0) | (codes[1] == 4))
-    bad |= (codes[2] == 3) & (codes[3] == 1)
-    assert 0 < bad.sum() < num_records // 2
-    return pa.table(columns), [column[~bad] for column in codes]
-
-
-@dataclasses.dataclass(frozen=True)
-class Independent(NoPrivacy):
-    """Releases records with the exact marginals of one attribute each."""
-
-    max_cells: int = 10**40
-    name: str = "independent"
-
-    def plan(
-        self, domain: dp.Domain, workload: dp.Workload, guarantee: Any, num_records: Any
-    ) -> NoPrivacyPlan:
-        tables = tuple((name,) for name in domain.names)
-        return dataclasses.replace(
-            super().plan(domain, workload, guarantee, num_records), summary_tables=tables
-        )
-
-    def release(
-        self, plan: NoPrivacyPlan, marginals: Any, noise: Any, progress: Any = None
-    ) -> dp.SyntheticDatabase:
-        tables = [marginals.tables[name,] for name in plan.domain.names]
-        codes, counts = distinct_records(
-            plan.domain, [np.repeat(np.arange(len(table)), table) for table in tables]
-        )
-        return dp.SyntheticDatabase(
-            domain=plan.domain, workload=plan.workload, guarantee=plan.guarantee,
-            mechanism=self.name, num_records=int(counts.sum()), num_records_is_public=True,
-            codes=codes, counts=counts, potentials=[], draw_id=noise.draw_id(),
-        )  # fmt: skip
-
-
-def released_by(unit: str = "record", k: int = 1, domain: dp.Domain = DOMAIN) -> Any:
-    workload = WORKLOAD if domain is DOMAIN else marginals(domain, ways=1)
-    mechanism: Any = Independent() if domain is WIDE else NoPrivacy()
+def released_by(unit: str = "record", k: int = 1, domain: dp.Domain = fakes.DOMAIN) -> Any:
+    workload = fakes.WORKLOAD if domain is fakes.DOMAIN else marginals(domain, ways=1)
+    mechanism: Any = fakes.NoPrivacy()
     return dp.ReleaseSyntheticDatabase(domain, workload, guarantee(unit, k), mechanism)
 
 
@@ -132,7 +60,6 @@ CASES: dict[str, tuple[list[Any], Any]] = {
     "heavy": (HEAVY, released_by("household", 3)),
     "tell-tale": (TELL_TALE * 7, released_by("household", 2)),
     **{name: (PEOPLE, released_by(domain=domain)) for name, domain in SMALLEST.items()},
-    "wide": (table()[0].to_pylist(), released_by("unit", 5, WIDE)),
 }
 
 
@@ -161,7 +88,9 @@ def directory(tmp_path_factory) -> Path:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        outputs({"two draws": two_draws, "half": half, **{name: branch(name) for name in CASES}})
+        fakes.outputs(
+            {"two draws": two_draws, "half": half, **{name: branch(name) for name in CASES}}
+        )
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
@@ -199,8 +128,8 @@ def test_releases_of_any_records_have_the_same_files(directory):
 def test_logs_contain_no_records_and_no_warning_about_fallback_coders(directory):
     lines = (directory / "log").read_text("utf-8").splitlines()
     progress = [each for each in lines if each.startswith("beam_dp.progress: ")]
-    # Releases without noise tell of their only step; those of wide domains of none.
-    assert progress == ["beam_dp.progress: draw"] * (len(CASES) - 1 + 2)
+    # Releases without noise tell of their only step.
+    assert progress == ["beam_dp.progress: draw"] * (len(CASES) + 2)
     ours = [each for each in lines if each.startswith("beam_dp")]
     assert "tell-tale" not in "\n".join(ours)
     text = "\n".join(lines).lower()
@@ -208,29 +137,17 @@ def test_logs_contain_no_records_and_no_warning_about_fallback_coders(directory)
 
 
 @pytest.mark.job
-def test_release_of_a_wide_domain_has_exact_marginals(directory):
-    codes = table()[1]
-    release = dp.read_release(directory / "wide", kind=dp.SyntheticDatabase)
-    assert release.domain == WIDE
-    for axis, attribute in enumerate(WIDE):
-        expected = np.bincount(codes[axis], minlength=attribute.size)
-        assert release.record_marginal((attribute.name,)).tolist() == expected.tolist()
-    (pair,) = release.answer(dp.Workload(WIDE, (("c0", "c1"),)))
-    assert not pair.values[:2, [0, 4]].any() and pair.values[2:].all()
-
-
-@pytest.mark.job
 def test_replayed_bundles_see_one_release(tmp_path, monkeypatch):
     """Also one that is sent in shards."""
-    DRAWS.clear()
+    fakes.DRAWS.clear()
     monkeypatch.setattr(one_worker, "RELEASE_SHARD_BYTES", 100)
-    with pipeline(bundle_repeat=2) as p:
+    with fakes.pipeline(bundle_repeat=2) as p:
         release = p | beam.Create(PEOPLE) | released_by()
-        _ = release | collect("seen")
+        _ = release | fakes.collect("seen")
         _ = release | dp.WriteRelease(tmp_path / "out")
-    assert len(set(DRAWS)) == 3  # the replay did redraw
-    assert len({draw_id for draw_id, _ in COLLECTED["seen"]}) == 1
-    assert len({shard[0] for _, shard in COLLECTED["seen"]}) > 1
+    assert len(set(fakes.DRAWS)) == 3  # the replay did redraw
+    assert len({draw_id for draw_id, _ in fakes.COLLECTED["seen"]}) == 1
+    assert len({shard[0] for _, shard in fakes.COLLECTED["seen"]}) > 1
     assert released(tmp_path / "out") == as_counter(PEOPLE)
     assert len(list((tmp_path / "out").iterdir())) == 3  # and left no draft
 
@@ -238,7 +155,9 @@ def test_replayed_bundles_see_one_release(tmp_path, monkeypatch):
 @pytest.mark.job
 def test_without_the_reshuffle_replayed_bundles_see_two_draws(monkeypatch):
     remove_barrier(monkeypatch)
-    found = outputs({"seen": lambda p: p | beam.Create(PEOPLE) | released_by()}, bundle_repeat=2)
+    found = fakes.outputs(
+        {"seen": lambda p: p | beam.Create(PEOPLE) | released_by()}, bundle_repeat=2
+    )
     assert len({draw_id for draw_id, _ in found["seen"]}) == 3
 
 

@@ -21,12 +21,7 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms.counting.count_keys import (
-    CountElements,
-    CountListedKeys,
-    counts_of_shards,
-    listed_counts,
-)
+from beam_dp.transforms.counting import count_keys
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys, Summarise
 
@@ -190,7 +185,9 @@ def test_counts_and_sums_are_exact_in_any_batches():
 
     def of_size(size: int) -> Callable[[Any], Any]:
         batches = [table.slice(start, size) for start in range(0, 120, size)]
-        return lambda p: p | beam.Create(batches) | encoded(COLUMNS, 1, KEY) | CountElements()
+        return lambda p: (
+            p | beam.Create(batches) | encoded(COLUMNS, 1, KEY) | count_keys.CountElements()
+        )
 
     def summed(place: int) -> Callable[[Any], Any]:
         encode = encoded(COLUMNS, 5, made[place].hash_key)
@@ -206,7 +203,9 @@ def test_counts_and_sums_are_exact_in_any_batches():
         {
             **{f"{size} rows": of_size(size) for size in sizes},
             **{f"sketch {place}": summed(place) for place in range(len(made))},
-            "nothing": lambda p: p | beam.Create([]) | encoded(COLUMNS, 1, KEY) | CountElements(),
+            "nothing": lambda p: (
+                p | beam.Create([]) | encoded(COLUMNS, 1, KEY) | count_keys.CountElements()
+            ),
             "clamped": lambda p: (
                 p
                 | beam.Create(of_weights([1, 3, 900, -4, 0, None, "2", "x", 2.5, 2.0]))
@@ -222,7 +221,7 @@ def test_counts_and_sums_are_exact_in_any_batches():
     )
     elements = universe_elements([record["email"] for record in RECORDS[:120]], KEY)
     for size in sizes:
-        counts = counts_of_shards(found[f"{size} rows"])
+        counts = count_keys.counts_of_shards(found[f"{size} rows"])
         assert counts.elements.tolist() == np.unique(elements).tolist()
         assert counts.counts.tolist() == [3] * 40
     for place, each in enumerate(made):
@@ -230,7 +229,7 @@ def test_counts_and_sums_are_exact_in_any_batches():
         sums = accumulators[place].from_shards(shards).sums
         np.testing.assert_array_equal(sums, exact(RECORDS, each))
         assert max(len(shard) for _, shard in shards) <= 2**20 + 8
-    assert found["nothing"] == [] and isinstance(counts_of_shards([]), ElementCounts)
+    assert found["nothing"] == [] and isinstance(count_keys.counts_of_shards([]), ElementCounts)
     weights = {name: [b.weights for b in found[name]] for name in ("clamped", "heavy")}
     assert sorted(np.concatenate(weights["clamped"])) == [1, 2, 2, 3, 5]
     # Each record is a unit: one that is too heavy is left out.
@@ -243,13 +242,13 @@ def counted_texts(made: SparsePlan, records: Any) -> Callable[[Any], Any]:
     def branch(p: Any) -> Any:
         encode = EncodeKeys(LISTED, 1, made.hash_key, made.guarantee.privacy_unit)
         each = p | beam.Create(records) | encode
-        return (each[KEYS] | LimitKeys(made), each[TEXTS]) | CountListedKeys()
+        return (each[KEYS] | LimitKeys(made), each[TEXTS]) | count_keys.CountListedKeys()
 
     return branch
 
 
 def by_text(shards: list[bytes]) -> dict[bytes | None, list[int]]:
-    found = listed_counts(shards)
+    found = count_keys.listed_counts(shards)
     assert found.texts is not None
     texts = collections.defaultdict(list)
     for text, count in zip(found.texts.to_pylist(), found.counts.tolist(), strict=True):
@@ -277,7 +276,7 @@ def test_adding_a_unit_only_adds_its_k_kept_records():
         return lambda p: p | beam.Create(records) | encode | LimitKeys(each)
 
     def elements(records: Any) -> Callable[[Any], Any]:
-        return lambda p: kept(made, records)(p) | CountElements()
+        return lambda p: kept(made, records)(p) | count_keys.CountElements()
 
     found = outputs(
         {
@@ -295,7 +294,7 @@ def test_adding_a_unit_only_adds_its_k_kept_records():
     )
 
     def counts(shards: list[bytes]) -> dict[Any, int]:
-        each = counts_of_shards(shards)
+        each = count_keys.counts_of_shards(shards)
         return dict(zip(each.elements.tolist(), each.counts.tolist(), strict=True))
 
     def sums(shards: list[bytes]) -> dict[Any, int]:
