@@ -5,6 +5,7 @@ mechanism reads.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,13 +23,21 @@ from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 import beam_dp as dp
 from beam_dp.encoding.open_values import GRID
 from beam_dp.hashing.keys import universe_elements
+from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE, planned, release_intervals
+from beam_dp.mechanisms.intervals.plan import (
+    GAUSSIAN,
+    PURE,
+    calibrated,
+    planned,
+    release_intervals,
+)
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.loss import Loss
+from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
@@ -151,7 +160,9 @@ def keys_apart(release: Any) -> Any:
     )
 
 
-def intervals(choice: tuple[str, str]) -> Case:
+def intervals(choice: tuple[str, str], strategy: Any = None) -> Case:
+    """The planned strategy for six leaves, or a given one: the best tree is their histogram."""
+
     def run(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
         return release_intervals(plan, counts, noise)
 
@@ -161,7 +172,11 @@ def intervals(choice: tuple[str, str]) -> Case:
     # Under replace-one a textbook's tree measures no root, and one of two moved leaves may be it.
     is_pure = choice in PURE
     return Case(
-        lambda guarantee: planned(6, guarantee, choice),  # type: ignore[arg-type]
+        lambda guarantee: (
+            planned(6, guarantee, choice)  # type: ignore[arg-type]
+            if strategy is None
+            else calibrated(strategy, guarantee, choice)  # type: ignore[arg-type]
+        ),
         run,
         deltas=(0.0, 1e-9) if is_pure else (1e-9,),
         errors=wrong,
@@ -182,22 +197,36 @@ def row(query: Any, value: float, plan: Any, **changed: Any) -> dict[str, Any]:
 
 
 WORKLOAD = dp.parse_linear_workload("marginals:1", DOMAIN)
+LITERALS = dp.parse_linear_workload("conjunctions:1", DOMAIN)
+SHARES = LinearQueries(DOMAIN).explicit([0.5, 0.25, 0.0, 1.0, 0.125, 0.75])
+WORKLOADS = {
+    "": WORKLOAD,
+    " to literals": LITERALS,
+    " to shares": dp.LinearWorkload(DOMAIN, (*LITERALS.queries, SHARES)),
+    " to disjunctions": dp.parse_linear_workload("disjunctions:2", DOMAIN),
+}
 
 
-def draw_answers(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
-    found = plan.answered(counts, noise)
-    rows = [row(WORKLOAD.queries[place], value, plan) for place, value in found.items()]
-    return answers_of(plan, None if plan.num_records == "noisy" else plan.num_records, rows, noise)
+def linear(plan: Callable[..., Any], name: str, workload: Any = WORKLOAD, **named: Any) -> Case:
+    def run(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
+        found = plan.answered(counts, noise)
+        rows = [row(workload.queries[place], value, plan) for place, value in found.items()]
+        public = None if plan.num_records == "noisy" else plan.num_records
+        return answers_of(plan, public, rows, noise)
 
-
-def linear(plan: Callable[[dp.Guarantee], Any], *names: str, **named: Any) -> Case:
     def wrong(release: Any, counts: Counts) -> Any:
-        exact = {json.dumps(each.to_json()): each.count(counts) / 2**16 for each in WORKLOAD}
+        exact = {json.dumps(each.to_json()): each.count(counts) / 2**16 for each in workload}
         return [each["value"] - exact[each["query"]] for each in release.rows]
 
     return Case(
-        plan, draw_answers, tuple(("ANSWERS", name) for name in names), errors=wrong, **named
-    )
+        lambda guarantee: plan(workload, guarantee, number_of(guarantee)),
+        run, (("ANSWERS", name),), errors=wrong, **named,
+    )  # fmt: skip
+
+
+def every_answer(kind: str, workload: Any, **named: Any) -> Case:
+    plan = functools.partial(dp.plan_workload_answers, distribution=f"discrete_{kind}")
+    return linear(plan, kind, workload, **named)
 
 
 def told(run: Any, noise: NoiseSource, number: Any, queries: Any) -> Any:
@@ -340,17 +369,14 @@ CASES: dict[str, Case] = {
         "hybrid", dp.HybridSketch(33, 3), deltas=(1e-9,), face=keys_apart, least_on_data=None
     ),
     **{f"intervals {' '.join(choice)}": intervals(choice) for choice in (*PURE, *GAUSSIAN)},
-    "laplace answers": linear(
-        lambda g: dp.plan_workload_answers(WORKLOAD, g, number_of(g), "discrete_laplace"),
-        "laplace",
-    ),
-    "gaussian answers": linear(
-        lambda g: dp.plan_workload_answers(WORKLOAD, g, number_of(g), "discrete_gaussian"),
-        "gaussian",
-        deltas=(1e-9,),
-    ),
+    "intervals in a tree of two levels": intervals(("tree", "discrete_laplace"), tree((2, 6))),
+    **{f"laplace answers{name}": every_answer("laplace", each) for name, each in WORKLOADS.items()},
+    **{
+        f"gaussian answers{name}": every_answer("gaussian", each, deltas=(1e-9,))
+        for name, each in WORKLOADS.items()
+    },
     "top_queries": linear(
-        lambda g: dp.plan_top_queries(WORKLOAD, g, number_of(g), 3, "permute_and_flip"),
+        lambda *given: dp.plan_top_queries(*given, 3, "permute_and_flip"),
         "top_queries",
         least_on_data=0.5,
     ),
