@@ -1,7 +1,5 @@
 """A pipeline without what keeps a draw of noise apart from its reader."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import apache_beam as beam

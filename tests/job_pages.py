@@ -1,7 +1,5 @@
 """The counters of a job that releases, and what the files of the release say they must be."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Counts of limited units, pane by pane, in an order that a test chooses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ hundreds of such pipelines. Programs that tests start as processes of their own 
 this, nor do the workers of engines.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import sys

@@ -5,8 +5,6 @@ What no file of the package may use at all, randomness and metrics, ruff bans: i
 self-test at the end can show, for each one, a source that breaks it.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import sys

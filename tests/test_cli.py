@@ -1,7 +1,5 @@
 """The command line that reads releases."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -15,19 +13,12 @@ import numpy as np
 import pytest
 from jobs import refused_line
 
+import beam_dp as dp
 from beam_dp.cli import main as cli
 from beam_dp.cli.main import command_parsers, main
-from beam_dp.domain.attributes import CategoricalAttribute
-from beam_dp.domain.files import parse_domain
-from beam_dp.domain.universe import Domain
 from beam_dp.flags import command_line
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Origin
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import KINDS, Loss
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.kinds import write_release
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from pipelines import (
     answer_queries,
     check_domain,
@@ -38,7 +29,7 @@ from pipelines import (
     run_yaml,
 )
 
-DOMAIN = parse_domain(
+DOMAIN = dp.parse_domain(
     """{"attributes": [
         {"name": "getting in/out of bed", "type": "boolean"},
         {"name": "age, in [bold]years[/]", "type": "numeric", "edges": [0, 20, 40, 100]},
@@ -49,11 +40,11 @@ DOMAIN = parse_domain(
 @pytest.fixture
 def directory(tmp_path) -> str:
     """A release of 60 records whose hypothesis is uniform over sex and age, all out of bed."""
-    workload = marginals(DOMAIN, ways=2)
-    release = SyntheticDatabase(
+    workload = dp.marginals(DOMAIN, ways=2)
+    release = dp.SyntheticDatabase(
         domain=DOMAIN,
         workload=workload,
-        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3),
+        guarantee=dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3),
         mechanism="gaussian",
         num_records=60,
         num_records_is_public=False,
@@ -69,7 +60,7 @@ def directory(tmp_path) -> str:
         plan={"num_rounds": 12},
         fit={"residual": 0.25},
     )
-    write_release(release, tmp_path / "release")
+    dp.write_release(release, tmp_path / "release")
     return str(tmp_path / "release")
 
 
@@ -225,9 +216,9 @@ def test_declares_spends_from_and_prints_a_ledger(tmp_path, capfd, monkeypatch):
         "left epsilon 1 for a release without delta, such as one with Laplace noise epsilon 1"
         in told
     )
-    guarantee = Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
+    guarantee = dp.Guarantee(0.25, 0.0, "add_or_remove_one", "person", 3)
     origin = Origin("Zoë", "the monthly report, " * 10, "/data/[red]out")
-    ledger = Ledger(ledger_url)
+    ledger = dp.Ledger(ledger_url)
     paid = "[bold]visits[/]", guarantee, Loss.pure(0.25), "laplace"
     token = ledger.spend(*paid, origin=origin)
     assert main(["ledger", ledger_url]) == 0
@@ -259,9 +250,9 @@ def test_declares_spends_from_and_prints_a_ledger(tmp_path, capfd, monkeypatch):
 
 def test_prints_renewing_budget_with_its_worst_case(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger = dp.Ledger(str(tmp_path / "ledger"))
     ledger.declare("visits", 10.0, 1e-6, "person", "add_or_remove_one")
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 3)
     worst = {"periods": 7, "epsilon": 7.0, "delta": 7e-9}
     for mechanism, parameters in (
         ("windows", {"horizon_id": "a", "worst_case": worst}),
@@ -284,11 +275,11 @@ def test_every_cell_is_shown_if_the_limit_is_huge(directory, capfd):
 
 
 def test_escape_sequences_in_labels_are_not_printed(tmp_path, capfd):
-    domain = Domain((CategoricalAttribute("records", ("\x1b[2Jgone", "b")),))
-    release = SyntheticDatabase(
+    domain = dp.Domain((dp.CategoricalAttribute("records", ("\x1b[2Jgone", "b")),))
+    release = dp.SyntheticDatabase(
         domain=domain,
-        workload=marginals(domain, ways=1),
-        guarantee=Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
+        workload=dp.marginals(domain, ways=1),
+        guarantee=dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1),
         mechanism="gaussian",
         num_records=1,
         num_records_is_public=False,
@@ -297,7 +288,7 @@ def test_escape_sequences_in_labels_are_not_printed(tmp_path, capfd):
         potentials=[],
         draw_id="0" * 32,
     )
-    write_release(release, tmp_path / "release")
+    dp.write_release(release, tmp_path / "release")
     for command in (["describe"], ["answer", "--marginal", "records"]):
         assert main([command[0], str(tmp_path / "release"), *command[1:]]) == 0
         out = capfd.readouterr().out

@@ -1,7 +1,5 @@
 """The command `beam-dp doctor`."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import socket

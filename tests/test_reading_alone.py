@@ -1,7 +1,5 @@
 """Reading a release needs no Beam and no packages for noise, tables or ledgers."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

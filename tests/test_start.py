@@ -1,7 +1,5 @@
 """What `beam-dp` says before any work is said at once: nothing heavy is imported for it."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -4,8 +4,6 @@ Services are fakes on the loopback interface; the client libraries are the real 
 of crashes and of all orders of steps is in ``releases/test_orders_of_steps``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -18,9 +16,8 @@ import pytest
 from places import Place, place_of
 from release_examples import release_of, same_release
 
-from beam_dp.errors import InputError
+import beam_dp as dp
 from beam_dp.releases.answers.files import write_batch
-from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.storage.store import store_for
@@ -69,7 +66,7 @@ def test_a_release_is_read_as_it_was_written(store):
 def test_a_release_of_another_draw_is_never_overwritten(store):
     write_release(OURS, store.url())
     for act in (check_output, lambda url: write_release(OTHERS, url)):
-        with pytest.raises(InputError, match=r"output: .* is not valid: must be a directory"):
+        with pytest.raises(dp.InputError, match=r"output: .* is not valid: must be a directory"):
             act(store.url())
     assert commit_release(OTHERS, store.url()) is False
     assert_holds(store, OURS)
@@ -78,16 +75,16 @@ def test_a_release_of_another_draw_is_never_overwritten(store):
 @pytest.mark.parametrize("name", ["notes.txt", "card.json", "deep/er/notes.txt"])
 def test_folder_with_other_content_is_rejected_and_kept(store, name):
     store.put(name, b"{}")
-    with pytest.raises(InputError, match="must be a directory that does not exist yet"):
+    with pytest.raises(dp.InputError, match="must be a directory that does not exist yet"):
         check_output(store.url())
     assert everything(store) == {name}
 
 
 def test_folder_without_a_release_is_not_a_release(store):
-    with pytest.raises(ReleaseError, match="is not a directory"):
+    with pytest.raises(dp.ReleaseError, match="is not a directory"):
         read_release(store.url())
     store.put("notes.txt", b"mine")
-    with pytest.raises(ReleaseError, match=r"is not a release: it has no card\.json"):
+    with pytest.raises(dp.ReleaseError, match=r"is not a release: it has no card\.json"):
         read_release(store.url())
 
 
@@ -101,7 +98,7 @@ def test_damaged_payload_is_rejected(store):
         (None, "cannot be read: [Nn]o such"),
     ):
         store.put(name, damaged)
-        with pytest.raises(ReleaseError, match=message):
+        with pytest.raises(dp.ReleaseError, match=message):
             read_release(store.url())
 
 
@@ -204,11 +201,11 @@ def test_failed_sync_leaves_a_whole_release_or_nothing(tmp_path, monkeypatch):
         folder = tmp_path / str(fail_at)
         try:
             assert commit_release(OURS, folder)
-        except (InputError, OSError) as error:
+        except (dp.InputError, OSError) as error:
             assert "No space left on device" in str(error)
             num_stopped += 1
             is_published = (folder / "card.json").exists()
-            assert is_published or (isinstance(error, InputError) and not folder.exists())
+            assert is_published or (isinstance(error, dp.InputError) and not folder.exists())
             assert commit_release(OURS, folder)
         assert same_release(read_release(folder), OURS)
         if next(calls) <= fail_at:

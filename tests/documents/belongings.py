@@ -1,7 +1,5 @@
 """Prerequisites of pages, files and names of Python, and the figures that pages end with."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib

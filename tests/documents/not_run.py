@@ -3,8 +3,6 @@
 Of the command lines of `beam-dp` in them the flags are checked all the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 NOT_RUN: Mapping[str, Mapping[str, str]] = {

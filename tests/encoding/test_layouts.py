@@ -1,7 +1,5 @@
 """Columns of every Arrow type and layout are read like their values one by one."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

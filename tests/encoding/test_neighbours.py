@@ -3,8 +3,6 @@
 Otherwise one record could change what all others count for, and no noise would hide it.
 """
 
-from __future__ import annotations
-
 import array
 import collections
 import datetime

@@ -14,11 +14,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from test_sources import ROWS, promises, summarised
 
-from beam_dp.domain.ordered import IntegerAttribute
-from beam_dp.domain.universe import Domain
-from beam_dp.privacy.guarantee import Guarantee
+import beam_dp as dp
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.summarise import CountCells
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
@@ -26,7 +23,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.part]
 # unit are in different files.
 NUM_FILES, TIMES = 4, 100
 # 2^20 cells: eight blocks of 1 MiB.
-MANY_CELLS = Domain((IntegerAttribute("who", 0, 2**19 - 1), IntegerAttribute("age", 0, 1)))
+MANY_CELLS = dp.Domain((dp.IntegerAttribute("who", 0, 2**19 - 1), dp.IntegerAttribute("age", 0, 1)))
 
 
 class _Keep(beam.DoFn):
@@ -41,9 +38,9 @@ class _Keep(beam.DoFn):
 
 def counted(folder: pathlib.Path, pattern: str, flags: list[str]) -> tuple[Any, Any]:
     folder.mkdir()
-    promise = Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
+    promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        records = pipeline | ReadRecords(pattern)
+        records = pipeline | dp.ReadRecords(pattern)
         cells = records | "Many" >> CountCells(MANY_CELLS, promise, unit_costs=None)
         blocks = cells | beam.Map(lambda shard: ("blocks", shard))
         _ = (promises(records), blocks) | "All" >> beam.Flatten() | beam.ParDo(_Keep(folder))

@@ -6,8 +6,6 @@ package made the release. Dependencies are not downloaded again: a path file add
 environment of the tests, which does not make `beam_dp` of the checkout importable.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """The example in Java: its rows go to a transform of this package, and released rows return."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

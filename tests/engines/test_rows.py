@@ -1,7 +1,5 @@
 """Rows of a release on Flink, where a task manager is killed between the draw and the sink."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import threading

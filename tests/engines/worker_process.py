@@ -1,7 +1,5 @@
 """A Python worker of the cluster that can wait at a moment of its work: see ``moments``."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 

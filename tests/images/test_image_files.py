@@ -1,7 +1,5 @@
 """The Dockerfile and compose.yaml agree with the programs, with each other and with the manual."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import shlex

@@ -3,8 +3,6 @@
 Each race is certain where a lock is missing (``crowds``): no test here depends on time or chance.
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import os

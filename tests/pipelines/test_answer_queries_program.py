@@ -1,7 +1,5 @@
 """The program that answers queries: its files, its refusals, and what it pays."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,9 +12,8 @@ import fastavro
 import jobs
 import pytest
 
+import beam_dp as dp
 from beam_dp.mechanisms.online import saved_runs
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release, verify_release
 from pipelines.answer_job import keep_state
 from pipelines.answer_queries import main
 
@@ -107,7 +104,7 @@ def test_top_queries_returns_the_largest_in_order(tmp_path, capfd, choice):
     assert rows[0]["value"] == rows[1]["value"] and rows[3]["error"]
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["mechanism"] == "top_queries" and card["ledger_release"] == "people/1"
-    assert verify_release(read_release(str(tmp_path / "out"))).holds
+    assert dp.verify_release(dp.read_release(str(tmp_path / "out"))).holds
 
 
 EITHER = {"disjunction": {"sex": "Female", "age": [[20, 40]]}}
@@ -163,9 +160,9 @@ def paid(folder: Path, dataset_id: str = "people") -> dict[str, str]:
     return {"ledger": str(folder / "ledger.sqlite"), "dataset_id": dataset_id}
 
 
-def saved(folder: Path, **overrides: str | None) -> Ledger:
+def saved(folder: Path, **overrides: str | None) -> dp.Ledger:
     """A paid run with one answer, saved."""
-    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger = dp.Ledger(str(folder / "ledger.sqlite"))
     ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
     named = {"state": str(folder / "state"), **paid(folder), **overrides}
     assert main(flags_of(folder, [WOMEN], "first", **named)) == 0

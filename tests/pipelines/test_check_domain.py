@@ -1,7 +1,5 @@
 """`beam-dp check-domain`: what becomes of each value of a sample."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """Flags as they are parsed and refused, previews, and warnings of programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import math

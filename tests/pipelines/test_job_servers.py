@@ -1,7 +1,5 @@
 """Job servers: what Flink, Spark or Prism lacks costs one line, before anything is spent."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

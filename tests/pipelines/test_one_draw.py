@@ -5,8 +5,6 @@ fails and is done again; and one that fails the bundle and retries it, by Beam's
 the barrier behind the draw, and with a runner that does not keep what passed it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Payments: before a program runs, by one entry, and from the budget that paid for edges."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import errno

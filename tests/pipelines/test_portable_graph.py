@@ -5,8 +5,6 @@ staging folder. So names are for people, and nothing that is secret may be in it
 unpacked here, down to the text in them.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import bz2

@@ -1,7 +1,5 @@
 """What is shown while a job runs, and of a job that failed."""
 
-from __future__ import annotations
-
 import io
 import logging
 import threading

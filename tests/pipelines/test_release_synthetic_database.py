@@ -1,7 +1,5 @@
 """The whole program on small tables, compared with counts taken by independent lines of numpy."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import json

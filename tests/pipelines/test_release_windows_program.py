@@ -23,7 +23,6 @@ from yaml_jobs import run, step
 import beam_dp as dp
 import beam_dp.yaml
 from beam_dp.cli import main as cli
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from beam_dp.reports.cells import single_levels
 from pipelines import release_windows, yaml_transforms
@@ -256,7 +255,7 @@ def read_visits(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.job
 def test_horizon_continues_without_another_draw_or_payment(tmp_path):
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 1.5, 0, UNIT, "add_or_remove_one")
     out = tmp_path / "out"
     budget = {"ledger": ledger.name, "dataset_id": "people", "output": str(out)}

@@ -21,9 +21,8 @@ from jobs import job_flags, people, write_table
 from pytest import CaptureFixture
 from yaml_jobs import PAID_JOBS, PROMISE, RELEASE, build, paid, read, run, step
 
+import beam_dp as dp
 import beam_dp.yaml
-from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.kinds import read_release, verify_release
 from pipelines import release_synthetic_database, run_yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -65,21 +64,21 @@ def test_yaml_release_equals_command_line_release(tmp_path):
 @pytest.mark.job
 def test_two_files_discover_a_domain_and_release_with_it(tmp_path):
     """The first pays for both; the second uses the domain once, and then pays again."""
-    ledger = Ledger(str(tmp_path / "budgets.sqlite"))
+    ledger = dp.Ledger(str(tmp_path / "budgets.sqlite"))
     ledger.declare("people", 2.5, 0, "household", "add_or_remove_one")
     fields = {**RELEASE, "domain": OPEN, "workload": "marginals:1", "ledger": ledger.name}
     fields |= {"dataset_id": "people", "output": str(tmp_path / "out")}
     run(read(tmp_path), step("ReleaseDomain", **fields))
     assert [*tmp_path.glob("out/domain/card.json")] and not [*tmp_path.glob("out/card.json")]
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
-    release = read_release(tmp_path / "out")
-    assert verify_release(release).holds
+    release = dp.read_release(tmp_path / "out")
+    assert dp.verify_release(release).holds
     assert release.plan["ledger_release"] == "people/1" and len(ledger.entries("people")) == 1
     (tmp_path / "out" / "card.json").rename(tmp_path / "card.json")
     for path in tmp_path.glob("out/*.avro"):
         path.unlink()
     run(read(tmp_path), step("ReleaseSyntheticDatabase", **fields))
-    assert read_release(tmp_path / "out").plan["ledger_release"] == "people/2"
+    assert dp.read_release(tmp_path / "out").plan["ledger_release"] == "people/2"
 
 
 @pytest.mark.job
@@ -100,7 +99,7 @@ def test_releases_rows_from_another_source(tmp_path):
         # What comes out is a row, for whatever follows.
         step("AssertEqual", elements=[{"directory": str(tmp_path / "out")}]),
     )
-    answer = read_release(tmp_path / "out").answer([10], [49])
+    answer = dp.read_release(tmp_path / "out").answer([10], [49])
     assert round(float(answer.values[0])) == 40
 
 
@@ -158,7 +157,7 @@ def test_marginal_rows_of_a_new_or_an_existing_release_are_equal(tmp_path):
     run(step("ReadRows", release=output, **fields), write["second"])
     first, second = (rows_in(tmp_path, name) for name in ("first", "second"))
     assert first == second and len(first) == 4 * 2
-    assert {row["draw_id"] for row in first} == {read_release(output).draw_id}
+    assert {row["draw_id"] for row in first} == {dp.read_release(output).draw_id}
 
 
 @pytest.mark.parametrize(
@@ -180,8 +179,8 @@ LOGGER = "beam_dp.yaml"
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
-    ledger = Ledger(str(tmp_path / "ledger.sqlite"))
+def ledger(tmp_path) -> dp.Ledger:
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
     ledger.declare("people", 100, 1e-9, "household", "add_or_remove_one")
     return ledger
 
@@ -220,7 +219,7 @@ def test_reads_files_in_the_given_format(tmp_path, file_format, extension):
         step("ReadRecords", input=path, input_format=file_format),
         step("ReleaseSyntheticDatabase", **fields),
     )
-    assert read_release(tmp_path / "out").num_records == 500
+    assert dp.read_release(tmp_path / "out").num_records == 500
 
 
 @pytest.mark.job
@@ -238,7 +237,7 @@ def test_yaml_logs_warnings_with_names_of_fields(tmp_path, caplog, sampler):
     assert [each[:40] for each in warned] == expected
 
 
-def of_ledger(ledger: Ledger, **fields: Any) -> dict[str, Any]:
+def of_ledger(ledger: dp.Ledger, **fields: Any) -> dict[str, Any]:
     return {"ledger": ledger.name, "dataset_id": "people", **fields}
 
 

@@ -1,7 +1,5 @@
 """Small pipelines of Beam YAML for the tests of its transforms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

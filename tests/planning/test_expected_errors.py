@@ -5,8 +5,6 @@ squares, or of 600 draws and more, has a root off by a factor of 1.5 with probab
 (Chernoff's bound for a gamma law of as many degrees of freedom).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import tracemalloc

@@ -1,7 +1,5 @@
 """Commands of `beam-dp plan`: tables at 80 columns, query counts, and windows."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

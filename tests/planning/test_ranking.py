@@ -1,7 +1,5 @@
 """The ranking of mechanisms for a job, its table and commands, the least epsilon of an error."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

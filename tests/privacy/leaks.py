@@ -1,7 +1,5 @@
 """Leaks that a change might add, one by one. Each replaces something of the package."""
 
-from __future__ import annotations
-
 import logging
 import pathlib
 import tempfile

@@ -1,7 +1,5 @@
 """The calibration formulas against printed values, high precision and exact discrete laws."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The first file of a horizon: one job creates it, others resume or are rejected."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any
@@ -13,17 +11,14 @@ from places import draft_in
 from tiny import domain_of
 from window_plans import RECORD, person, plan_of
 
-from beam_dp.errors import InputError
-from beam_dp.queries.workload import marginals
-from beam_dp.releases.files.card import ReleaseError
-from beam_dp.releases.kinds import read_release
+import beam_dp as dp
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, read_horizon
 
 CARD = card_of(leveled())
 
 
-def refusal(caught: pytest.ExceptionInfo[InputError]) -> str:
+def refusal(caught: pytest.ExceptionInfo[dp.InputError]) -> str:
     text = str(caught.value)
     assert "\n" not in text and len(text) < 1000
     return text
@@ -93,7 +88,7 @@ def of_two_hours() -> HorizonCard:
 def test_error_names_the_first_parameter_that_differs(tmp_path, card, line):
     begin_horizon(tmp_path, CARD, FIRST)
     before = (tmp_path / "horizon.json").read_bytes()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(dp.InputError) as caught:
         begin_horizon(tmp_path, card, SECOND)
     assert refusal(caught).startswith(line) and repr(str(tmp_path)) in refusal(caught)
     assert (tmp_path / "horizon.json").read_bytes() == before
@@ -114,10 +109,10 @@ def test_rejects_job_with_another_domain_or_workload(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
     plan = leveled()
     for workload, name in (
-        (marginals(domain_of(2, 4), ways=1), "domain"),
-        (marginals(WORKLOAD.domain, ways=2), "workload"),
+        (dp.marginals(domain_of(2, 4), ways=1), "domain"),
+        (dp.marginals(WORKLOAD.domain, ways=2), "workload"),
     ):
-        with pytest.raises(InputError, match=rf"^{name}: .* as horizon\.json in ") as caught:
+        with pytest.raises(dp.InputError, match=rf"^{name}: .* as horizon\.json in ") as caught:
             begin_horizon(tmp_path, card_of(plan, workload=workload), SECOND)
         refusal(caught)
 
@@ -126,7 +121,7 @@ def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
     whole = card_of(plan_of(6, person(2, 6), WORKLOAD), replayable=False)
     assert begin_horizon(tmp_path / "whole", whole, FIRST) == FIRST
     with pytest.raises(
-        InputError, match=r"^replayable: False is not valid: must be True"
+        dp.InputError, match=r"^replayable: False is not valid: must be True"
     ) as caught:
         begin_horizon(tmp_path / "whole", whole, SECOND)
     refusal(caught)
@@ -138,9 +133,9 @@ def test_unreplayable_source_resumes_only_with_per_window_promises(tmp_path):
 
 def test_rejects_directory_with_other_content(tmp_path):
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
+    with pytest.raises(dp.InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path, CARD, FIRST)
-    with pytest.raises(InputError, match=r"^output: .* does not exist yet, or an empty one"):
+    with pytest.raises(dp.InputError, match=r"^output: .* does not exist yet, or an empty one"):
         begin_horizon(tmp_path / "notes", CARD, FIRST)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
@@ -154,7 +149,9 @@ def test_drafts_of_another_job_block_a_new_horizon_but_not_a_resumed_one(place):
         if is_begun:
             assert begin_horizon(place.url(), CARD, SECOND) == FIRST
             continue
-        with pytest.raises(InputError, match=r"^output: .* must not contain drafts of another job"):
+        with pytest.raises(
+            dp.InputError, match=r"^output: .* must not contain drafts of another job"
+        ):
             begin_horizon(place.url(), CARD, FIRST)
         assert "horizon.json" not in place.names()
         assert finish_writing(place.url()) is False
@@ -180,16 +177,16 @@ def test_only_one_of_two_concurrent_jobs_creates_the_file(place, monkeypatch, nu
 
 def test_horizon_is_no_release_and_no_link_or_large_file_is_read(tmp_path):
     begin_horizon(tmp_path, CARD, FIRST)
-    with pytest.raises(ReleaseError, match="contains the releases of many windows: use"):
-        read_release(tmp_path)
+    with pytest.raises(dp.ReleaseError, match="contains the releases of many windows: use"):
+        dp.read_release(tmp_path)
     with (tmp_path / "horizon.json").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(ReleaseError, match="too large for a card"):
+    with pytest.raises(dp.ReleaseError, match="too large for a card"):
         read_horizon(tmp_path)
     (tmp_path / "horizon.json").unlink()
     (tmp_path / "elsewhere").write_text(CARD.text(FIRST))
     (tmp_path / "horizon.json").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ReleaseError, match=r"horizon\.json cannot be read"):
+    with pytest.raises(dp.ReleaseError, match=r"horizon\.json cannot be read"):
         read_horizon(tmp_path)
 
 
@@ -218,7 +215,7 @@ def test_hostile_file_gives_a_one_line_error(tmp_path):
             path.write_text(json.dumps(card))
             try:
                 _, read = read_horizon(tmp_path)
-            except ReleaseError as error:
+            except dp.ReleaseError as error:
                 text = str(error)
                 assert "\n" not in text and len(text) < 1500 and "horizon.json" in text
             else:

@@ -1,7 +1,5 @@
 """Releases that are combined from two: their answers, guarantees, refusals and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

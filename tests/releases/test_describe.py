@@ -1,7 +1,5 @@
 """What is shown of releases, in terminals and in notebooks; left-out counts and domains."""
 
-from __future__ import annotations
-
 import builtins
 import dataclasses
 import html

@@ -1,7 +1,5 @@
 """Exact, predicted and missing error bars."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from functools import cache

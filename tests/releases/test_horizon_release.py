@@ -1,7 +1,5 @@
 """Window tables and their sums, compared with dense least squares; invalid questions."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Questions of analysts, compared with the truth, and their command line."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -1,7 +1,5 @@
 """New records from a release, by `sample`, `impute` and the command: laws and refusals."""
 
-from __future__ import annotations
-
 import json
 
 import fastavro

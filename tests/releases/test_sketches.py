@@ -1,7 +1,5 @@
 """Sketches and interval counts: files, bounds and cells; differences of releases of any kind."""
 
-from __future__ import annotations
-
 import json
 import math
 

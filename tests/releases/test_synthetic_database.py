@@ -1,7 +1,5 @@
 """Synthetic databases: answers of their hypothesis, their rows in random order, any text."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Pages of releases: well formed, offline, accessible and safe to open; their cells and markup."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

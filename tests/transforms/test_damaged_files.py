@@ -1,7 +1,5 @@
 """Lines of CSV files are records of their own; damaged files of any kind are refused."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -32,7 +32,6 @@ from beam_dp.errors import InputError, PrivateStepError
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.lines import read_line
 from beam_dp.releases.error_bars import FROM_NOISE
-from beam_dp.releases.kinds import read_release, write_release
 from beam_dp.releases.windows.horizon_files import window_directory
 from beam_dp.transforms.drawing import one_worker
 
@@ -363,7 +362,7 @@ def released(tmp_path_factory) -> tuple[Path, dict[str, list[Any]]]:
 def draw_ids(kind: str, out: Path) -> set[str]:
     """The draws that were committed."""
     places = [window_directory(out, number) for number in range(3)] if kind == "windows" else [out]
-    return {read_release(place).draw_id for place in places}
+    return {dp.read_release(place).draw_id for place in places}
 
 
 @pytest.mark.job
@@ -393,7 +392,7 @@ def test_rows_agree_with_their_releases(released):
     found = [row._asdict() for row in released[1]["synthetic"]]
     assert in_order(found) == in_order(NINETY)
     folder, rows = released
-    release = read_release(folder / "marginals", kind=dp.SyntheticDatabase)
+    release = dp.read_release(folder / "marginals", kind=dp.SyntheticDatabase)
     table = release.query().group_by("sex", "smokes").count().rows()
     names = {"value": "count"} | {name: name for name in ("sex", "smokes", "bound", "error")}
     expected = [{name: row[other] for name, other in names.items()} for row in table]
@@ -420,7 +419,7 @@ def exact_dates(folder: Path) -> None:
         mechanism=mechanism,
         within_bins="midpoint",
     )
-    write_release(release, folder)
+    dp.write_release(release, folder)
 
 
 @pytest.mark.job
@@ -446,7 +445,7 @@ def test_rows_of_an_existing_release_have_times_and_ends_of_the_attribute(releas
     assert sorted((row.low, row.high) for row in found["bins"]) == ends
     ((low, high, value, *_),) = found["one"]
     assert (low, high) == (10.0, 30.0)
-    assert value == read_release(tmp_path / "fares", kind=dp.IntervalRelease).answer(1, 2).values
+    assert value == dp.read_release(tmp_path / "fares", kind=dp.IntervalRelease).answer(1, 2).values
     # Rows of windows skip blocks.
     rows = sorted(found["windows"], key=lambda row: (row.window, row.sex))
     assert [(row.window, row.sex) for row in rows] == [(w, s) for w in range(3) for s in "fm"]

@@ -1,7 +1,5 @@
 """Records outside the domain, units by their records, and values of open columns: each once."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Limits of units keep the same records, by any way through Beam; summaries are exact."""
 
-from __future__ import annotations
-
 import ast
 import collections
 import functools

@@ -1,7 +1,5 @@
 """Files are read once, in ranges, and only their needed columns; unsuitable ones are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

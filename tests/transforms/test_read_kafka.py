@@ -1,7 +1,5 @@
 """A partition of a topic, read in bundles from a log that grows meanwhile."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

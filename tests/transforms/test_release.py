@@ -1,7 +1,5 @@
 """Releases and their files do not depend on order, size, batches or replays; domains released."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import logging
@@ -20,7 +18,6 @@ from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee as promised, ope
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
 import beam_dp.summaries.histogram as marginals_module
-from beam_dp.queries.workload import marginals
 from beam_dp.summaries.histogram import MarginalsAccumulator
 from beam_dp.transforms.drawing import one_worker
 
@@ -44,7 +41,7 @@ def as_counter(people: list[dict[str, Any]]) -> collections.Counter:
 
 
 def released_by(unit: str = "record", k: int = 1, domain: dp.Domain = fakes.DOMAIN) -> Any:
-    workload = fakes.WORKLOAD if domain is fakes.DOMAIN else marginals(domain, ways=1)
+    workload = fakes.WORKLOAD if domain is fakes.DOMAIN else dp.marginals(domain, ways=1)
     mechanism: Any = fakes.NoPrivacy()
     return dp.ReleaseSyntheticDatabase(domain, workload, guarantee(unit, k), mechanism)
 
@@ -175,11 +172,11 @@ EIGHT = dp.Domain(tuple(dp.IntegerAttribute(f"a{i}", 0, size - 1) for i, size in
     ("domain", "tables", "as_cells", "num_sent"),
     [
         (BINARY, [("a0", "a1")], False, 4),
-        (BINARY, marginals(BINARY, ways=3).marginals, True, 1140 * 8),
+        (BINARY, dp.marginals(BINARY, ways=3).marginals, True, 1140 * 8),
         (BINARY, [BINARY.names], True, 2**20),
         (BINARY, [BINARY.names, BINARY.names[1:]], True, 2**20),
-        (HUGE, marginals(HUGE, ways=2).marginals, False, 36 * 10**6),
-        (EIGHT, marginals(EIGHT, ways=2).marginals, False, 3982),
+        (HUGE, dp.marginals(HUGE, ways=2).marginals, False, 36 * 10**6),
+        (EIGHT, dp.marginals(EIGHT, ways=2).marginals, False, 3982),
         (EIGHT, [EIGHT.names], True, 38_102_400),
     ],
     ids=["pair", "triples", "all_cells", "nested", "no_index", "pairs_of_eight", "eight"],

@@ -1,7 +1,5 @@
 """Only a complete run of answers is written, and each directory by one writer."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The command `beam-dp verify`."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil

@@ -1,7 +1,5 @@
 """Verification of genuine releases of every kind, and of changed cards."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -25,17 +23,10 @@ from verification.kinds_of_releases import (
 )
 
 import beam_dp as dp
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.releases.kinds import (
-    read_any,
-    release_from_bytes,
-    release_to_bytes,
-    verify_release,
-)
+from beam_dp.releases.kinds import read_any, release_from_bytes, release_to_bytes
 from beam_dp.releases.release import Release
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.verification.verdict import Verification
 
 ADDED = "add_or_remove_one"
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
@@ -64,7 +55,7 @@ LEAST = {
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_genuine_release_keeps_its_promise_and_wastes_nothing(name):
-    found = verify_release(again(released(name)))
+    found = dp.verify_release(again(released(name)))
     assert found.faults == () and found.holds and found.num_figures >= 2
     least = LEAST.get(name.partition(", ")[0], 1 - 1e-11)
     assert least <= found.epsilon <= 1.0
@@ -75,7 +66,7 @@ def test_genuine_release_keeps_its_promise_and_wastes_nothing(name):
 )
 def test_release_whose_steps_have_large_epsilons_passes_verification(make, epsilon):
     """It was planned with a rho of epsilon^2 / 2, or the mu of a range, and needs less."""
-    assert verify_release(again(make(guarantee(epsilon=epsilon)))).faults == ()
+    assert dp.verify_release(again(make(guarantee(epsilon=epsilon)))).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -88,22 +79,22 @@ def test_release_whose_noise_is_smaller_than_rounding_errors_passes_verification
     plan = plan_release(dp.MWEM(), domain, dp.marginals(domain, ways=2), promise)
     counts = Histogram(domain, np.array([700 + seed, 0, 0, 0, 800 - seed, 0], np.int64))
     release = plan.release(counts.marginals(plan.summary_tables), Seeded(seed))
-    assert verify_release(release).faults == ()
+    assert dp.verify_release(release).faults == ()
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/*.json")))
 def test_golden_releases_pass_verification(name):
-    found = verify_release(read_any(GOLDEN / name))
+    found = dp.verify_release(read_any(GOLDEN / name))
     epsilon = {"domain": 0.598880849296775}.get(name, 1.0)  # the rest is the later release's
     assert found.holds and found.epsilon == pytest.approx(epsilon, rel=1e-9)
 
 
-def verified_after(name: str, changes: str) -> Verification:
+def verified_after(name: str, changes: str) -> dp.Verification:
     """Verifies a release with a changed card, which is not damaged."""
     card = card_of(released(f"{name}, {ADDED}"))
     forge(card, changes)
     found = verified(card, written(f"{name}, {ADDED}").payload)
-    assert not isinstance(found, InputError), str(found)
+    assert not isinstance(found, dp.InputError), str(found)
     return found
 
 
@@ -147,7 +138,7 @@ def test_cell_bounds_have_relative_error_1e_9_up_to_ten_million_records(
     marginals = Histogram(CELLS, counts).marginals(plan.summary_tables)
     release = again(plan.release(marginals, NOISE))
     assert release.represented > 90 * times  # type: ignore[union-attr]
-    found = verify_release(release)
+    found = dp.verify_release(release)
     assert found.holds and found.num_figures >= 20
 
 
@@ -156,14 +147,14 @@ def test_verification_notes_truncated_queries():
     cut = '{"values": [' + "0.1, " * 1000
     rows = [{**row, "query": cut[:2000]} for row in release.rows]
     object.__setattr__(release, "rows", rows)
-    found = verify_release(release)
+    found = dp.verify_release(release)
     assert found.holds and "were compared only with" in found.notes[0]
     object.__setattr__(release, "rows", [{**rows[0], "query": cut[:1999]}])
-    with pytest.raises(InputError, match="must be a query of the domain"):
-        verify_release(release)
+    with pytest.raises(dp.InputError, match="must be a query of the domain"):
+        dp.verify_release(release)
 
 
 def test_verification_converts_to_json():
-    found = verify_release(synthetic(dp.MWEM(), guarantee())).to_json()
+    found = dp.verify_release(synthetic(dp.MWEM(), guarantee())).to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["holds"] and found["steps"][0]["theorem"]
