@@ -361,6 +361,20 @@ STRANGE: list[Any] = [
     pa.table({"other": [SENTINEL]}), {**ROWS[0], "sex": object()}, {**ROWS[0], "fare": 1e300},
     {**ROWS[0], "fare": float("nan")}, {**ROWS[0], "age": decimal.Decimal("sNaN")},
 ]  # fmt: skip
+
+
+class NotComparable(float):
+    """Pandas compares the values of a column with themselves; one can make that fail for all."""
+
+    def __ne__(self, other: object) -> bool:
+        raise ArithmeticError
+
+
+STRANGE_AGES = (decimal.Decimal("sNaN"), NotComparable(77), "\udcff", 10**5000, [1])
+STRANGE_FRAME = pd.DataFrame(
+    [*ROWS, *({**dict.fromkeys(Visit._fields), "age": each} for each in STRANGE_AGES)],
+    dtype=object,
+)
 STRANGE_LINES = [b'1,"x,3', b'"', b"1,2", b"1,2,3,4,5,6,7", b"\xff\xfe", b'1,2,"']
 STRANGE_MESSAGES = [b"{no record", b"7", b"[]", b"", b"\xff", b'{"age": {"a": 1}}', b"[" * 10**5]
 
@@ -379,6 +393,7 @@ def test_strange_records_change_no_count_of_others(tmp_path, caplog):
         "each alone": of_elements(
             *(x for i, row in enumerate(ROWS) for x in (STRANGE[i % len(STRANGE)], row))
         )(tmp_path),
+        "frame": of_elements(STRANGE_FRAME)(tmp_path),
         "csv": ReadRecords(str(tmp_path / "strange.csv")),
         "kafka": of_elements(*map(decode_json, messages))(tmp_path),
     }

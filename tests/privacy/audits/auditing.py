@@ -17,7 +17,6 @@ import pytest
 import tiny
 from noise_sources import Draw
 
-from beam_dp.mechanisms import contract as contract_module, registry as registry_module
 from beam_dp.noise import source as noise_module
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
@@ -130,19 +129,6 @@ def both(*bugs: Bug) -> Bug:
             bug(patch)
 
     return mutate
-
-
-# A plan that is not checked: the audit must see a bug on its own.
-NOT_CHECKED = both(
-    *(
-        replaced(module, "check_promise", lambda plan, guarantee: None)
-        for module in (contract_module, registry_module)
-    )
-)
-
-
-def unchecked(apply: Bug) -> Bug:
-    return both(NOT_CHECKED, apply)
 
 
 def multiply(place: Any, name: str, factor: Any) -> Bug:
