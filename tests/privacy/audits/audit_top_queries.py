@@ -1,7 +1,5 @@
 """The queries with the largest answers: what is drawn for them, and the law of the choice."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -27,26 +25,20 @@ from subjects import Subject, counts_beside, price, records_per_unit
 from tiny import ADD, REPLACE, domain_of, neighbours, promise, units, with_unit
 from top_choice_laws import top_law
 
+import beam_dp as dp
 from beam_dp.mechanisms import choosing as choice_module
 from beam_dp.mechanisms.choosing import METHODS, choose_top
 from beam_dp.mechanisms.linear_answers import top_queries as top_module
-from beam_dp.mechanisms.linear_answers.top_queries import (
-    draw_top_queries,
-    plan_top_queries,
-)
 from beam_dp.noise.source import NoiseSource
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.reader import LinearQueries
 from beam_dp.testing import audit
 
 RUNS = 5000
 NUM_RECORDS, TOP = 20, 2
 SCORES = np.array([4, 3, 3, 0])
 # A record of the first code makes the first two larger and no other.
-LITERALS = parse_linear_workload("conjunctions:1", domain_of(4))
-_HALF = LinearQueries(LITERALS.domain).explicit([0.5, 0.25, 0.0, 1.0])
-FRACTIONAL = LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
+LITERALS = dp.parse_linear_workload("conjunctions:1", domain_of(4))
+_HALF = dp.LinearQueries(LITERALS.domain).explicit([0.5, 0.25, 0.0, 1.0])
+FRACTIONAL = dp.LinearWorkload(LITERALS.domain, (*LITERALS.queries, _HALF))
 
 
 def audits() -> list[Audit]:
@@ -62,30 +54,30 @@ def audits() -> list[Audit]:
     return found
 
 
-def subject(workload: LinearWorkload, guarantee: Guarantee, method: str) -> Subject:
+def subject(workload: dp.LinearWorkload, guarantee: dp.Guarantee, method: str) -> Subject:
     """The same queries are chosen whatever the counts."""
     held = units(workload.domain.num_cells, guarantee.max_records_per_unit)
     return Subject(
         guarantee,
-        lambda promised: plan_top_queries(workload, promised, NUM_RECORDS, TOP, method),  # type: ignore[arg-type]
-        lambda plan, counts, noise: draw_top_queries(plan, np.array(counts), noise),
+        lambda promised: dp.plan_top_queries(workload, promised, NUM_RECORDS, TOP, method),  # type: ignore[arg-type]
+        lambda plan, counts, noise: dp.draw_top_queries(plan, np.array(counts), noise),
         lambda: counts_beside(((0,) * 4,), neighbours(held, guarantee.neighboring.value)),
         least=0.95,
         sources=[functools.partial(Scripted, [n, 0]) for n in range(len(workload))],
     )
 
 
-def spent(method: str, guarantee: Guarantee) -> Finding:
+def spent(method: str, guarantee: dp.Guarantee) -> Finding:
     """The price, also with two records a unit."""
     cases = itertools.product((LITERALS, FRACTIONAL), records_per_unit(guarantee))
     return Finding(all(price(subject(*case, method)).passes for case in cases))
 
 
-def exact_law(method: str, promised: Guarantee) -> Finding:
+def exact_law(method: str, promised: dp.Guarantee) -> Finding:
     """The exact law of the choice on all neighbours, for what answers leave of a pure promise."""
     relation = promised.neighboring.value
     guarantee = promise(relation, 0.0, 3.0)
-    plan = plan_top_queries(LITERALS, guarantee, NUM_RECORDS, TOP, method)  # type: ignore[arg-type]
+    plan = dp.plan_top_queries(LITERALS, guarantee, NUM_RECORDS, TOP, method)  # type: ignore[arg-type]
     left = guarantee.epsilon - TOP * plan.grid / plan.scale
     # In whole records: on the grid of the choice there are too many values to add up.
     whole = dataclasses.replace(plan.top_choice, scale=plan.choice_scale / plan.choice_grid)
@@ -97,7 +89,7 @@ def exact_law(method: str, promised: Guarantee) -> Finding:
     return Finding(found.is_private and found.epsilon > 0.6 * left)
 
 
-def sampler(method: str, _: Guarantee) -> Finding:
+def sampler(method: str, _: dp.Guarantee) -> Finding:
     """Choices with the production noise against the law, ties included."""
     choice = choice_module.TopChoice(method, TOP, 2, 2.0)  # type: ignore[arg-type]
     source = NoiseSource()
@@ -108,14 +100,14 @@ def sampler(method: str, _: Guarantee) -> Finding:
 def change_choices(change: Callable[[Any, int], Any]) -> Bug:
     """Another scale of the choice, from that scale and c."""
 
-    def mutant(original: Any, guarantee: Guarantee, number: int, *others: Any) -> Any:
+    def mutant(original: Any, guarantee: dp.Guarantee, number: int, *others: Any) -> Any:
         for each in original(guarantee, number, *others):
             yield dataclasses.replace(each, scale=change(each.scale, number))
 
     return around(top_module, "top_choices", mutant)
 
 
-def with_width(width: Callable[[Guarantee], int]) -> Bug:
+def with_width(width: Callable[[dp.Guarantee], int]) -> Bug:
     return replaced(top_module, "_width", lambda guarantee, grid: width(guarantee) * grid)
 
 
@@ -137,13 +129,13 @@ without_ties = around(
 )
 
 
-def bugs_of(method: str, guarantee: Guarantee) -> dict[str, dict[str, Bug]]:
+def bugs_of(method: str, guarantee: dp.Guarantee) -> dict[str, dict[str, Bug]]:
     of_choices = {
         "scale of one choice": change_choices(lambda scale, number: scale / number),
         "choice with half of its noise": change_choices(lambda scale, _: scale / 2),
         "answers for free": free_answers,
     }
-    if guarantee.neighboring is Neighboring.REPLACE_ONE:
+    if guarantee.neighboring is dp.Neighboring.REPLACE_ONE:
         of_choices["replacement as an addition"] = one_way
     name = {"exponential": "select"}.get(method, method)
     runs = {"noise halved in the sampler": halve_noise_of(name)}
