@@ -42,12 +42,10 @@ from auditing import (
     skip_empty_cells,
     told_apart,
 )
-from numpy.typing import NDArray
 from tiny import ADD, REPLACE, promise
 
 import beam_dp as dp
 from beam_dp.encoding import contributions
-from beam_dp.encoding.units import mix, unit_fingerprints
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.noise.source import NoiseSource
@@ -113,24 +111,11 @@ def black_box(
     noisy = release(relation, guarantee).reshape(REPLICAS, PLACES)
     clipped = np.clip(noisy - BASE, 0, MOST).astype(np.int64)
     scale = guarantee.epsilon**-1 * MOST * (1 if relation == ADD else 2)
-    first, second = (replica_law(held, scale) for held in HOLDINGS[relation])
-    return replicas_told_apart(guarantee, clipped, first, second)
-
-
-def replicas_told_apart(
-    guarantee: dp.Guarantee, clipped: np.ndarray, first: dict[Any, float], second: dict[Any, float]
-) -> Finding:
-    """How well replicas tell the two neighbours apart, which they take turns to be of.
-
-    Args:
-        guarantee: that the laws keep.
-        clipped: shape (replicas, places), outcomes.
-        first: the law of the outcomes of one neighbour.
-        second: of the other.
-    """
+    laws = tuple(replica_law(held, scale) for held in HOLDINGS[relation])
+    # Replicas take turns to be of either neighbour.
     sides = [taken(iter(map(tuple, clipped[side::2].tolist()))) for side in range(2)]
-    laws, runs = (first, second), {"runs": RUNS, "pilot_runs": PILOT}
-    return told_apart(sides, guarantee, laws=laws, score=ratio_of(laws), **runs)
+    options = {"score": ratio_of(laws), "runs": RUNS, "pilot_runs": PILOT}
+    return told_apart(sides, guarantee, laws=laws, **options)
 
 
 def taken(outcomes: Iterator[Any]) -> Callable[[int], list[Any]]:
@@ -206,13 +191,6 @@ def bytes_of(transform: beam.PTransform[Any, Any], records: list[pa.RecordBatch]
 
 def released(relation: str, guarantee: dp.Guarantee) -> np.ndarray:
     """What comes out of the pipeline, as one noisy count a cell."""
-    return noisy_table(WORKLOAD, guarantee, batches(relation))
-
-
-def noisy_table(
-    workload: dp.Workload, guarantee: dp.Guarantee, records: list[pa.RecordBatch]
-) -> np.ndarray:
-    """The noisy table of the one marginal of a workload, before any fit."""
     planned = auditing.planned_for(guarantee)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -220,9 +198,9 @@ def noisy_table(
         )
         patch.setattr(draw_module, "release_to_bytes", NoisyTable.to_bytes)
         # Values within bins are post-processing as the fit is, of records that are not drawn here.
-        given = workload.domain, workload, planned, dp.Laplace("textbook"), REPLICAS
+        given = DOMAIN, WORKLOAD, planned, dp.Laplace("textbook"), REPLICAS
         transform = dp.ReleaseSyntheticDatabase(*given, within_bins="midpoint")
-        return np.frombuffer(bytes_of(transform, records), np.int64)
+        return np.frombuffer(bytes_of(transform, batches(relation)), np.int64)
 
 
 def released_intervals(relation: str, guarantee: dp.Guarantee) -> np.ndarray:
@@ -288,106 +266,3 @@ def noise_per_bundle(patch: Patch) -> None:
 
     patch.setattr(summarise_module._CountBundle, "finish_bundle", finish)
     patch.setattr(Measurement, "draw", draw)
-
-
-# Others hold records that were made to collide: each of them two of equal hashes, of which one
-# may stay. A collection has no order: the records of one side come in the order of their places,
-# those of the other the other way round.
-
-NUM_OTHERS = 3  # units of a replica
-NOTHING, BITS = (16, 16, 14), (16, 16, 16, 14)
-COLLIDING = dp.Domain(
-    (
-        dp.IntegerAttribute("replica", 0, REPLICAS - 1),
-        dp.IntegerAttribute("place", 0, PLACES - 1),
-        # These share the first two's word, and the others have one of 62 bits.
-        *(dp.IntegerAttribute(f"nothing {i}", 0, 2**bits - 1) for i, bits in enumerate(NOTHING)),
-        *(dp.IntegerAttribute(f"detail {i}", 0, 2**bits - 1) for i, bits in enumerate(BITS)),
-    )
-)
-CELL, DETAIL = COLLIDING.groups
-CELLS = dp.Workload(COLLIDING, (("replica", "place"),))
-FIRST, LAST = 0, 2  # the places of two records that collide
-
-
-@functools.cache
-def colliding_units() -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    """Units with the detail that, at the last place, gives the hash of detail 0 at the first.
-
-    Returns:
-        Names and details, shape (REPLICAS, NUM_OTHERS).
-    """
-    replica = np.repeat(np.arange(REPLICAS), NUM_OTHERS)
-    first, last = (
-        CELL.cell_index([replica, np.full_like(replica, place), *[0 * replica] * len(NOTHING)])
-        for place in (FIRST, LAST)
-    )
-    names = np.full(replica.size, "", "<U32")
-    details = np.zeros(replica.size, np.uint64)
-    left = np.arange(replica.size)
-    attempt = 0
-    while left.size:
-        tried = np.array([f"other {number} {attempt}" for number in left.tolist()])
-        (high, low), _ = unit_fingerprints(pa.array(tried.tolist()))
-        start = mix(high ^ mix(low))
-        detail = mix(start ^ first[left].astype(np.uint64))
-        detail ^= mix(start ^ last[left].astype(np.uint64))
-        fits = detail < np.uint64(DETAIL.num_cells)
-        names[left[fits]], details[left[fits]] = tried[fits], detail[fits]
-        left = left[~fits]
-        attempt += 1
-    return names.reshape(-1, NUM_OTHERS), details.astype(np.int64).reshape(-1, NUM_OTHERS)
-
-
-@functools.cache
-def colliding_batches() -> list[pa.RecordBatch]:
-    names, details = colliding_units()
-    replicas, places, of_records, people = [], [], [], []
-    for replica in range(REPLICAS):
-        records = [(FIRST, 5, f"own {replica}")] if replica % 2 == 0 else []
-        for name, detail in zip(names[replica].tolist(), details[replica].tolist(), strict=True):
-            pair = [(FIRST, 0, name), (LAST, detail, name)]
-            records += pair if replica % 2 == 0 else pair[::-1]
-        for place, detail, name in records:
-            replicas.append(replica)
-            places.append(place)
-            of_records.append(detail)
-            people.append(name)
-    nothing = np.zeros(len(people), np.int64)
-    codes = [replicas, places, *[nothing] * len(NOTHING), *DETAIL.codes(np.array(of_records))]
-    table = pa.table({**dict(zip(COLLIDING.names, codes, strict=True)), "person": people})
-    return table.to_batches(max_chunksize=BATCH)
-
-
-def of_collisions(guarantee: dp.Guarantee) -> Finding:
-    noisy = noisy_table(CELLS, guarantee, colliding_batches()).reshape(REPLICAS, PLACES)
-    # Of each pair the lower words stay, in whatever order they come.
-    clipped = np.clip(noisy - np.array([NUM_OTHERS, 0, 0]), 0, 1).astype(np.int64)
-    cells = [audit.discrete_laplace(guarantee.epsilon**-1, count, 0, 1) for count in (0, 1)]
-    laws = [audit.product_law([cells[held], cells[0], cells[0]]) for held in (1, 0)]
-    return replicas_told_apart(guarantee, clipped, *laws)
-
-
-def tie_by_arrival(patch: Patch) -> None:
-    """Records of equal hashes count as identical, and the first that comes stands for them."""
-
-    def together(hashes, columns, unit=None):
-        keys = [hashes] if unit is None else [hashes, unit]
-        order = np.lexsort(keys)
-        return order, contributions._new_kinds(keys, order)
-
-    def group(units):
-        order = np.lexsort((units[1], units[0]))
-        new = contributions._new_kinds(list(units), order)
-        return order, np.cumsum(new) - 1
-
-    patch.setattr(contributions, "_identical_together", together)
-    patch.setattr(contributions, "_group", group)
-
-
-def audits_of_collisions() -> list[Audit]:
-    guarantee = dp.Guarantee(2.0, 0.0, ADD, "person", 1)
-    bugs = {"black box": {"tie by arrival order": tie_by_arrival}}
-    name = "whole pipeline, colliding records"
-    checks = {"black box": of_collisions}
-    return [audited(name, guarantee, checks, bugs, guarantee, jobs=checks)]
