@@ -29,6 +29,9 @@ MAX_LEAVES = 2**14  # of a range of dates or times
 MAX_TEXT_BYTES = 256  # a longer text has no level of its own
 # Sums that find values are integers in steps of 1 / GRID of a privacy unit.
 GRID = 2**20
+# Leaves are counted level by level; a level divides what the one before left into about so many
+# cells.
+NUM_CELLS = 16
 _BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
 OPEN_KINDS = ("categorical", *_BINNED)
 _SHARED = ("nullable", "null_values", "case", "trim")
@@ -294,6 +297,14 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
         raise InputError(name_of, error.value, error.condition) from None
     kept: dict[str, Any] = {key: entry[key] for key in (*more, *_SHARED) if key in entry}
     return OpenAttribute(name, kind, discover, **kept)
+
+
+def levels_of(num_leaves: int) -> int:
+    """Returns how often leaves are counted: until cells can be leaves."""
+    levels = 1
+    while NUM_CELLS**levels < num_leaves:
+        levels += 1
+    return levels
 
 
 def _check_kind(name: object, kind: object) -> None:

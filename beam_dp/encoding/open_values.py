@@ -249,9 +249,11 @@ def _leaf_places(
 @functools.lru_cache(maxsize=64)
 def _leaf_texts(number: int, num_leaves: int) -> pa.Array:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    prefix = prefix_of(number)
-    return pa.array([prefix + b"%d" % leaf for leaf in range(num_leaves)], pa.large_binary())
+    leaves = pa.array(np.arange(num_leaves)).cast(pa.large_string()).view(pa.large_binary())
+    prefix, nothing = (pa.scalar(each, pa.large_binary()) for each in (prefix_of(number), b""))
+    return pc.binary_join_element_wise(prefix, leaves, nothing)
 
 
 @functools.lru_cache(maxsize=64)

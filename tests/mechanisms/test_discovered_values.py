@@ -179,11 +179,12 @@ def test_step_has_the_loss_that_was_asked_for(neighboring):
     assert 0.05 * (1 - 1e-9) <= float(pure.loss.epsilon) <= 0.05
 
 
-@pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.1}])
-def test_card_states_the_leaves_of_the_plan(loss):
-    plan = plan_bins(INCOME, 20, REPLACING, **loss)
-    assert plan.to_json()["levels"][-1] == INCOME.num_levels
-    assert pickle.loads(pickle.dumps(plan)).to_json() == plan.to_json()
+def test_leaves_are_counted_until_cells_can_be_leaves():
+    for num_leaves, levels in ((1, 1), (16, 1), (17, 2), (256, 2), (257, 3), (270_002, 5)):
+        leaves = NumericAttribute("a", tuple(map(float, range(num_leaves + 1))))
+        plan = plan_bins(leaves, 20, REPLACING, mu=MU)
+        assert plan.to_json()["levels"] == [16] * levels
+        assert pickle.loads(pickle.dumps(plan)).to_json() == plan.to_json()
 
 
 def test_replacement_and_less_budget_need_more_noise():
@@ -226,7 +227,7 @@ def test_bins_are_not_narrower_than_the_noise_allows(incomes):
     plan = plan_bins(INCOME, 1000, ADDING, mu=MU)
     for seed in range(3):
         bins = plan.release(counts_of(INCOME, incomes), Seeded(seed))
-        assert 20 < len(bins.counts) <= len(incomes) / plan.typical_error
+        assert 20 < len(bins.counts) <= len(incomes) / plan.noise_deviation
         assert list(bins.cuts) == sorted(set(bins.cuts))
 
 
@@ -249,11 +250,12 @@ def test_without_records_there_are_valid_bins(loss):
 
 def test_bins_follow_from_the_noisy_sums_alone(incomes):
     plan = plan_bins(INCOME, 20, ADDING, mu=MU)
-    shared = np.random.default_rng(4)
-    noisy = plan.strategy.measure(counts_of(INCOME, incomes[:3000]))
-    noisy = noisy + shared.integers(-(10**7), 10**7, noisy.shape)
+
+    def answer(number: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng(number).integers(0, 2**31, shape)
+
     found = {
-        plan.release(counts_of(INCOME, values), Scripted(answer=lambda *_: noisy))
+        plan.release(counts_of(INCOME, values), Scripted(answer=answer))
         for values in (incomes, incomes[:10], np.zeros(0))
     }
     assert len(found) == 1

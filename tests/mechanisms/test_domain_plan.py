@@ -94,11 +94,11 @@ def test_pure_bins_take_a_share_of_epsilon() -> None:
     assert main.loss.slack == 0
 
 
-def test_a_column_of_texts_gets_eight_parts_and_others_one() -> None:
+def test_a_column_of_texts_gets_two_parts_and_others_one() -> None:
     first, *others = dp.plan_domain(open_domain(CITY, *BINS, SEX), guarantee()).steps
     for step in others:
         ratio = float(first.loss.mu_squared / step.loss.mu_squared)
-        assert ratio == pytest.approx(8, rel=1e-6)
+        assert ratio == pytest.approx(2, rel=1e-6)
 
 
 def test_the_later_release_keeps_its_part_and_both_keep_the_whole() -> None:

@@ -1,8 +1,10 @@
 """Finds the bins of a column of numbers, dates or times, from noisy counts of its leaves.
 
-Every leaf has a count, and every node of a tree over the leaves has the sum of its leaves. All
-counts get noise, and the least-squares fit to them estimates how many units lie below each leaf.
-The bins are the segments of a line through these estimates: again and again, the segment with the
+The leaves are many: the range of the column is not known. So they are counted several times, each
+time in a few cells. The first cells cover all leaves; the next ones divide the part in which there
+seem to be units; and so on, until cells can be leaves. How often, and with which noise, is public.
+The least-squares fit to all noisy sums estimates how many units lie below each edge of a cell. The
+bins are the segments of a line through these estimates: again and again, the segment with the
 largest error is split. So values that are drawn uniformly within their bins are close to the true
 values, in ranks and in magnitude, whatever the shape of the distribution.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -19,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain.discover import GRID
+from beam_dp.domain.discover import GRID, NUM_CELLS, levels_of
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy, best_tree
 from beam_dp.noise.bound import Distribution, noise_variance
 from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter
@@ -30,14 +32,18 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.intervals.release import nearest_increasing
 
-# Counts of at most so many standard errors: ends of the range that are cut off, and bins that are
-# not made. Far values cost more than narrow bins do. Both are chosen by measured errors
-# (benchmarks/discovery.py).
-_END_ERRORS, _BIN_ERRORS = 2.0, 1.0
+# So many of the new edges of a level are in its first cell, and in its last one.
+_NUM_AT_END = 2
+# In standard deviations of the noise of a sum: units beyond which each end is cut off, if each sum
+# is first made smaller by _SHRINKAGE; and the units that every bin has at least. All were chosen by
+# the errors of whole copies (benchmarks/undescribed_tables.py).
+_END_ERRORS, _SHRINKAGE, _BIN_ERRORS = 3.5, 1.5, 1.0
 # How much an error in ranks weighs against the same share of an error in numbers of leaves.
 _RANKS_WEIGHT = 1.0
 
 Values = NDArray[np.float64]
+Positions = NDArray[np.int64]  # of edges of cells among those of the leaves, increasing
+Measured = tuple[Positions, Values]  # the edges of cells, and their noisy sums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +78,9 @@ class BinsPlan:
     grid: int = GRID  # how many grid steps are one unit
 
     @property
-    def strategy(self) -> Hierarchy:
-        """The tree of sums that are measured."""
-        return best_tree(
-            self.leaves.num_levels, 1 if self.distribution == "discrete_laplace" else 2
-        )
+    def num_levels(self) -> int:
+        """How often the leaves are counted."""
+        return levels_of(self.leaves.num_levels)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the noise as a card states it."""
@@ -85,7 +89,7 @@ class BinsPlan:
             "distribution": self.distribution,
             "scale": self.scale,
             "grid": self.grid,
-            "levels": list(self.strategy.sizes[1:]),
+            "levels": [NUM_CELLS] * self.num_levels,
         }
 
     @functools.cached_property
@@ -93,51 +97,93 @@ class BinsPlan:
         """The standard deviation of the noise of each sum, in units."""
         return math.sqrt(noise_variance(self.distribution, self.scale)) / self.grid
 
-    @functools.cached_property
-    def typical_error(self) -> float:
-        """The root of the mean squared error of the counts of all intervals of leaves, in units."""
-        return self.noise_deviation * math.sqrt(self.strategy.errors.mean())
-
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> Bins:
         """Returns bins of the leaves; the only step that reads exact counts.
 
-        Accuracy: the number of units below an edge has the error of a prefix of the tree. The
-        longest ends of the range whose counts are at most two standard errors are cut off, so that
-        a few far values, or noise, do not stretch the first or the last bin; the bins next to them
-        also take those units. Every bin has at least as many units as one typical error, as
+        Privacy: each measurement is a histogram of cells that follow from the noisy sums before it
+        and public numbers, with noise of its own.
+
+        Accuracy: the ends of the range in which there seem to be no units are cut off, so that a
+        few far values, or noise, do not stretch the first or the last bin; the bins next to them
+        also take those units. Every bin has at least as many units as the noise of one sum, as
         estimated. So there may be fewer bins than ``num_bins``; with too few records there is one
         bin, the whole range.
 
         ``counts``: the sums of the leaves in grid steps, shape (number of leaves,), int64; secret.
+
+        Cost: fits of less than a hundred sums.
         """
         num_leaves = self.leaves.num_levels
         if counts.shape != (num_leaves,) or counts.dtype != np.int64:
             found = f"{counts.dtype} of shape {counts.shape}"
             raise InputError("counts", found, f"must be int64 of shape ({num_leaves},)")
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
-        noisy = draw(self.strategy.measure(counts), self.scale)
-        estimate = self.strategy.estimate(noisy / self.grid)
-        increasing = np.append(0.0, np.maximum(nearest_increasing(estimate.values[1:]), 0.0))
-        ends = self._ends(increasing)
-        least = _BIN_ERRORS * self.typical_error
-        cuts = segments(increasing, places_of(self.leaves), ends, self.num_bins, least)
-        low, high = np.array(cuts[:-1]), np.array(cuts[1:]) - 1
-        counts = estimate.answer(low, high).tolist()
-        return Bins(tuple(cuts), tuple(counts), tuple(self._errors(low, high).tolist()))
+        places, ends = places_of(self.leaves), (0, num_leaves)
+        measured: list[Measured] = []
+        cells = np.unique(num_leaves * np.arange(NUM_CELLS + 1) // NUM_CELLS)
+        for _ in range(self.num_levels):
+            noisy = draw(np.add.reduceat(counts, cells[:-1]), self.scale)
+            measured.append((cells, noisy / self.grid))
+            edges, sums, _ = _fitted(measured, shrinkage=_SHRINKAGE * self.noise_deviation)
+            ends = _ends(edges, sums, _END_ERRORS * self.noise_deviation) or ends
+            cells = _finer(edges, sums, ends)
+        edges, sums, covariance = _fitted(measured)
+        prefixes = np.append(0.0, np.maximum(nearest_increasing(np.cumsum(sums)), 0.0))
+        start, stop = np.searchsorted(edges, ends).tolist()
+        least = _BIN_ERRORS * self.noise_deviation
+        cuts = segments(prefixes, places[edges], (start, stop), self.num_bins, least)
+        bins = np.zeros((len(cuts) - 1, len(sums)))
+        for row, (low, high) in zip(bins, itertools.pairwise(cuts), strict=True):
+            row[low:high] = 1.0
+        errors = self.noise_deviation * np.sqrt(((bins @ covariance) * bins).sum(axis=1))
+        return Bins(tuple(edges[cuts].tolist()), tuple((bins @ sums).tolist()), tuple(errors))
 
-    def _errors(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> Values:
-        """Returns the standard errors of the counts of the leaves low..high, both included."""
-        return self.noise_deviation * np.sqrt(self.strategy.errors.variances(low, high))
 
-    def _ends(self, prefixes: Values) -> tuple[int, int]:
-        """Returns the positions in increasing prefixes between which there seem to be units."""
-        last = len(prefixes) - 1
-        inner = np.arange(1, last)
-        below = prefixes[1:-1] <= _END_ERRORS * self._errors(np.zeros_like(inner), inner - 1)
-        above = _END_ERRORS * self._errors(inner, np.full_like(inner, last - 1))
-        start = int(inner[below].max(initial=0))
-        stop = int(inner[prefixes[-1] - prefixes[1:-1] <= above].min(initial=last))
-        return (start, stop) if start < stop else (0, last)
+def _ends(edges: Positions, sums: Values, few: float) -> tuple[int, int] | None:
+    """Returns the positions with more units than a few between them, and no more beyond each."""
+    prefixes = np.append(0.0, np.cumsum(sums))
+    low, high = edges[prefixes <= few].max(), edges[prefixes >= prefixes[-1] - few].min()
+    return (int(low), int(high)) if low < high else None
+
+
+def _finer(edges: Positions, sums: Values, ends: tuple[int, int]) -> Positions:
+    """Returns the edges of the cells to count next: those between the ends, and more.
+
+    Most of the new edges are where most units seem to be, the others in the first and last cells.
+    """
+    inner = edges[(edges >= ends[0]) & (edges <= ends[1])]
+    held = sums[np.searchsorted(edges, inner[:-1])] * (np.diff(inner) > 1)
+    shares = held * (NUM_CELLS - 2 * _NUM_AT_END) / max(held.sum(), 1e-9)
+    shares[[0, -1]] += _NUM_AT_END
+    reached = np.append(0.0, np.cumsum(shares))
+    new = np.interp(np.arange(1, NUM_CELLS) / NUM_CELLS * reached[-1], reached, inner)
+    return np.unique([edges[0], *inner, *np.rint(new).astype(np.int64), edges[-1]])
+
+
+def _fitted(
+    measured: list[Measured], *, shrinkage: float | None = None
+) -> tuple[Positions, Values, Values]:
+    """Returns the edges of all cells, sums between them, and their covariance for unit noise.
+
+    The sums are those of least squares. With a shrinkage, they are also not negative, and their
+    total costs so much per unit and measurement: sums that may be noise become 0.
+    """
+    edges = np.unique(np.concatenate([cells for cells, _ in measured]))
+    matrix = np.concatenate([_membership(edges, cells) for cells, _ in measured])
+    sums = np.concatenate([noisy for _, noisy in measured])
+    covariance = np.linalg.inv(matrix.T @ matrix)
+    if shrinkage is None:
+        return edges, covariance @ (matrix.T @ sums), covariance
+    from scipy.optimize import nnls
+
+    root = np.linalg.cholesky(matrix.T @ matrix)
+    target = np.linalg.solve(root, matrix.T @ sums - shrinkage)
+    return edges, nnls(root.T, target)[0], covariance
+
+
+def _membership(edges: Positions, cells: Positions) -> Values:
+    """Returns which parts between edges each cell consists of, as rows of 0 and 1."""
+    return ((edges[:-1] >= cells[:-1, None]) & (edges[1:] <= cells[1:, None])).astype(np.float64)
 
 
 def plan_bins(
@@ -166,7 +212,7 @@ def plan_bins(
         raise InputError(name, loss, "must be a finite number > 0")
     kind: Distribution = "discrete_gaussian" if epsilon is None else "discrete_laplace"
     plan = BinsPlan(leaves, num_bins, neighboring, kind, 1.0, grid)
-    l1 = neighboring.num_moved * len(plan.strategy.sizes[1:]) * grid
+    l1 = neighboring.num_moved * plan.num_levels * grid
     exact = Fraction(loss)
     scale = discrete_parameter(l1 * grid / exact**2) if epsilon is None else up(l1 / exact)
     if not scale <= MAX_SCALE:

@@ -38,8 +38,8 @@ from beam_dp.verification.steps import Step, laplace_step, total
 # only the largest counts. Of the shares and weights that benchmarks/discovered_domains.py was run
 # with, these gave the smallest errors of pairs: 1.05 to 1.29 times those of a declared domain. A
 # larger share puts fewer records into other, but makes the later release worse.
-TEXTS_SHARE, BINS_SHARE = 0.15, 0.1
-_TEXT_WEIGHT = 8
+TEXTS_SHARE, BINS_SHARE = 0.3, 0.3
+_TEXT_WEIGHT = 2
 MAX_SHARE = 0.5
 _FIXED_BYTES = 2**28
 

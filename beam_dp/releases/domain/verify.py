@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -11,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
-from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute
+from beam_dp.domain.discover import (
+    GRID,
+    NUM_CELLS,
+    DiscoverValues,
+    OpenAttribute,
+    levels_of,
+)
 from beam_dp.domain.universe import Domain
-from beam_dp.interval_strategies.hierarchy import best_tree
+from beam_dp.errors import InputError
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -28,7 +33,6 @@ from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 
 # The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
 SLACK_SHARE = 0.5
-_MOST_LEAVES = 2**16  # more than any column has
 _SHARED = ("measured", "distribution", "scale", "grid")
 _TEXTS = (*_SHARED, "threshold", "slack", "max_values")
 _BINS = (*_SHARED, "levels")
@@ -113,9 +117,6 @@ def _noise_figures(
     kind = "discrete_laplace" if is_pure else "discrete_gaussian"
     figures.equal(f"distribution of {name}", entry["distribution"], kind)
     if "threshold" not in entry:
-        last = checked_integer("levels", entry["levels"][-1], 1, _MOST_LEAVES)
-        found = best_tree(last, 1 if is_pure else 2).sizes[1:]
-        figures.equal(f"levels of {name}", list(entry["levels"]), list(found))
         return
     checked_integer("max_values", entry["max_values"], 1)
     num_texts = sum("threshold" in each for each in discovered.noise)
@@ -138,28 +139,20 @@ def _found_figures(
         least = noise["threshold"] / noise["grid"]
         falls = np.diff(found.counts, append=least)
         figures.equal(f"counts of {name} fall to its threshold", bool((falls <= 0).all()), True)
-        errors = [np.full(len(found.counts), deviation)]
     else:
-        edges: list[Any] = list(attribute.leaves.edges)
+        edges, num_levels = attribute.leaves.edges, len(noise["levels"])
         closed: Sequence[Any] = getattr(attribute.closed(found.values), "edges", ())
-        leaves = len(edges) - 1
-        figures.equal(f"leaves of {name}", noise["levels"][-1], leaves)
+        if noise["levels"][0] == NUM_CELLS:  # before 0.2 there were other leaves
+            figures.equal(f"levels of {name}", num_levels, levels_of(len(edges) - 1))
         are_edges = set(edges).issuperset(closed[:-1]) and closed[-1] <= edges[-1]
         figures.equal(f"bins of {name} consist of leaves", are_edges, True)
-        *places, last = (bisect.bisect_left(edges, each) for each in closed)
-        # The last bin of whole numbers ends below the edge of its leaf, and the only one may stand
-        # for the whole range.
-        cuts = [[*places, last], [*places, min(last + 1, leaves)], [0, leaves]]
-        law = best_tree(leaves, 1 if noise["distribution"] == "discrete_laplace" else 2).errors
-        errors = [
-            deviation * np.sqrt(law.variances(np.array(each[:-1]), np.array(each[1:]) - 1))
-            for each in cuts
-        ]
-    follows = any(
-        each.shape == found.standard_errors.shape
-        and np.allclose(each, found.standard_errors, rtol=1e-6, atol=0)
-        for each in errors
-    )
+        # No level tells more of a bin than a sum of its own, and none less than all sums of cells.
+        errors = found.standard_errors / deviation
+        most = max(NUM_CELLS * num_levels, sum(noise["levels"])) + 2
+        follows = bool(((1 / num_levels <= errors**2 * (1 + 1e-9)) & (errors**2 <= most)).all())
+        figures.equal(f"standard errors of {name} fit its noise", follows, True)
+        return
+    follows = np.allclose(found.standard_errors, deviation, rtol=1e-6, atol=0)
     figures.equal(f"standard errors of {name} follow from its noise", follows, True)
 
 
@@ -201,11 +194,13 @@ def _step(entry: Mapping[str, Any], guarantee: Guarantee) -> Step:
             scale=scale,
             threshold=checked_integer("threshold", entry["threshold"]),
         )
-    # A unit adds at most ``grid`` to the leaves in total, and each leaf is in one node of each
+    # A unit adds at most ``grid`` to the leaves in total, and each leaf is in one cell of each
     # level. So the unit changes each level by at most ``grid`` in the L1 norm, and therefore in the
-    # L2 norm. No change is negative, so the difference between two units, of which one replaces the
+    # L2 norm, whether or not the cells follow from the noisy sums of the levels before. No change is negative, so the difference between two units, of which one replaces the
     # other, has at most twice the squared L2 norm of one unit.
     levels = [checked_integer("levels", each, 1) for each in entry["levels"]]
-    what = f"count {name} in {levels[-1]:,} leaves, by {len(levels)} levels of sums"
+    if not levels:
+        raise InputError("levels", levels, "must list at least one level")
+    what = f"count {name} in cells of leaves, by {len(levels)} levels of sums"
     l1 = moved * len(levels) * grid
     return noise_step(what, entry["distribution"], l1, l1 * grid, scale)

@@ -34,10 +34,10 @@ from sketch_laws import Shifted, promise as large_promise
 from subjects import Subject, beside, exact_law, price
 from tiny import ADD, REPLACE, Unit, neighbours, promise, units
 
+from beam_dp.domain import discover as discover_module
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import open_values as open_module
-from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.discovery import bins as bins_module, values as values_module
 from beam_dp.mechanisms.discovery.bins import Bins, BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.records_per_unit import (
@@ -246,11 +246,11 @@ def audits() -> list[Audit]:
     return found
 
 
-# Bins of a column: leaves have a tree of two levels. The records of a unit share the steps of
+# Bins of a column: leaves are counted in two levels. The records of a unit share the steps of
 # the grid, which two do not divide.
 
 GRID = 5
-TREE = tree((2, 4))
+NUM_LEAVES, NUM_CELLS = 8, 4
 # Other units, with one record or two.
 OTHERS: tuple[tuple[Unit, ...], ...] = ((), ((0,), (0, 1), (3,)))
 
@@ -295,16 +295,13 @@ def law_of_bins(guarantee: Guarantee) -> Finding:
     return exact_law(two, lambda bins: (bins.cuts, bins.counts), least=0.6, ends=(-4, 14))
 
 
-def with_tree(check: Any, guarantee: Guarantee) -> Finding:
-    """Runs a check where four leaves have a tree, instead of their histogram."""
-    four, original = subject_of_bins(guarantee, TREE.num_leaves), bins_module.best_tree
-    bins_module.best_tree = lambda leaves, power: (
-        TREE if leaves == TREE.num_leaves else original(leaves, power)
-    )
-    try:
-        return check(four)
-    finally:
-        bins_module.best_tree = original
+def in_levels(check: Any, guarantee: Guarantee) -> Finding:
+    """Runs a check where eight leaves are counted twice, in few cells."""
+    with (
+        mock.patch.object(bins_module, "NUM_CELLS", NUM_CELLS),
+        mock.patch.object(discover_module, "NUM_CELLS", NUM_CELLS),
+    ):
+        return check(subject_of_bins(guarantee, NUM_LEAVES))
 
 
 def _without_empty_ends(found_bins: Any, plan: BinsPlan, counts: Any, noise: Any) -> Bins:
@@ -337,7 +334,7 @@ def audits_of_bins() -> list[Audit]:
             bugs["price"]["records counted instead of units"] = replaced(
                 sys.modules[__name__], "weight", lambda _: GRID
             )
-        checks = {"price": functools.partial(with_tree, price)}
+        checks = {"price": functools.partial(in_levels, price)}
         if not delta:
             checks["law"] = law_of_bins
             bugs["law"] = {"exact ends": around(BinsPlan, "release", _without_empty_ends)}
