@@ -19,7 +19,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, number
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.discovery.plan import BINS_SHARE, TEXTS_SHARE, DomainPlan
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
 from beam_dp.releases.domain.describe import found_text
@@ -38,8 +38,7 @@ from .progress import Progress
 DOMAIN_SHARE = Flag(
     "domain_share",
     "with a domain whose attributes are to be discovered: the part of the budget that finds values"
-    f" and bins, > 0 and at most 0.5 (default: {TEXTS_SHARE:g} with columns of texts, else"
-    f" {BINS_SHARE:g})",
+    f" and bins, > 0 and at most 0.5 (default: {DEFAULT_SHARE:g})",
     "SHARE",
     form="number",
 )

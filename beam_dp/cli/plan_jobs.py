@@ -16,7 +16,7 @@ from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.flags.windows import FILE_TIME, UNIT
-from beam_dp.mechanisms.discovery.plan import default_share
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
@@ -166,10 +166,9 @@ def domain_lines(text_or_path: str) -> list[str]:
     domain = read_open_domain(text_or_path)
     if isinstance(domain, OpenDomain):
         names = ", ".join(shown(each.name) for each in domain.open)
-        share = 100 * default_share(domain)
         return [
-            f"{names}: {share:g} % of the budget finds values or bins first. The errors are those"
-            " for as many as may be found, with the rest of the budget. Which share of the records"
+            f"{names}: {100 * DEFAULT_SHARE:g} % of the budget finds values or bins first. The errors"
+            " are those for as many as may be found, with the rest of the budget. Which share of the records"
             " will be in other is not known before the release."
         ]
     return [

@@ -12,7 +12,7 @@ from noise_sources import NoNoise, Seeded
 from open_domains import CITY, INCOME, SEX, guarantee, open_domain
 
 import beam_dp as dp
-from beam_dp.mechanisms.discovery.plan import BINS_SHARE, check_together, main_loss
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, check_together, main_loss
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
     later_epsilon,
@@ -87,8 +87,8 @@ def test_a_ledger_without_slack_refuses_before_anything_is_read() -> None:
 def test_pure_bins_take_a_share_of_epsilon() -> None:
     promise = guarantee(2.0, 0.0)
     plan, main = plan_of(open_domain(*BINS, SEX), promise)
-    assert (plan.main.epsilon, plan.main.delta) == (2.0 * (1 - BINS_SHARE), 0.0)
-    assert plan.guarantee.epsilon == pytest.approx(2.0 * BINS_SHARE)
+    assert (plan.main.epsilon, plan.main.delta) == (2.0 * (1 - DEFAULT_SHARE), 0.0)
+    assert plan.guarantee.epsilon == pytest.approx(2.0 * DEFAULT_SHARE)
     assert main.loss.epsilon is not None
     assert float(main.loss.epsilon) <= 2.0
     assert main.loss.slack == 0

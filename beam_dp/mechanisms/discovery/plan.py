@@ -33,12 +33,11 @@ from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domai
 from beam_dp.summaries.value_counts import ValueCounts
 from beam_dp.verification.steps import Step, laplace_step, total
 
-# The share of the budget for a domain with and without columns of texts: of mu^2, or of epsilon if
-# delta is 0. A column of texts gets this many times the part of a column of bins, whose edges need
-# only the largest counts. Of the shares and weights that benchmarks/discovered_domains.py was run
-# with, these gave the smallest errors of pairs: 1.05 to 1.29 times those of a declared domain. A
-# larger share puts fewer records into other, but makes the later release worse.
-TEXTS_SHARE, BINS_SHARE = 0.3, 0.3
+# The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
+# so many times the part of a column of bins. Chosen by the errors of whole copies
+# (benchmarks/undescribed_tables.py): a larger share finds better bins and more texts, but makes the
+# later release worse.
+DEFAULT_SHARE = 0.3
 _TEXT_WEIGHT = 2
 MAX_SHARE = 0.5
 _FIXED_BYTES = 2**28
@@ -161,11 +160,6 @@ def _usable_cuts(attribute: OpenAttribute, cuts: tuple[int, ...]) -> tuple[int, 
     return zero - 1, zero + 1
 
 
-def default_share(domain: OpenDomain) -> float:
-    """Returns the share of the budget for a domain, if none is given."""
-    return TEXTS_SHARE if any(each.has_values for each in domain.open) else BINS_SHARE
-
-
 def plan_domain(
     domain: OpenDomain,
     guarantee: Guarantee,
@@ -179,7 +173,7 @@ def plan_domain(
         domain: the domain with the attributes to discover.
         guarantee: the guarantee of the release of the domain and the later release together.
         share: the domain's share of the budget, > 0 and at most 0.5: of mu^2, or of epsilon if
-            delta is 0. By default 15 % with columns of texts, and 10 % without.
+            delta is 0. By default 30 %.
         later_is_pure: whether the later release gets a pure guarantee, which is better for few
             tables; always so if delta is 0.
 
@@ -189,7 +183,7 @@ def plan_domain(
     """
     check_is("domain", domain, OpenDomain)
     check_is("guarantee", guarantee, Guarantee)
-    share = default_share(domain) if share is None else share
+    share = DEFAULT_SHARE if share is None else share
     checked_number("domain_share", share, above=0, most=MAX_SHARE)
     texts = [each for each in domain.open if each.has_values]
     if texts and guarantee.delta == 0:

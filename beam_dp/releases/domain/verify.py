@@ -147,9 +147,10 @@ def _found_figures(
         are_edges = set(edges).issuperset(closed[:-1]) and closed[-1] <= edges[-1]
         figures.equal(f"bins of {name} consist of leaves", are_edges, True)
         # No level tells more of a bin than a sum of its own, and none less than all sums of cells.
-        errors = found.standard_errors / deviation
         most = max(NUM_CELLS * num_levels, sum(noise["levels"])) + 2
-        follows = bool(((1 / num_levels <= errors**2 * (1 + 1e-9)) & (errors**2 <= most)).all())
+        least, most = deviation / math.sqrt(num_levels), deviation * math.sqrt(most)
+        errors = found.standard_errors
+        follows = bool(((least <= errors * (1 + 1e-9)) & (errors <= most)).all())
         figures.equal(f"standard errors of {name} fit its noise", follows, True)
         return
     follows = np.allclose(found.standard_errors, deviation, rtol=1e-6, atol=0)
@@ -196,8 +197,9 @@ def _step(entry: Mapping[str, Any], guarantee: Guarantee) -> Step:
         )
     # A unit adds at most ``grid`` to the leaves in total, and each leaf is in one cell of each
     # level. So the unit changes each level by at most ``grid`` in the L1 norm, and therefore in the
-    # L2 norm, whether or not the cells follow from the noisy sums of the levels before. No change is negative, so the difference between two units, of which one replaces the
-    # other, has at most twice the squared L2 norm of one unit.
+    # L2 norm, whether or not its cells follow from the noisy sums of the levels before. No change
+    # is negative, so the difference between two units, of which one replaces the other, has at most
+    # twice the squared L2 norm of one unit.
     levels = [checked_integer("levels", each, 1) for each in entry["levels"]]
     if not levels:
         raise InputError("levels", levels, "must list at least one level")
