@@ -166,10 +166,11 @@ def domain_lines(text_or_path: str) -> list[str]:
     domain = read_open_domain(text_or_path)
     if isinstance(domain, OpenDomain):
         names = ", ".join(shown(each.name) for each in domain.open)
+        share = f"{100 * DEFAULT_SHARE:g} % of the budget"
         return [
-            f"{names}: {100 * DEFAULT_SHARE:g} % of the budget finds values or bins first. The errors"
-            " are those for as many as may be found, with the rest of the budget. Which share of the records"
-            " will be in other is not known before the release."
+            f"{names}: {share} finds values or bins first. The errors are those for as many as may"
+            " be found, with the rest of the budget. Which share of the records will be in other is"
+            " not known before the release."
         ]
     return [
         f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
