@@ -46,7 +46,9 @@ def missing_part(error: ModuleNotFoundError) -> str | None:
         return READS_ARROW
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
     # The error names a module, or a package without metadata.
-    name = (error.name or "").partition(".")[0].replace("-", "_")
+    name, dot, _ = (error.name or "").replace("-", "_").partition(".")
+    if dot and importlib.util.find_spec(name) is not None:
+        return None
     if name in READING:
         return f"{name} is not installed: pip install {name}"
     package = modules.get(name)

@@ -59,7 +59,7 @@ def expected_small_db_error(mechanism: dp.MultisetChoice, counts: NDArray[np.int
 
     Example:
         >>> queries = np.array([[0, 1]], np.int64)
-        >>> mechanism = MultisetChoice(queries, epsilon=1.0, num_records=5, size=3)
+        >>> mechanism = dp.MultisetChoice(queries, epsilon=1.0, num_records=5, size=3)
         >>> round(expected_small_db_error(mechanism, np.array([3, 2])), 6)
         1.215775
     """

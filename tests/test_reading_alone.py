@@ -65,8 +65,8 @@ def told(without: tuple[str, ...], commands: list[list[str]]) -> str:
 def test_names_missing_library_and_its_install_command(missing):
     told = installed.missing_part(ModuleNotFoundError(name=missing))
     assert told is not None and told.endswith("needs it: pip install beam_dp")
-    for other in ("rich", "apache_beam.io.absent"):
-        assert installed.missing_part(ModuleNotFoundError(name=other)) is None
+    absent = ModuleNotFoundError(name="apache_beam.io.absent")
+    assert installed.missing_part(absent) is None
 
 
 @pytest.mark.parametrize("made", ["tables", "records", "answers"])

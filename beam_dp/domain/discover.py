@@ -111,8 +111,8 @@ class OpenAttribute:
     Example:
         >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192), whole=True)
         >>> income.leaves.num_levels, income.leaves.edges[:3]
-        (1719, (0.0, 1.0, 2.0))
-        >>> income.closed(income.edges_at([0, 20, 1719])).labels()
+        (8193, (0.0, 1.0, 2.0))
+        >>> income.closed(income.edges_at([0, 20, 8193])).labels()
         ('[0, 20)', '[20, 8192]')
     """
 

@@ -275,7 +275,7 @@ OWN: dict[str, dict[str, Case]] = {
         "num_synthetic_records": Case("40"),
         "mechanism": Case("laplace"),
         "start_from": Case("FOLDER/earlier", base=starting(BASES["release_synthetic_database"])),
-        "domain_share": Case("0.3", base=discovering),
+        "domain_share": Case("0.2", base=discovering),
         "num_rounds": Case("2"),
         "max_unit_cost": Case("planned", others=UNIT),
         "stop_below": Case(

@@ -237,7 +237,7 @@ def test_values_to_discover_are_other_and_made_up_bins_stand_for_those_to_find(t
     assert main(flags) == 0
     printed = capsys.readouterr().out
     assert "'Oslo' -> other" in printed
-    assert "'99' -> clipped to [0.0995, 10]" in printed
+    assert "'99' -> clipped to [0.005499, 10]" in printed
 
 
 @pytest.mark.parametrize(

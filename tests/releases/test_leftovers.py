@@ -220,7 +220,7 @@ def test_error_of_a_restarted_job_names_the_finish_command(tmp_path, capfd):
 
 def test_error_for_a_draft_without_a_card_names_finish(tmp_path):
     LocalStore(tmp_path).open_draft("0" * 32)
-    with pytest.raises(dp.ReleaseError, match=r"card\.json cannot be read: .* `beam-dp finish "):
+    with pytest.raises(dp.ReleaseError, match=r"it has no card\.json; .* `beam-dp finish "):
         read_release(tmp_path)
 
 

@@ -204,6 +204,7 @@ class ReadRecords(RecordSource):
         split = beam.ParDo(_SplitFile(self.pattern, self.file_format))
         read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
         read = read.with_output_types(pa.RecordBatch)
+        read.label = "Read ranges"
         found = (
             self._listed(pipeline)
             | "Split files" >> split
