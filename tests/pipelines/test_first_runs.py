@@ -197,7 +197,7 @@ def test_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd):
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
-        (DOMAIN, ["15 % of the budget: epsilon ", "at most 20 values that about"]),
+        (DOMAIN, ["30 % of the budget: epsilon ", "at most 20 values that about"]),
         (CHOICE, ["at most 20: epsilon 0.4 chooses the number, epsilon 19.6 is left"]),
         (BOTH, ["at most 20: epsilon 0.4 chooses the number", "in proportion for fewer"]),
     ],
@@ -257,7 +257,7 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     argv = ["plan", f"--domain={tmp_path / 'domain.json'}", "--workload=marginals:2", *TARGET]
     assert beam_dp_main([*argv, "--num_records=1500"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
-    assert "15 % of the budget finds values or bins first" in printed
+    assert "30 % of the budget finds values or bins first" in printed
     assert "release-synthetic-database --input INPUT" in printed
     assert beam_dp_main([*argv, "--num_records=1500", "--json"]) == 0
     options = json.loads(capfd.readouterr().out)["options"]
