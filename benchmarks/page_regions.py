@@ -32,7 +32,7 @@ WEIGHTED = "weighted total variation"
 SHOWN = 8
 BINS_ERRORS = ("distance", "mean", "quantiles", "intervals", "pairs")
 BINS_BESIDE, BINS_SIZE = "exact counts", "50,000 records"
-BINS_SHOWN = ("a tree", "exact counts", "declared quantiles")
+BINS_SHOWN = ("cells", "exact counts", "declared quantiles")
 BASELINES = {"independent": "attributes alone", "raw_gaussian": "noise on each marginal"}
 
 
