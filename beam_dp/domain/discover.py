@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 from beam_dp.checks import checked_integer, is_integer, is_number
@@ -157,9 +157,12 @@ class OpenAttribute:
             argument = error.name.replace(", values", ", discover, include")
             raise InputError(argument, error.value, error.condition) from None
 
-    @cached_property
+    @property
     def leaves(self) -> BinnedAttribute:
         """The small bins that are counted. Found bins consist of them; the ends hold all beyond."""
+        return _leaves_of(self)
+
+    def _made_leaves(self) -> BinnedAttribute:
         assert isinstance(self.discover, DiscoverBins)
         low, high = self.discover.low, self.discover.high
         if self.kind != "numeric":
@@ -258,6 +261,25 @@ class OpenAttribute:
 
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
         return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
+
+
+class _NumberLeaves(NumericAttribute):
+    """Leaves of numbers: so many that they are pickled as the column that they are of."""
+
+    column: OpenAttribute
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _leaves_of, (self.column,)
+
+
+@lru_cache(maxsize=1024)
+def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
+    leaves = column._made_leaves()
+    if isinstance(leaves, NumericAttribute):
+        shared = {each.name: getattr(leaves, each.name) for each in fields(leaves)}
+        leaves = _NumberLeaves(**shared)
+        object.__setattr__(leaves, "column", column)
+    return leaves
 
 
 def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:

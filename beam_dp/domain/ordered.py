@@ -259,6 +259,11 @@ class NumericAttribute(BinnedAttribute):
         return tuple(((first + last) // 2).tolist())
 
     @cached_property
+    def inner_edges(self) -> NDArray[np.float64]:
+        """All edges but the first and the last one."""
+        return np.array(self.edges[1:-1], np.float64)
+
+    @cached_property
     def whole_ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """See ``BinnedAttribute``; None unless ``whole`` is true."""
         if not self.whole:

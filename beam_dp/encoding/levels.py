@@ -204,7 +204,7 @@ class NumericLevels(Levels):
         super().__init__(attribute)
         self._low, self._high = attribute.ends
         self._clips = attribute.clip
-        self._inner = np.array(attribute.edges[1:-1], np.float64)
+        self._inner = attribute.inner_edges
 
     def integers(self, values: NDArray[Any]) -> Coded:
         """Encodes integers of any numpy type."""
