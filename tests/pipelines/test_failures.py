@@ -134,7 +134,9 @@ FAULTS: list[tuple[str, Callable[..., Any] | BaseException, str | None]] = [
 
 
 @pytest.mark.job
-@pytest.mark.parametrize(("place", "fault", "line"), FAULTS, ids=repr)
+@pytest.mark.parametrize(
+    ("place", "fault", "line"), FAULTS, ids=lambda each: getattr(each, "__name__", repr(each))
+)
 def test_only_failing_setup_and_submission_name_what_is_missing(
     fails, monkeypatch, tmp_path, place, fault, line
 ):
