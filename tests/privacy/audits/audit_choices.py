@@ -20,8 +20,8 @@ from auditing import (
     around,
     audited,
     follows,
-    halve_noise_of,
     replaced,
+    shrink_noise_of,
 )
 from tiny import ADD, REPLACE, domain_of, promise
 from top_choice_laws import LAWS, PICKS
@@ -74,14 +74,14 @@ def halve_selection_scale(patch: Patch) -> None:
 
 
 SELECTION_BUGS: dict[str, dict[str, Bug]] = {
-    "exponential_mechanism": {"noise scale halved in the sampler": halve_noise_of("select")},
+    "exponential_mechanism": {"noise scale halved in the sampler": shrink_noise_of("select")},
     "permute_and_flip": {
         "coins too sharp": around(
             noise_module, "exp_bounds", lambda original, x, bits: original(2 * x, bits)
         ),
         "visits in a fixed order": replaced(NoiseSource, "below", lambda self, bound: 0),
     },
-    "geometric_noisy_max": {"noise scale halved in the sampler": halve_noise_of("geometric")},
+    "geometric_noisy_max": {"noise scale halved in the sampler": shrink_noise_of("geometric")},
 }
 
 # Two cells have the same answers to every query, so that multisets and sequences differ.

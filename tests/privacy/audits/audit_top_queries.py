@@ -17,8 +17,8 @@ from auditing import (
     audited,
     derived,
     follows,
-    halve_noise_of,
     replaced,
+    shrink_noise_of,
 )
 from noise_sources import Scripted
 from subjects import Subject, counts_beside, price, records_per_unit
@@ -138,7 +138,7 @@ def bugs_of(method: str, guarantee: dp.Guarantee) -> dict[str, dict[str, Bug]]:
     if guarantee.neighboring is dp.Neighboring.REPLACE_ONE:
         of_choices["replacement as an addition"] = one_way
     name = {"exponential": "select"}.get(method, method)
-    runs = {"noise halved in the sampler": halve_noise_of(name)}
+    runs = {"noise halved in the sampler": shrink_noise_of(name)}
     if method == "geometric":
         return {"law": of_choices, "sampler": runs | {"the other order of ties": without_ties}}
     of_choices |= derived(guarantee, draws=2, without=("one draw for all cells",))

@@ -249,9 +249,9 @@ def scale_noise(factor: float) -> Bug:
     )
 
 
-def halve_noise_of(method: str) -> Bug:
+def shrink_noise_of(method: str, divisor: int = 2) -> Bug:
     return around(
-        NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / 2)
+        NoiseSource, method, lambda draw, self, given, scale: draw(self, given, scale / divisor)
     )
 
 

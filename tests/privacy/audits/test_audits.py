@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from audit_black_boxes import ELSEWHERE
 from auditing import FALSE_ALARM, Audit, Finding
+from mechanism_cases import CASES
 from noise_sources import SeededEntropy
 from source_imports import ROOT
 from tiny import UnequalDrawsError
@@ -146,6 +148,11 @@ def test_crash_of_a_check_is_not_reported_as_a_finding():
 def test_every_audit_has_mutants_and_a_name_of_its_own():
     assert [name for name, each in BY_ID.items() if not each.mutants] == []
     assert len(BY_ID) == len(LISTED)
+
+
+def test_whole_runs_of_every_mechanism_are_audited():
+    held = {each.mechanism for each in BY_ID.values() if "black box" in each.checks}
+    assert {ELSEWHERE.get(name, f"whole runs, {name}") for name in CASES} <= held
 
 
 # Without the check that is named here the mutant would survive: no other one sees it.
