@@ -2,8 +2,10 @@
 
 import datetime
 import json
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
@@ -11,6 +13,7 @@ import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.discover import MAX_LEAVES, DiscoverBins, OpenAttribute
 from beam_dp.domain.files import open_domain_from_json
+from beam_dp.encoding.records import encode_column
 
 CITY = {"name": "city", "type": "categorical", "discover": {"max_values": 3, "include": ["Rome"]}}
 INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 8192}}
@@ -166,3 +169,21 @@ def test_impossible_combinations_of_declared_attributes_hold_before_anything_is_
     assert [each.axes for each in domain.declared.impossible] == [(0, 1)]
     closed = domain.closed({"city": ["Oslo"]})
     assert [each.axes for each in closed.impossible] == [(1, 2), (0, 1)]
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_missing_numbers_of_found_bins_leave_no_record_out(nullable: bool, other: bool) -> None:
+    column = OpenAttribute("a", "numeric", DiscoverBins(9), nullable=nullable, other=other)
+    found = column.closed([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], ORIGIN)
+    read = dp.read_domain({"attributes": [found.to_json()]})["a"]
+    values = pa.array(["0.5", "x", None, "9", "inf"])
+    without = found.other_code if other else 2
+    null = found.null_code if nullable else without
+    for attribute in (found, read, column.bounded()):
+        middle = attribute.other_code if other else attribute.num_levels // 2
+        expected = [0, middle, attribute.null_code if nullable else middle]
+        assert encode_column(attribute, values).tolist()[1:3] == expected[1:]
+    assert encode_column(read, values).tolist() == [0, without, null, 4, without]
+    declared = replace(column.closed([0.0, 1.0, 2.0]), is_found=False)
+    assert encode_column(declared, values)[1] == (-1 if not other else declared.other_code)

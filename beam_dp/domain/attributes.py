@@ -161,6 +161,11 @@ class Attribute(ABC):
         return self.num_levels if self.other else None
 
     @property
+    def outside_code(self) -> int | None:
+        """The code of values without a level of their own; None if they leave their record out."""
+        return self.other_code
+
+    @property
     def null_code(self) -> int | None:
         """The code of null; None if null has no level."""
         return self.num_levels + self.other if self.nullable else None

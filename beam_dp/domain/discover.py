@@ -205,7 +205,7 @@ class OpenAttribute:
             label = self.texts.normal(OTHER_LABEL)  # this text cannot be a level next to other
             values = [str(text) for text in found if self.texts.normal(str(text)) != label]
             return replace(self._listed((*self.discover.include, *values)), values_from=origin)
-        return replace(self._in_bins(found), edges_from=origin)
+        return replace(self._in_bins(found), edges_from=origin, is_found=True)
 
     def edges_at(self, places: Sequence[int]) -> list[Any]:
         """Returns the edges of bins as a domain file has them.

@@ -105,10 +105,13 @@ class BinnedAttribute(OrderedAttribute):
 
     ``edges``: at least two edges, strictly increasing.
     ``edges_from``: the release from which the edges were computed; None for public edges.
+    ``is_found``: whether the edges are, or stand for, those of a release. Nobody knows then which
+    values there are, so a missing or unreadable one counts in the middle bin.
     """
 
     edges: tuple[Any, ...]
     edges_from: PaidRelease | None = field(default=None, kw_only=True)
+    is_found: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     edge_noun: ClassVar[str]
     edge_form: ClassVar[str] = ""
@@ -117,6 +120,12 @@ class BinnedAttribute(OrderedAttribute):
     def num_levels(self) -> int:
         """Number of bins."""
         return len(self.edges) - 1
+
+    @property
+    def outside_code(self) -> int | None:
+        """See ``Attribute``; the middle bin if the bins were found and ``other`` has no level."""
+        is_found = self.is_found or self.edges_from is not None
+        return self.num_levels // 2 if is_found and not self.other else self.other_code
 
     @cached_property
     def midpoints(self) -> tuple[Any, ...]:

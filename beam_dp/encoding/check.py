@@ -160,7 +160,9 @@ class ColumnCheck:
         clipped = np.zeros(len(codes), np.bool_)
         attribute = self.attribute
         if isinstance(attribute, OrderedAttribute) and attribute.clip:
-            clipped = encode_column(dataclasses.replace(attribute, clip=False), column) != codes
+            ends = dataclasses.replace(attribute, clip=False, other=True)
+            is_end = (codes == 0) | (codes == ends.num_levels - 1)
+            clipped = (encode_column(ends, column) == ends.other_code) & is_end
         return list(zip(codes.tolist(), clipped.tolist(), strict=True))
 
     def _fate(self, code: int, is_clipped: bool) -> str:

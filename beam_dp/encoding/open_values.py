@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +45,7 @@ class OpenColumns:
 
     Args:
         declared: the declared attributes; records outside them are left out. None without any.
+            Open columns leave no record out.
         texts: an attribute per open column of texts, with ``other``: a text is counted if its code
             is that of ``other``. So null and declared values are not counted.
         leaves: an attribute per open column of numbers, dates or times; its levels are the leaves.
@@ -59,14 +59,6 @@ class OpenColumns:
     def attributes(self) -> tuple[Attribute, ...]:
         """The attributes of the open columns, in the order of their numbers."""
         return (*self.texts, *self.leaves)
-
-    @cached_property
-    def deciding(self) -> Domain | None:
-        """The declared columns and the leaves: a value without a level leaves its record out."""
-        if self.declared is None:
-            return Domain(tuple(self.leaves)) if self.leaves else None
-        attributes = (*self.declared.attributes, *self.leaves)
-        return replace(self.declared, attributes=attributes)
 
 
 def prefix_of(number: int) -> bytes:
@@ -90,11 +82,9 @@ def encode_values(
 def _encoded(
     columns: OpenColumns, privacy_unit: str, batch: pa.RecordBatch
 ) -> Iterator[tuple[KeyBatch, KeyBatch | None]]:
-    known: list[NDArray[Any]] = []
     keep: Mask | None = None
-    if columns.deciding is not None:
-        known, keep = encode_batch(columns.deciding, batch)
-    leaf_codes = known[len(known) - len(columns.leaves) :]
+    if columns.declared is not None:
+        _, keep = encode_batch(columns.declared, batch)
     units = None
     if privacy_unit != RECORD:
         units, has_unit = unit_fingerprints(column_of(batch, privacy_unit))
@@ -104,11 +94,11 @@ def _encoded(
         units = units.take(rows, axis=1)
     for number, attribute in enumerate(columns.attributes):
         is_text = number < len(columns.texts)
+        column = column_of(batch, attribute.name)
         if is_text:
-            places, texts = _text_places(attribute, number, column_of(batch, attribute.name))
+            places, texts = _text_places(attribute, number, column)
         else:
-            codes = leaf_codes[number - len(columns.texts)]
-            places, texts = _leaf_places(attribute, number, codes)
+            places, texts = _leaf_places(attribute, number, encode_column(attribute, column))
         places = places if rows is None else places.take(rows)
         if units is None:
             yield _counted(number, places, texts)
@@ -242,7 +232,8 @@ def _leaf_places(
     attribute: Attribute, number: int, codes: NDArray[Any]
 ) -> tuple[NDArray[np.int64], pa.Array]:
     """Returns each code's place among the leaves, from 1, 0 for no leaf; and the leaves' texts."""
-    places = np.where(codes < attribute.num_levels, codes.astype(np.int64) + 1, 0)
+    is_leaf = (codes >= 0) & (codes < attribute.num_levels)
+    places = np.where(is_leaf, codes.astype(np.int64) + 1, 0)
     return places, _leaf_texts(number, attribute.num_levels)
 
 

@@ -316,15 +316,15 @@ def _object(scalar: pa.Scalar) -> object:
 
 
 def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
-    """Sets the code of null for nulls, and the code of ``other`` for values without a level."""
+    """Sets the code of null for nulls, and ``outside_code`` for other values without a level."""
     if coded.outside is None and (nulls is None or not nulls.any()):
         return coded
     codes = coded.codes if coded.codes.flags.writeable else coded.codes.copy()
     outside = ~inside(coded)
     if nulls is not None:
         outside |= nulls
-    if levels.attribute.other_code is not None:
-        codes[outside] = levels.attribute.other_code
+    if levels.attribute.outside_code is not None:
+        codes[outside] = levels.attribute.outside_code
         outside[:] = False
     if nulls is not None and levels.attribute.null_code is not None:
         codes[nulls] = levels.attribute.null_code

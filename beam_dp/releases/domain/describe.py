@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _SHOWN_LEVELS = 20
 _ABOUT = (
     "Numbers of privacy units are noisy, and those of values that were found are too large by"
-    " chance. All other values of a column are in other."
+    " chance. All other values of a column are in other. Missing and unreadable values of a column"
+    " of bins are in its middle bin, if neither null nor other has a level."
 )
 
 
