@@ -98,7 +98,7 @@ def _samples(trials: int) -> list[Failures]:
         # Of so many more queries that the union bound is below beta and not below 1.
         size = small_db_size(math.ceil(len(queries) / beta), share)
         shares = np.full(queries.shape[1], 1 / queries.shape[1])
-        drawn = np.random.default_rng().multinomial(size, shares, trials) / size
+        drawn = np.random.default_rng(101).multinomial(size, shares, trials) / size
         errors = np.abs((drawn - shares) @ queries.T).max(axis=1) / share
         found.append(failures(errors.tolist(), beta))
     return found

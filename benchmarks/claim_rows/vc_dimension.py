@@ -194,7 +194,7 @@ def _sample_errors(matrix: Matrix, size: int, trials: int) -> NDArray[np.float64
     Few cells with equally many records are hard to sample; a sample is of real randomness.
     """
     cells = matrix.shape[1]
-    samples = np.random.default_rng().multinomial(size, np.full(cells, 1 / cells), trials)
+    samples = np.random.default_rng(197).multinomial(size, np.full(cells, 1 / cells), trials)
     exact = matrix.mean(axis=1)[:, None]
     return np.abs(matrix @ samples.T / size - exact).max(axis=0)
 
