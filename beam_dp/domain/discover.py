@@ -321,11 +321,11 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
     return OpenAttribute(name, kind, discover, **kept)
 
 
-def levels_of(num_leaves: int) -> int:
-    """Returns how often leaves are counted: until cells can be leaves."""
-    levels = 1
-    while NUM_CELLS**levels < num_leaves:
-        levels += 1
+def levels_of(num_leaves: int) -> list[int]:
+    """Returns the number of cells of each level: levels go on until cells can be leaves."""
+    levels = [num_leaves]
+    while NUM_CELLS ** len(levels) < num_leaves:
+        levels.insert(0, NUM_CELLS)
     return levels
 
 

@@ -183,7 +183,7 @@ def test_leaves_are_counted_until_cells_can_be_leaves():
     for num_leaves, levels in ((1, 1), (16, 1), (17, 2), (256, 2), (257, 3), (270_002, 5)):
         leaves = NumericAttribute("a", tuple(map(float, range(num_leaves + 1))))
         plan = plan_bins(leaves, 20, REPLACING, mu=MU)
-        assert plan.to_json()["levels"] == [16] * levels
+        assert plan.to_json()["levels"] == [*[16] * (levels - 1), num_leaves]
         assert pickle.loads(pickle.dumps(plan)).to_json() == plan.to_json()
 
 

@@ -80,7 +80,7 @@ class BinsPlan:
     @property
     def num_levels(self) -> int:
         """How often the leaves are counted."""
-        return levels_of(self.leaves.num_levels)
+        return len(levels_of(self.leaves.num_levels))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the noise as a card states it."""
@@ -89,7 +89,7 @@ class BinsPlan:
             "distribution": self.distribution,
             "scale": self.scale,
             "grid": self.grid,
-            "levels": [NUM_CELLS] * self.num_levels,
+            "levels": levels_of(self.leaves.num_levels),
         }
 
     @functools.cached_property

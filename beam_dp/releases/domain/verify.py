@@ -19,6 +19,7 @@ from beam_dp.domain.discover import (
 )
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.interval_strategies.hierarchy import best_tree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -31,6 +32,7 @@ from beam_dp.verification.steps import Step, laplace_step, noise_step, total
 from beam_dp.verification.thresholds import least_threshold, threshold_step
 from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 
+_MOST_LEAVES = 2**19  # more than any column has
 # The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
 SLACK_SHARE = 0.5
 _SHARED = ("measured", "distribution", "scale", "grid")
@@ -117,6 +119,10 @@ def _noise_figures(
     kind = "discrete_laplace" if is_pure else "discrete_gaussian"
     figures.equal(f"distribution of {name}", entry["distribution"], kind)
     if "threshold" not in entry:
+        levels = list(entry["levels"])
+        last = checked_integer("levels", levels[-1], 1, _MOST_LEAVES)
+        older = best_tree(last, 1 if is_pure else 2).sizes[1:]  # of version 0.1.0
+        figures.equal(f"levels of {name}", levels in (levels_of(last), list(older)), True)
         return
     checked_integer("max_values", entry["max_values"], 1)
     num_texts = sum("threshold" in each for each in discovered.noise)
@@ -140,15 +146,15 @@ def _found_figures(
         falls = np.diff(found.counts, append=least)
         figures.equal(f"counts of {name} fall to its threshold", bool((falls <= 0).all()), True)
     else:
-        edges, num_levels = attribute.leaves.edges, len(noise["levels"])
+        edges, levels = attribute.leaves.edges, noise["levels"]
         closed: Sequence[Any] = getattr(attribute.closed(found.values), "edges", ())
-        if noise["levels"][0] == NUM_CELLS:  # before 0.2 there were other leaves
-            figures.equal(f"levels of {name}", num_levels, levels_of(len(edges) - 1))
+        if levels == levels_of(levels[-1]):  # version 0.1.0 had other leaves
+            figures.equal(f"leaves of {name}", levels[-1], len(edges) - 1)
         are_edges = set(edges).issuperset(closed[:-1]) and closed[-1] <= edges[-1]
         figures.equal(f"bins of {name} consist of leaves", are_edges, True)
         # No level tells more of a bin than a sum of its own, and none less than all sums of cells.
-        most = max(NUM_CELLS * num_levels, sum(noise["levels"])) + 2
-        least, most = deviation / math.sqrt(num_levels), deviation * math.sqrt(most)
+        least = deviation / math.sqrt(len(levels))
+        most = deviation * math.sqrt(NUM_CELLS * (len(levels) + 1))
         errors = found.standard_errors
         follows = bool(((least <= errors * (1 + 1e-9)) & (errors <= most)).all())
         figures.equal(f"standard errors of {name} fit its noise", follows, True)
