@@ -267,6 +267,7 @@ def check_widths(edges: tuple[float, ...], low: float, high: float) -> None:
 
 
 @given(ENDS, ENDS)
+@settings(max_examples=20)
 def test_leaves_are_narrow_relative_to_the_range_and_to_their_distance_from_zero(one, other):
     low, high = min(one, other), max(one, other)
     if high - low > 1e-9 * max(abs(low), abs(high)):
@@ -276,6 +277,7 @@ def test_leaves_are_narrow_relative_to_the_range_and_to_their_distance_from_zero
 
 
 @given(st.integers(-(2**52), 2**52), st.integers(1, 2**52))
+@settings(max_examples=20)
 def test_leaves_of_whole_numbers_have_whole_edges(low, length):
     edges = number_leaves(low, low + length, whole=True)
     assert edges[0] == low and edges[-1] == low + length

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
@@ -125,6 +125,7 @@ def test_numbers_without_a_range_have_leaves_of_about_the_same_relative_width() 
 
 
 @given(data=st.data(), low=st.integers(-9999, 9999), length=st.integers(1, 9999))
+@settings(max_examples=20)
 def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
     data: st.DataObject, low: int, length: int
 ) -> None:
