@@ -53,8 +53,6 @@ if TYPE_CHECKING:
         draw_top_queries as draw_top_queries,
         plan_top_queries as plan_top_queries,
     )
-    from beam_dp.mechanisms.marginals.combined import combine_releases as combine_releases
-    from beam_dp.mechanisms.marginals.given_tables import synthesise as synthesise
     from beam_dp.mechanisms.marginals.measure_all import (
         MWEM as MWEM,
         Gaussian as Gaussian,

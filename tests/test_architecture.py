@@ -383,7 +383,7 @@ APART = {
     "testing/": ("mechanisms", "releases", "noise", *_SECRET),
     "cli/": _SECRET,
 }
-# Only `plan` and `combine` need mechanisms; only the owner's report reads records.
+# Only `plan` needs mechanisms; only the owner's report reads records.
 EXCEPT = {"reports/truth.py": ("encoding",)}
 
 
@@ -398,7 +398,7 @@ def joined(files: dict[str, str]) -> list[str]:
             if (inner.startswith(part) or fnmatch.fnmatch(inner, part))
             for name in names
         } - {*EXCEPT.get(inner, ())}
-        if inner.startswith("cli/") and not inner.startswith(("cli/plan", "cli/combine")):
+        if inner.startswith("cli/") and not inner.startswith("cli/plan"):
             forbidden.add("mechanisms")
         for name, _ in imports(path, source):
             for other in forbidden:

@@ -26,7 +26,6 @@ _MODULES = {
     "report": ("releases", "write an HTML page about a release"),
     "verify": ("releases", "recompute the privacy loss of a release from its card"),
     "diff": ("releases", "compare the counts of two releases"),
-    "combine": ("combine", "combine two releases of the same records into a better one"),
     "doctor": ("doctor", "check the installation"),
     "finish": ("releases", "clean up after a job that was killed"),
     "ledger": ("ledger", "declare privacy budgets, and show what was spent"),

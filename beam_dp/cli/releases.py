@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from beam_dp.verification.steps import Step
     from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1
-EXIT_NO_PROMISE = 3
 _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
 _WORDS = {
@@ -74,7 +73,7 @@ def _answer(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    """Prints the privacy loss that follows from the noise; returns 1 or 3 unless it is kept."""
+    """Prints the privacy loss that follows from the noise; returns 1 unless it is kept."""
     from rich.console import Console
 
     from beam_dp.releases.kinds import read_any, verify_release
@@ -87,9 +86,7 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
     else:
         Console().print(told(found))
-    if found.promises or found.faults:
-        return 0 if found.holds else EXIT_DOES_NOT_HOLD
-    return EXIT_NO_PROMISE
+    return 0 if found.holds else EXIT_DOES_NOT_HOLD
 
 
 def told(found: Verification) -> RenderableType:
@@ -131,10 +128,6 @@ def verdict(found: Verification) -> str:
     from beam_dp.verification.steps import above, more_than
 
     figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
-    if not found.promises:
-        if found.faults:
-            figures = "some figures of the card are wrong"
-        return f"no promise of ours: the tables were made elsewhere; {figures}"
     if found.epsilon == float("inf"):
         return "does not hold: at the promised delta, no epsilon is large enough"
     promised = f"{above(found.promise.epsilon)} was promised"
@@ -422,7 +415,7 @@ COMMANDS = {
     "verify": Command(
         (DIRECTORY, Flag("ledger", "the ledger that paid, to compare with its entry", "URL"), JSON),
         _verify,
-        "The exit code is 1 if the guarantee does not hold, and 3 if the release promises nothing.",
+        "The exit code is 1 if the guarantee does not hold.",
     ),
     "report": Command(_REPORT_FLAGS, _report),
     "diff": Command(_DIFF_FLAGS, _diff),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -112,41 +111,6 @@ class Guarantee:
             raise InputError("guarantee", value, f"must have exactly the fields {names}")
         # A stored guarantee is read unchanged: its author has already allowed a large delta.
         return cls(**value, allow_large_delta=True)
-
-
-# The longest description of a promise that somebody else made.
-MAX_SOURCE = 1_000
-
-
-@dataclasses.dataclass(frozen=True, init=False)
-class NoGuarantee(Guarantee):
-    """The guarantee of a release from noisy tables made elsewhere: this package promises nothing.
-
-    ``source``: who promised what for the tables, as its author wrote it; nothing checks it. The
-    other fields have the values that promise nothing, such as an infinite epsilon.
-    """
-
-    source: str = dataclasses.field(kw_only=True)
-
-    def __init__(self, source: str) -> None:
-        if not isinstance(source, str) or not source.strip() or len(source) > MAX_SOURCE:
-            condition = "must say who promised what for these tables, such as 'BigQuery, epsilon 1'"
-            raise InputError("source", source, f"{condition}, in up to {MAX_SOURCE:,} characters")
-        nothing = (math.inf, 1.0, Neighboring.ADD_OR_REMOVE_ONE, RECORD, 1)
-        for field, value in zip(dataclasses.fields(self), (*nothing, source), strict=True):
-            object.__setattr__(self, field.name, value)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the source as JSON values, with nulls for what is not promised."""
-        return {"epsilon": None, "delta": None, "source": self.source}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Returns the object that ``to_json`` wrote."""
-        found = cls(value.get("source", ""))
-        if dict(value) != found.to_json():
-            raise InputError("guarantee", value, f"must be {found.to_json()}")
-        return found
 
 
 def checked_delta(value: object) -> float:

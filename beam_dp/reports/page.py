@@ -8,19 +8,18 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring, NoGuarantee
+from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.error_bars import DEVIATIONS
 from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.release import AnyRelease, Release, library_versions
 from beam_dp.reports.markup import facts, folded, paragraph, part, table, text
-from beam_dp.reports.terminal import NOT_OURS, counted, printed_lines, short, short_value
+from beam_dp.reports.terminal import counted, printed_lines, short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.reports.cells import Truth
-    from beam_dp.verification.steps import Step
     from beam_dp.verification.verdict import Verification
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
@@ -94,7 +93,7 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         for title, inside in shown.items()
     )
     mark = f'<div class="each-page" aria-hidden="true">{_PRIVATE}</div>' if is_private else ""
-    title = text(f"{told.what}: {_kind(release.guarantee)} {release.id[:8]}")
+    title = text(f"{told.what}: differentially private release {release.id[:8]}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -115,8 +114,6 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     promised, found = release.guarantee, beside.verification
     holds = found is not None and found.holds
     guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
-    if isinstance(promised, NoGuarantee):
-        guarantee = f"{NOT_OURS}; source: {promised.source}"
     paid = paid_by(release) or (beside.entry and beside.entry.release_id)
     entries = {
         "Guarantee": guarantee + (", verified from the card" if holds else ""),
@@ -126,7 +123,7 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     parts = [
         _truth_words(beside.truth),
         *(paragraph(text(f"Warning: {each}.", 600), "private") for each in told.warnings),
-        paragraph(text(f"{told.what}: {_kind(promised)}"), "muted"),
+        paragraph(text(f"{told.what}: differentially private release"), "muted"),
         f"<h1>{text(told.headline)}</h1>",
         paragraph(text(told.meaning), "muted") if told.meaning else "",
         paragraph(text(_words(promised)[0], 600), "promise"),
@@ -172,8 +169,6 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
         "Neighbouring data": promised.neighboring.value.replace("_", " "),
         "Mechanism": release.mechanism,
     }
-    if isinstance(promised, NoGuarantee):
-        entries = {"Promise": NOT_OURS, "Source": promised.source, "Mechanism": release.mechanism}
     windows = release.card.get("promise", release.plan.get("promise"))
     over_time = [f"Over time: {windows}."] if isinstance(windows, str) else []
     verified = _verified(beside.verdict, beside.verification) if beside.verdict else ()
@@ -194,8 +189,6 @@ def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
         yield paragraph(text(words, 600), "private")
         return
     words = f"As beam-dp verify recomputes from the noise on the card, it {verdict}."
-    if not found.promises:
-        words = f"beam-dp verify says: {verdict}."
     yield paragraph(text(words, 600), "" if found.holds else "private")
     yield from (paragraph(text(f"Note: {note}", 600)) for note in found.notes)
 
@@ -205,21 +198,8 @@ def _unit(promised: Guarantee) -> str:
     return "one record" if unit == RECORD else f"one value of {unit}"
 
 
-def _kind(promised: Guarantee) -> str:
-    """Returns a few words about where the privacy of a release comes from."""
-    if isinstance(promised, NoGuarantee):
-        return "release from noisy tables made elsewhere"
-    return "differentially private release"
-
-
 def _words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
-    if isinstance(promised, NoGuarantee):
-        return (
-            "beam_dp promises nothing for this release: it is exactly as private as the noisy"
-            " tables that it was made from.",
-            f"Whoever made the tables promised, in the words of the author: {promised.source}",
-        )
     unit, change = _unit(promised), "without it"
     hidden = "The factor limits what can be learned about its presence; the square of the factor"
     hidden += " limits what can be learned about its values. The exact number of records is"
@@ -265,12 +245,7 @@ def _value(value: Any) -> str:
 def _ledger(release: AnyRelease, beside: Beside) -> str:
     """Returns the part about the entry that the card names and the entry in a given ledger."""
     named, entry, verification = paid_by(release), beside.entry, beside.verification
-    if release.plan.get("strategy") == "combined":
-        words = (
-            "Combining releases spends nothing. What this page says about privacy is about all"
-            " combined releases together."
-        )
-    elif entry is None and named is None:
+    if entry is None and named is None:
         words = (
             "This release was not paid for through a ledger. Privacy loss adds up across releases"
             " from the same records; this page cannot show what other releases revealed."
@@ -303,20 +278,16 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
     promised, mechanism = release.guarantee, release.mechanism
     versions, most = _versions(release), 2 * len(library_versions())
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
-    promise = f"epsilon {promised.epsilon:g}, delta {promised.delta:g},"
-    promise += f" {promised.neighboring.value.replace('_', ' ')},"
-    promise += f" privacy unit {promised.privacy_unit}"
-    if isinstance(promised, NoGuarantee):
-        promise = f"source {promised.source}"
-    kind = _kind(promised)
-    citation = f"{kind[0].upper()}{kind[1:]}, {release.ID_OF} {release.id}; mechanism {mechanism},"
-    citation += f" {promise}; made with {made}."
+    citation = (
+        f"Differentially private release, {release.ID_OF} {release.id}; mechanism {mechanism},"
+        f" epsilon {promised.epsilon:g}, delta {promised.delta:g},"
+        f" {promised.neighboring.value.replace('_', ' ')}, privacy unit {promised.privacy_unit};"
+        f" made with {made}."
+    )
     parameters = release.card.get("parameters")
     strategy = parameters.get("strategy") if isinstance(parameters, Mapping) else None
     papers = [_PAPERS[each] for each in (strategy, mechanism) if each in _PAPERS][:1]
-    steps: tuple[Step, ...] = ()
-    if verification is not None and verification.promises:
-        steps = (*verification.steps, verification.together)
+    steps = () if verification is None else (*verification.steps, verification.together)
     theorems = [each for step in steps for each in step.theorem.split("; ")]
     items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
     proofs = "; ".join(dict.fromkeys(each for each in theorems if each))

@@ -9,7 +9,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
-from beam_dp.privacy.guarantee import NoGuarantee
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from beam_dp.privacy.guarantee import Guarantee
     from beam_dp.releases.left_out import LeftOut
 
-NOT_OURS = "none of ours: the tables were made elsewhere"
 _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
 _SHOWN_FOUND = 8
@@ -117,9 +115,7 @@ def unit_text(guarantee: Guarantee) -> str:
 
 
 def promise_facts(guarantee: Guarantee) -> dict[str, str]:
-    """Returns the guarantee and the protected unit, or whose promise it is, as facts."""
-    if isinstance(guarantee, NoGuarantee):
-        return {"promise": NOT_OURS, "source": guarantee.source}
+    """Returns the guarantee and the protected unit as facts."""
     return {"promise": guarantee_text(guarantee), "protects": unit_text(guarantee)}
 
 

@@ -12,7 +12,7 @@ from beam_dp.checks import is_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
-from beam_dp.privacy.guarantee import Guarantee, NoGuarantee
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.left_out import LeftOut
@@ -181,13 +181,8 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether the card's promise and figures are correct; False if it promises nothing."""
-        return self.promises and not self.faults
-
-    @property
-    def promises(self) -> bool:
-        """Whether the card has a promise of this package, and not only tables made elsewhere."""
-        return not isinstance(self.promise, NoGuarantee)
+        """Whether the card's promise and figures are correct."""
+        return not self.faults
 
     def to_json(self) -> dict[str, Any]:
         """Returns the result as JSON values."""
@@ -217,11 +212,7 @@ def judged(
     notes: Sequence[str] = (),
 ) -> Verification:
     """Compares the total loss of a release's steps with the promise, and returns the result."""
-    if isinstance(promise, NoGuarantee):
-        words = f"the noise was added elsewhere; the card says: {promise.source}"
-        together, epsilon = Step("together", "no formula", "none", words, Loss()), math.inf
-    else:
-        together, epsilon = total(steps, promise, beside)
+    together, epsilon = total(steps, promise, beside)
     faults, notes = list(figures.faults), list(notes)
     if not epsilon <= promise.epsilon:
         faults.insert(0, _broken(epsilon, promise))

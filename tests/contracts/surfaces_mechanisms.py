@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,6 @@ from window_plans import (
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.domain.files import read_domain
 from beam_dp.domain.impossible import Impossible
 from beam_dp.domain.leaves import number_leaves
 from beam_dp.domain.ordered import NumericAttribute
@@ -210,33 +208,6 @@ def records(noise: float = 9.0, most: int = 9, epsilon: float = 1.0, unit: str =
     return plan_records(domain_of(3, 5), whole_promise, noise)
 
 
-SOURCE = "BigQuery SELECT WITH DIFFERENTIAL_PRIVACY, epsilon 1"
-GIVEN_DOMAIN = read_domain(
-    json.dumps(
-        {
-            "attributes": [
-                {"name": "age", "type": "numeric", "edges": [0, 20, 40, 100]},
-                {"name": "sex", "type": "categorical", "values": ["F", "M"]},
-                {"name": "town", "type": "categorical", "values": ["a", "b", "c"]},
-            ]
-        }
-    )
-)
-
-
-def towns(*rows: tuple[str, str, float]) -> pa.Table:
-    """A table of counts, one row a combination."""
-    columns = map(list, zip(*rows, strict=True))
-    return pa.table(dict(zip(("town", "sex", "count"), columns, strict=True)))
-
-
-ROWS = [(town, sex, 10.0) for town in "abc" for sex in "FM"]
-TABLES = [(["age", "sex"], np.ones((3, 2)), 5.0), (["town", "sex"], towns(*ROWS), 2.5)]
-
-
-given = but_for(dp.synthesise, domain=GIVEN_DOMAIN, tables=TABLES, source=SOURCE)
-
-
 def frame(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
@@ -292,7 +263,6 @@ EVERYTHING: dict[str, Any] = {
 # Surfaces, and the modules whose names come first there.
 PLACES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("marginals", "sketches", "online runs", "windows", "discovery"), ()),
-    "given tables": (),
     "small databases": (small_sizes,),
     "sparse vector": (sparse_vector,),
     "intervals": (intervals,),

@@ -154,9 +154,6 @@ def releases(names: Names) -> None:
     for name in ("monday", "tuesday"):
         table = random_table(500, a=2, b=3, c=4)
         dp.release(table, given, dp.marginals(given, ways=2), RECORD, output=f"out/{name}")
-    for name in ("pairs", "triples"):  # of the same records as Tuesday's
-        asked = dp.marginals(given, ways=2 if name == "pairs" else 3)
-        dp.release(table, given, asked, RECORD, output=f"out/{name}")
 
 
 # docs/sparse.md

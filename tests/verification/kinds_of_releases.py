@@ -1,6 +1,5 @@
 """One genuine release of every kind and mechanism, small enough to make many of them."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -110,14 +109,6 @@ def checked(promise: dp.Guarantee) -> Release:
     """A selection whose scores left out every pair, and whose last check added one."""
     with mock.patch.object(selection_module, "choose_pairs", lambda *arguments: ([], [])):
         return selected(promise)
-
-
-def combined(first: Any, second: Any, promise: dp.Guarantee, share: float = 0.5) -> Release:
-    """Two releases with a share of epsilon each, combined; selections as those of a wide domain."""
-    own = dataclasses.replace(promise, epsilon=promise.epsilon * share)
-    both = first(own), second(own)
-    with on_trees() if first is selected else contextlib.nullcontext():
-        return dp.combine_releases(*both)
 
 
 def intervals(
@@ -269,12 +260,6 @@ OF_DELTA: dict[str, Make] = {
     "selection": selected,
     "checked selection": checked,
     "public records": with_public_records,
-    "combined": lambda p: combined(
-        lambda half: synthetic(dp.Gaussian(), half, **ONE_WAY),
-        lambda half: synthetic(dp.MWEM(), half, left_out=True),
-        p,
-    ),
-    "combined selections": lambda p: combined(selected, checked, p, 0.7),
     "textbook": lambda p: synthetic(dp.MWEM(**TEXTBOOK), p, **ALL),
     "textbook that stops": lambda p: synthetic(dp.MWEM(**TEXTBOOK, stop_below=0.2), p, **ALL),
     "left out": lambda p: synthetic(dp.MWEM(), p, left_out=True),
@@ -308,7 +293,6 @@ OF_DELTA: dict[str, Make] = {
 }
 PURE: dict[str, Make] = {
     **{f"{name} pure": OF_DELTA[name] for name in ("mwem", "rounds", "annealed", "textbook")},
-    "combined pure": lambda p: combined(OF_DELTA["laplace"], OF_DELTA["rounds"], p),
     "textbook that stops, pure": OF_DELTA["textbook that stops"],
     "laplace textbook": lambda p: synthetic(dp.Laplace(calibration="textbook"), p),
     "small_db": lambda p: synthetic(dp.SmallDB(size=3), p, **ONE_WAY),

@@ -90,10 +90,6 @@ def test_changed_cards_fail_verification(name, every):
 NOT_DRAWN = {
     ("selection, add_or_remove_one", "parameters.choice_scale"),
     *((f"public records, {each}", "parameters.choice_scale") for each in RELATIONS),
-    *(
-        (f"combined selections, {each}", "parameters.releases.0.parameters.choice_scale")
-        for each in RELATIONS
-    ),
 }
 
 
@@ -152,11 +148,11 @@ def test_no_promise_below_the_verified_epsilon_holds(relation):
 
 @BOTH
 def test_epsilon_is_proportional_to_the_records_per_unit_of_pure_releases(relation):
-    """Promises of each draw of a combined release, and some limits, are stated elsewhere."""
+    """Some limits are stated elsewhere."""
     for name in named(relation):
         before = verify_release(released(name))
         found = forgery(name, "guarantee.max_records_per_unit = 3")
-        if name.startswith(("combined", "count_sketch gaussian", "counted", "domain", "of ")):
+        if name.startswith(("count_sketch gaussian", "counted", "domain", "of ")):
             continue
         assert not isinstance(found, dp.InputError), f"{name}: {found}"
         assert found.epsilon > 1.4 * before.epsilon, name

@@ -48,7 +48,7 @@ LEAST = {
     "counted units": 0.019,
     "of both": 0.99,
     "of a domain": 1 - 1e-7,
-    **dict.fromkeys(("gaussian textbook", "combined", "combined selections"), 0.95),
+    "gaussian textbook": 0.95,
     **dict.fromkeys(("intervals left out", "private_mw", "sparse_mw"), 0.99),
 }
 
@@ -112,6 +112,15 @@ def test_notes_that_a_custom_mechanism_may_draw_more_noise():
     own = 'mechanism = "favourite"; parameters.strategy = "of its own"'
     found = verified_after("rounds", own)
     assert any("drew no noise besides" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("strategy", ["combined", "given_tables"])
+def test_cards_of_kinds_that_were_removed_are_refused(strategy):
+    card = card_of(released(f"laplace, {ADDED}"))
+    forge(card, f'parameters.strategy = "{strategy}"')
+    found = verified(card, written(f"laplace, {ADDED}").payload)
+    expected = f"strategy = '{strategy}': is a kind of release that this version does not know"
+    assert isinstance(found, dp.InputError) and expected in str(found)
 
 
 def test_verification_reports_the_true_epsilon_and_advice():

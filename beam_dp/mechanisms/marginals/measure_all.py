@@ -99,15 +99,11 @@ class MeasureAllPlan(plans.MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once."""
 
     strategy: ClassVar[str] = "measure_all"
+    is_fixed: ClassVar[bool] = True
 
     calibration: str
     predicted_cell_error: float  # root mean squared, before the fit, in records
     max_unit_cost: float | None = None  # the limit C on the cost of a unit's records
-
-    @property
-    def is_fixed(self) -> bool:
-        """See ``MarginalsPlan``."""
-        return True
 
     @property
     def unit_costs(self) -> UnitCosts | None:

@@ -118,6 +118,8 @@ class MarginalsPlan(Plan):
     fits_tables: ClassVar[bool] = True
     # True if every fit also starts from ``start_from``.
     starts_fits: ClassVar[bool] = True
+    # True if all measurements and their scales are decided before any record is read.
+    is_fixed: ClassVar[bool] = False
     # True if the mechanism itself decides how many records are released.
     sets_num_rows: ClassVar[bool] = False
 
@@ -130,11 +132,6 @@ class MarginalsPlan(Plan):
     num_synthetic_records: int | None = None  # the number of released records, if set by the user
     start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
     asked: Any = None  # the request as the ledger's entry states it; None for ``workload``
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether all measurements and their scales are decided before any record is read."""
-        return False
 
     @property
     def public(self) -> dict[str, Any]:
@@ -349,18 +346,6 @@ def joins_fit(workload: Workload) -> bool:
         return True
     sets = [domain.axes(names) for names in workload.maximal()]
     return tree_fits(domain, sets, MAX_TREE_CELLS)
-
-
-def joined_sets(workload: Workload, ordered: Iterable[Names]) -> list[Support] | None:
-    """Returns the sets that a tree joins, the first that fit; None if it joins the workload."""
-    if joins_fit(workload):
-        return None
-    domain = workload.domain
-    joined: list[Support] = [(axis,) for axis in range(domain.num_attributes)]
-    for axes in dict.fromkeys(map(domain.axes, ordered)):
-        if axes not in joined and tree_fits(domain, [*joined, axes], MAX_SELECTED_CELLS):
-            joined.append(axes)
-    return joined
 
 
 def holds_all(workload: Workload) -> bool:

@@ -109,7 +109,6 @@ def synthesise(
     joined: Sequence[Support] | None = None,
     num_bounded_cells: Callable[[Support], int] | None = None,
     distances: PairDistances | None = None,
-    num_releases: int = 1,
     fit: Mapping[str, Any] | None = None,
     prior: PublicPrior | None = None,
 ) -> SyntheticDatabase:
@@ -154,9 +153,7 @@ def synthesise(
         released = record_coefficients(layout, made.codes, made.counts)
         released *= total / plan.num_rows(total)
     misfit = _misfits(plan, layout, observed.values, made.expected, released, made.record_tables)
-    held = NoisyMeasurements(
-        tuple(measurements), tuple(tables), plan.is_fixed, distances, num_releases
-    )
+    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
         workload=plan.workload,

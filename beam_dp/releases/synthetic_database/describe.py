@@ -19,7 +19,6 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.columns import compare_columns
-from beam_dp.releases.synthetic_database.promises import COMBINED, promises_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import (
@@ -55,7 +54,6 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     facts = {
         "mechanism": release.mechanism,
         **terminal.promise_facts(release.guarantee),
-        **_combined_facts(release),
         **_limit_facts(release),
         **_number_facts(release),
         **_queries_facts(release),
@@ -80,20 +78,8 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     parts.append(_errors(release))
     if release.noise:
         parts.append(terminal.noise_table(release.noise))
-    plan = {name: value for name, value in release.plan.items() if name != "releases"}
-    rest = {"parameter": plan, "fit": release.fit, "made with": release.versions}
+    rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
-
-
-def _combined_facts(release: SyntheticDatabase) -> dict[str, str]:
-    """Returns the draws of a combined release, with the promise of each."""
-    if release.plan.get("strategy") != COMBINED:
-        return {}
-    draws = [
-        f"{each.draw_id} (epsilon {each.guarantee.epsilon:.6g}, delta {each.guarantee.delta:g})"
-        for each in promises_of(release)
-    ]
-    return {"combines": "; ".join(draws)}
 
 
 def _limit_facts(release: SyntheticDatabase) -> dict[str, str]:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, checked_integer, is_number
+from beam_dp.checks import check_choice, is_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee, NoGuarantee
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.discovered import earlier_releases
@@ -124,6 +124,10 @@ _TYPES = {
 }
 
 
+# Strategies that only unreleased versions had.
+_REMOVED = ("combined", "given_tables")
+
+
 def payload(release: SyntheticDatabase) -> dict[str, bytes]:
     """Returns the files except those of rows, by name."""
     draw_id, files = release.draw_id, {}
@@ -160,6 +164,9 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     distinct = [name for name in (avro.file_name(draw_id, _DISTINCT),) if name in card.files]
     card.check_files([*distinct, *rows, *files])
     card.check_types(_TYPES)
+    if (strategy := parsed["parameters"].get("strategy")) in _REMOVED:
+        condition = "is a kind of release that this version does not know"
+        raise InputError("strategy", strategy, condition)
     record_tables = parsed["record_tables"]
     if not all(map(_are_texts, record_tables)):
         raise InputError("record_tables", record_tables, "must be lists of attribute names")
@@ -179,8 +186,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if not isinstance(queries, list):
         raise InputError("queries", type(queries).__name__, "must be a list")
     make = LinearQueries(domain) if queries else None
-    is_promised = "source" not in parsed["guarantee"]
-    guarantee = (Guarantee if is_promised else NoGuarantee).from_json(parsed["guarantee"])
+    guarantee = Guarantee.from_json(parsed["guarantee"])
     shared = {
         "record_tables": [tuple(names) for names in record_tables],
         "num_represented": represented,
@@ -268,8 +274,7 @@ def _measurements(
             "measurements", type(stated).__name__, "must state whether the measurements are fixed"
         )
     bounds = {} if stated["fixed"] else {"bounds": PROVED}
-    number = checked_integer("releases", stated.get("releases", 1), 1)
-    others = ("fixed", "distances", "releases")
+    others = ("fixed", "distances")
     if {name: stated[name] for name in stated if name not in others} != bounds:
         condition = f"must be {PROVED} if noise chose the measurements, else absent"
         raise InputError("bounds", stated.get("bounds"), condition)
@@ -284,7 +289,7 @@ def _measurements(
             scored[_INDEPENDENT], tables[_INDEPENDENT], domain
         )
     distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances, number)
+    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
 
 
 def _are_texts(value: Any) -> bool:

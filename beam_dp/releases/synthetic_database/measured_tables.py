@@ -451,14 +451,12 @@ class NoisyMeasurements:
 
     ``tables``: one table per description, with one axis per attribute, float64, in records.
     ``distances``: the noisy scores that selected the measured pairs; None without a selection.
-    ``num_releases``: the number of releases whose tables these are, one after the other.
     """
 
     described: tuple[MeasuredTable, ...]
     tables: tuple[NDArray[np.float64], ...]
     are_fixed: bool
     distances: PairDistances | None = None
-    num_releases: int = 1
 
     def __post_init__(self) -> None:
         if len(self.described) != len(self.tables):
@@ -475,14 +473,11 @@ class NoisyMeasurements:
         """Returns the statements about the noisy tables on a card, as JSON values."""
         scored = {} if self.distances is None else {"distances": self.distances.to_json()}
         proved = {} if self.are_fixed else {"bounds": PROVED}
-        several = {} if self.num_releases == 1 else {"releases": self.num_releases}
-        return {"fixed": self.are_fixed, **proved, **several, **scored}
+        return {"fixed": self.are_fixed, **proved, **scored}
 
     def bounds(self, domain: Domain, total_is_public: bool) -> NoiseBounds:
         """Returns the bounds on errors of unbiased estimates from these tables."""
-        # If releases are combined, a later one may have been chosen by all earlier noise.
-        is_one_selection = self.distances is not None and self.num_releases == 1
-        chosen: Choice = "once" if is_one_selection else "in_turn"
+        chosen: Choice = "in_turn" if self.distances is None else "once"
         choice: Choice = "beforehand" if self.are_fixed else chosen
         return NoiseBounds(domain, self.described, choice, total_is_public)
 

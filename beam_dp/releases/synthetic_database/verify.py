@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.domain.universe import released_edges
 from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     Coefficients,
@@ -22,25 +23,27 @@ from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_to_records
-from beam_dp.privacy.guarantee import Neighboring, NoGuarantee
+from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.earlier import earlier_figures
-from beam_dp.releases.synthetic_database import measured_tables, promises, verify_choices
+from beam_dp.releases.domain.verify import domain_figures, domain_steps, with_domain
+from beam_dp.releases.intervals.choice import chosen_figures
+from beam_dp.releases.synthetic_database import measured_tables, verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     MeasuredTable,
     NoiseBounds,
     NoisyMeasurements,
 )
-from beam_dp.releases.synthetic_database.promises import Promise
 from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import STRATEGIES, tables_of
+from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
 from beam_dp.verification import verdict
+from beam_dp.verification.steps import Step, total
 from beam_dp.verification.verdict import Figures, check_fields
 
 # The mechanisms of this package; their cards state a strategy.
-_OWN = ("mwem", "small_db", "laplace", "gaussian", promises.COMBINED, promises.GIVEN)
+_OWN = ("mwem", "small_db", "laplace", "gaussian")
 # The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
@@ -62,15 +65,9 @@ _MAX_RECORDS = 2**40
 
 def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
     """Verifies a synthetic database."""
-    if release.plan.get("strategy") == promises.COMBINED:
-        return _verify_combined(release)
     figures, notes = Figures(), []
     measured, strategy = release.measurements, release.plan.get("strategy")
-    is_given = strategy == promises.GIVEN
-    if isinstance(release.guarantee, NoGuarantee) != is_given:
-        condition = f"must be {promises.GIVEN} if the promise is not ours, and only then"
-        raise InputError("strategy", strategy, condition)
-    if strategy not in STRATEGIES and not is_given:
+    if strategy not in STRATEGIES:
         if release.mechanism in _OWN:
             condition = f"must be one of {', '.join(STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", strategy, condition)
@@ -81,7 +78,7 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    steps, beside = ([], []) if is_given else Promise.of(release).steps(figures)
+    steps, beside = _steps(release, figures)
     if measured is not None and measured.distances is not None:
         public = release.public_number
         verify_choices.score_figures(measured.distances, release.plan, public, figures)
@@ -91,9 +88,6 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
         else:
             _error_figures(release, figures)
             record_figures(release, figures)
-    if is_given:
-        check_fields("parameters", release.plan, ("strategy",))
-        figures.equal("measurements.fixed", measured is not None and measured.are_fixed, True)
     if strategy in STRATEGIES:
         _card_figures(release, figures)
     earlier_figures(release, figures, notes)
@@ -102,33 +96,38 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
     )
 
 
-def _verify_combined(release: SyntheticDatabase) -> verdict.Verification:
-    """Verifies a combined release: each draw's promise, their composition, and the pooled tables.
-
-    The card promises at least the epsilon that follows from all noise at its delta.
-    """
-    figures, measured = Figures(), release.measurements
-    found = promises.promises_of(release)
-    steps, beside = promises.combined_steps(found, release.guarantee, figures)
-    if measured is None:
-        raise InputError("measurements", None, "must be stated")
-    stated = [each.stated.parameters for each in found]
-    scored = [each for each in stated if each["strategy"] == "selection"]
-    are_fixed = all(each["strategy"] == "measure_all" for each in stated)
-    figures.equal("measurements.releases", measured.num_releases, len(found))
-    figures.equal("measurements.fixed", measured.are_fixed, are_fixed)
-    figures.equal("measurements.distances", measured.distances is not None, bool(scored))
-    if measured.distances is not None and scored:
-        # The scores are those with the least noise.
-        least = min(scored, key=lambda each: float(each["score_deviation"]))
-        public = release.public_number
-        verify_choices.score_figures(measured.distances, least, public, figures)
-    with figures.following("errors"):
-        _error_figures(release, figures)
-        record_figures(release, figures)
-    return verdict.judged(
-        "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside
+def _steps(release: SyntheticDatabase, figures: Figures) -> tuple[list[Step], list[Step]]:
+    """Returns the steps that the card paid for, and those whose epsilons are added last."""
+    domain, limited, discovered = release.domain, release.limited_guarantee, release.discovered
+    stated = Stated(
+        verdict.of_release(limited, release.left_out, discovered),
+        release.workload,
+        release.plan,
+        release.noise,
+        release.queries,
+        release.fit,
     )
+    steps = synthetic_steps(stated, figures)
+    beside: list[Step] = []
+    if release.left_out is not None:
+        promise = verdict.of_release(limited, None, discovered)
+        beside = verdict.left_out_steps(release.left_out, promise, domain)
+        verdict.left_out_figures(release.left_out, promise, domain, steps, figures)
+    if discovered is not None:
+        _, epsilon = total(steps, discovered.main, beside)
+        figures.at_least("discovered.release.epsilon", discovered.main.epsilon, epsilon)
+        found = domain_steps(discovered.noise, discovered.whole)
+        domain_figures(discovered, found, domain, figures)
+        steps, beside = with_domain(discovered, steps, beside)
+    elif (paid := release.plan.get("ledger_release")) is not None:
+        origins = [each.ledger_release for _, each in released_edges(domain)]
+        figures.equal("found with this payment, but not stated", origins.count(paid), 0)
+    if release.records_per_unit is not None:
+        chosen = release.records_per_unit
+        choice = domain_steps(chosen.noise, chosen.main)
+        chosen_figures(chosen, choice, figures)
+        beside = [*beside, *choice]
+    return steps, beside
 
 
 def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
@@ -177,9 +176,6 @@ def _num_bounded_cells(release: SyntheticDatabase) -> tuple[int, int] | None:
     triples.
     """
     measured, domain = release.measurements, release.domain
-    if measured is not None and measured.num_releases > 1:
-        cells = promises.num_choosable_cells(release.workload)
-        return None if measured.are_fixed else (cells, cells)
     if measured is None or measured.distances is None:
         return None
     scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
@@ -325,11 +321,7 @@ def _fit_figures(
     """Compares the card's statements about the fit; returns the weighted error of the noise."""
     domain, fit, names = release.domain, release.fit, _fitted_sets(release)
     is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
-    measured = release.measurements
-    has_pairs = is_selection or (
-        measured is not None and measured.num_releases > 1 and measured.distances is not None
-    )
-    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if has_pairs else [])]
+    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
     if is_selection and "most_choices" in release.plan:
         needed += [check.added for check in verify_choices.checks_of(release.plan)]
     if "start_from" in release.plan:
@@ -349,7 +341,7 @@ def _fit_figures(
         if is_selection:
             least = int(fit["tree_cells"])
             checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
-    if has_pairs:
+    if is_selection:
         joined = [each for each, _ in release.potentials]
         pairs = [sum(len(each) == 2 for each in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
