@@ -39,6 +39,7 @@ _GROUPED_CELLS = 2**10  # in tables with more cells, levels are grouped
 _MAX_CELLS = 50_000
 _PAIR_CELLS = 2**14
 _SHOWN_CELLS = 40
+_LISTED = 3  # the number of names in a sentence
 _WAYS = "single attributes", "pairs", "larger tables"
 _MATRIX = range(3, 17)  # the numbers of attributes for which all pairs are drawn as one map
 _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is large enough
@@ -175,11 +176,7 @@ class Marginals:
         first, second = self._names(axes[::step])
         rows, columns = ([each.label for each in group] for group in groups[::step])
         by = f"{first[:60]} and {second[:60]}"
-        counts, differences = (
-            map_figures(by, (first, second), (rows, columns), cells, is_signed)
-            for is_signed in (False, True)
-        )
-        drawn = [*counts, folded("Differences from independence", _maps(differences))]
+        drawn = map_figures(by, (first, second), (rows, columns), cells)
         words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
         kind = "" if self.truth is None else "side"
         return figure(f"{first} and {second}", words, drawn, cells, kind)
@@ -338,19 +335,15 @@ def headline(cells: Sequence[Cell]) -> str:
     return f"Good for counts above about {about} records: {which} cells"
 
 
-def tiles(cells: Sequence[Cell], num_columns: int, is_signed: bool, is_true: bool) -> list[Tile]:
-    """Returns the tiles of a map: counts or, if signed, counts minus those under independence."""
-    found = np.array([float(c.truth or 0) if is_true else c.answer.value for c in cells])
-    if not is_signed:
-        struck = [cell.is_noisy and not is_true for cell in cells]
-        return [Tile(*each) for each in zip(found.tolist(), map(told, cells), struck, strict=True)]
-    counts = np.maximum(found.reshape(-1, num_columns), 0.0)
-    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / (counts.sum() or 1.0)
-    differences = (counts - expected).ravel().tolist()
-    margins = [0.0 if is_true else cell.answer.margin for cell in cells]
+def tiles(cells: Sequence[Cell], is_true: bool) -> list[Tile]:
+    """Returns the tiles of a map of answers or of exact counts."""
     return [
-        Tile(value, f"{cell.label}: {value:+,.1f} records", margin is None or abs(value) < margin)
-        for cell, value, margin in zip(cells, differences, margins, strict=True)
+        Tile(
+            float(cell.truth or 0) if is_true else cell.answer.value,
+            told(cell),
+            is_struck=cell.is_noisy and not is_true,
+        )
+        for cell in cells
     ]
 
 
@@ -359,17 +352,14 @@ def map_figures(
     names: tuple[str, str],
     labels: tuple[Sequence[str], Sequence[str]],
     cells: Sequence[Cell],
-    is_signed: bool,
 ) -> list[str]:
-    """Returns maps of counts or, if signed, of differences, next to those of the truth if known."""
+    """Returns a map of counts, next to that of the truth if known."""
     drawn = []
     for is_true in (False, True):
         if is_true and cells[0].truth is None:
             continue
-        what = "Difference from independence" if is_signed else "Records"
-        what += " in the truth" if is_true else ""
-        shown = tiles(cells, len(labels[1]), is_signed, is_true)
-        shades = heat_map(f"{what} by {by}", names, labels, shown, is_signed=is_signed)
+        what = "Records in the truth" if is_true else "Records"
+        shades = heat_map(f"{what} by {by}", names, labels, tiles(cells, is_true))
         drawn.append(f"<div>{paragraph(what)}{shades}</div>")
     return drawn
 
@@ -387,12 +377,9 @@ def figure(
     caption = (
         f"<figcaption><h3>{text(title)}</h3>{paragraph(text(words, 400), 'muted')}</figcaption>"
     )
-    inside = _maps(drawn) + folded("Numbers", _numbers(title, cells))
+    maps = f'<div class="maps">{"".join(drawn)}</div>'
+    inside = maps + folded("Numbers", _numbers(title, cells))
     return f'<figure class="{kind}">{caption}{inside}</figure>'
-
-
-def _maps(drawn: Sequence[str]) -> str:
-    return f'<div class="maps">{"".join(drawn)}</div>'
 
 
 def _numbers(title: str, cells: Sequence[Cell]) -> str:
@@ -445,10 +432,10 @@ def _cell_name(names: Sequence[str], cell: Cell) -> str:
     )
 
 
-def words_of(values: Sequence[str], most: int = 3) -> str:
+def words_of(values: Sequence[str]) -> str:
     """Returns the first few strings, and how many more strings there are."""
-    shown = ", ".join(values[:most])
-    return shown if len(values) <= most else f"{shown} and {len(values) - most:,} more"
+    shown, num_more = ", ".join(values[:_LISTED]), len(values) - _LISTED
+    return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:

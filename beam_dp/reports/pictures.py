@@ -137,19 +137,17 @@ def heat_map(
     labels: tuple[Sequence[str], Sequence[str]],
     tiles: Sequence[Tile],
     *,
-    is_signed: bool = False,
     most: float | None = None,
     unit: str = "records",
 ) -> str:
     """Returns a map of colours by row and column, with its scale.
 
-    A stronger colour means a larger value, up to ``most``. With ``is_signed``, negative values have
-    another colour.
+    A stronger colour means a larger value, up to ``most``.
     """
     rows = short_labels(labels[0], _ROW_LETTERS)
     columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
     if most is None:
-        most = max(0.0, *(abs(each.value) if is_signed else each.value for each in tiles))
+        most = max(0.0, *(each.value for each in tiles))
     label_width = max(max(map(len, rows)) * _LETTER, min(len(names[0]), 14) * 7 + 12, 68) + 8
     left, longest = label_width + 4, max(map(len, columns))
     size = min((WIDTH - label_width - 8) / num_columns, 90)
@@ -182,7 +180,7 @@ def heat_map(
         if not column:
             end = f'x="{label_width:.1f}" y="{y + tall / 2 + 4:.1f}"'
             parts.append(f'<text class="label" {end}>{text(rows[row])}</text>')
-        shade = _shade(0.0 if is_signed and tile.is_struck else tile.value, most, is_signed)
+        shade = _shade(tile.value, most)
         shade += " faint" if tile.is_struck and size < _NARROW else ""
         parts.append(f'<g class="{shade}"><title>{text(tile.told)}</title>')
         gap = min(1, size / 8)
@@ -194,19 +192,17 @@ def heat_map(
             parts.append(f'<text class="inside" {middle}>{numbers[index]}</text>')
         parts.append("</g>")
     below = header + tall * (len(tiles) // num_columns) + 8
-    parts += _scale(left, below, most, is_signed, unit)
+    parts += _scale(left, below, most, unit)
     return _picture(title, below + 14, parts, [each[:2] for each in tiles])
 
 
-def _scale(left: float, top: float, most: float, is_signed: bool, unit: str) -> Iterator[str]:
+def _scale(left: float, top: float, most: float, unit: str) -> Iterator[str]:
     """Yields the colour scale of a map."""
-    shades = range(-_SHADES if is_signed else 0, _SHADES + 1)
-    for place, shade in enumerate(shades):
-        kind = f"shade{abs(shade)}{' fewer' if shade < 0 else ''}"
-        yield f'<g class="{kind}">{_rectangle("cell", left + 7 * place, top, 7, 9)}</g>'
-    low = f"-{short(most)}" if is_signed else "0"
-    yield f'<text class="label" x="{left - 4:.1f}" y="{top + 9:.1f}">{low}</text>'
-    end = f'x="{left + 7 * len(shades) + 4:.1f}" y="{top + 9:.1f}"'
+    for shade in range(_SHADES + 1):
+        tile = _rectangle("cell", left + 7 * shade, top, 7, 9)
+        yield f'<g class="shade{shade}">{tile}</g>'
+    yield f'<text class="label" x="{left - 4:.1f}" y="{top + 9:.1f}">0</text>'
+    end = f'x="{left + 7 * (_SHADES + 1) + 4:.1f}" y="{top + 9:.1f}"'
     yield f'<text class="label start" {end}>{short(most)} {unit}</text>'
 
 
@@ -221,8 +217,7 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
         _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: error bar above half the value",
     }
     if is_map:
-        meaning = "a count that is too noisy, or a difference within the error bar"
-        marks = {f'<g class="shade1">{struck}</g>': meaning}
+        marks = {f'<g class="shade1">{struck}</g>': "a count that is too noisy"}
     elif has_truth:
         marks[_rectangle("truth", 1, 2, 22, 8)] = "the truth"
     items = (
@@ -304,13 +299,12 @@ def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> It
         yield f'<text class="label {kind}" x="{x:.1f}" y="{y:.1f}">{label}</text>'
 
 
-def _shade(value: float, most: float, is_signed: bool) -> str:
+def _shade(value: float, most: float) -> str:
     """Returns the class of a colour; a square root keeps small numbers visible."""
-    size = abs(value) if is_signed else value
-    if not (most > 0 and size > 0):
+    if not (most > 0 and value > 0):
         return "shade0"
-    strength = max(1, min(_SHADES, math.ceil(math.sqrt(size / most) * _SHADES)))
-    return f"shade{strength}{' fewer' if value < 0 else ''}"
+    strength = max(1, min(_SHADES, math.ceil(math.sqrt(value / most) * _SHADES)))
+    return f"shade{strength}"
 
 
 def _whisker(cell: Cell, ends: tuple[float, float], middle: float, *, is_horizontal: bool) -> str:

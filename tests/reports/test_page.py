@@ -105,7 +105,7 @@ def test_page_lists_attributes_pairs_and_cells_that_are_too_noisy(page):
     assert parsed.texts["h3"][:3] == ["age", "sex", "age and sex"]
     assert parsed.texts["h2"][:3] == ["Each attribute", "Pairs", "What is too noisy"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
-    assert len(pictures) == 4 and all(each["role"] == "img" for each in pictures)
+    assert len(pictures) == 3 and all(each["role"] == "img" for each in pictures)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
     assert re.search(r"Error bars ± [0-9.]+ records \(from the noise alone\)\.", page)
@@ -156,25 +156,21 @@ def test_headline_counts_good_cells():
     assert not cell(10, 5.0, 15).is_missed and not cell(10, 5.0).is_missed
 
 
-def test_maps_show_differences_to_independent_attributes():
-    values = (30.0, 10.0, 20.0, 40.0)
+def test_maps_strike_counts_that_are_too_noisy():
+    values = [30.0, 10.0, 20.0, 40.0]
     cells = [
         Cell(("a", "b"), Estimate(value, 1.0, margin, FROM_NOISE), 25)
         for value, margin in zip(values, (9.0, 11.0, None, 10.0), strict=True)
     ]
-    found = tiles(cells, 2, is_signed=True, is_true=False)
-    assert [each.value for each in found] == [10.0, -10.0, -10.0, 10.0]
-    assert [each.is_struck for each in found] == [False, True, True, False]
-    assert [each.value for each in tiles(cells, 2, is_signed=True, is_true=True)] == [0.0] * 4
-    counts = tiles(cells, 2, is_signed=False, is_true=False)
-    assert [each.value for each in counts] == list(values)
+    counts = tiles(cells, is_true=False)
+    assert [each.value for each in counts] == values
     assert [each.is_struck for each in counts] == [False, True, False, False]
-    # If -30 is set to 0, the attributes are independent.
-    values = (40.0, 20.0, -30.0, 0.0)
-    cells = [Cell(("a",), Estimate(value, 1.0, 20.0, FROM_NOISE)) for value in values]
-    found = tiles(cells, 2, is_signed=True, is_true=False)
-    assert [each.value for each in found] == [0.0] * 4
-    assert all(each.is_struck for each in found)
+    exact = tiles(cells, is_true=True)
+    assert [each.value for each in exact] == [25.0] * 4
+    assert not any(each.is_struck for each in exact)
+
+
+def test_cramers_v_of_small_tables():
     assert np.isclose(cramers_v(np.array([[5.0, -1.0], [-2.0, 7.0]])), 1.0)
     assert cramers_v(np.array([[0.0, 0.0], [1.0, 2.0]])) == 0.0
     table = np.array([[30.0, 10.0], [20.0, 40.0]])

@@ -228,7 +228,7 @@ def _over_time(
         for time, cell in zip(times, column, strict=True)
     ]
     labels = [group.label for group in groups], times
-    drawn = map_figures(f"{name[:80]} over time", (name, "time"), labels, cells, False)
+    drawn = map_figures(f"{name[:80]} over time", (name, "time"), labels, cells)
     return figure(name, bar_words(cells), drawn, kind="" if cells[0].truth is None else "side")
 
 
