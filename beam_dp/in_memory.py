@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,8 +39,6 @@ from beam_dp.summaries.value_counts import ValueCounts, counted_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_LOG = logging.getLogger(__name__)
 
 
 @usual_floats()

@@ -65,9 +65,6 @@ class NoNoise(DrawsAll):
     def signs(self, size: int) -> NDArray[np.float64]:
         return np.where(np.arange(size) % 2 == 0, 1.0, -1.0)
 
-    def uniforms(self, size: int) -> NDArray[np.float64]:
-        return np.full(size, 0.5)
-
     def draw_id(self) -> str:
         return "0" * 32
 
@@ -139,9 +136,6 @@ class Seeded(DrawsAll):
 
     def signs(self, size: int) -> NDArray[np.float64]:
         return self._generator.choice([-1.0, 1.0], size)
-
-    def uniforms(self, size: int) -> NDArray[np.float64]:
-        return self._generator.random(size)
 
     def draw_id(self) -> str:
         return self._generator.bytes(16).hex()

@@ -61,7 +61,6 @@ def test_cell_index_equals_ravel_multi_index_and_has_an_inverse(shape, data):
     actual = domain.codes(cells)
     assert all(np.array_equal(a, b) for a, b in zip(expected, actual, strict=True))
     assert np.array_equal(domain.cell_index(actual), cells)
-    assert domain.strides == tuple(s // 8 for s in np.empty(shape).strides)
 
 
 def test_domain_has_an_index_up_to_2_to_the_62_cells():

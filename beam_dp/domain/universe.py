@@ -128,11 +128,6 @@ class Domain:
         return tuple(Domain(tuple(run)) for run in runs)
 
     @cached_property
-    def strides(self) -> tuple[int, ...]:
-        """The change of the cell index per step of each attribute's code."""
-        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.num_attributes))
-
-    @cached_property
     def _axis(self) -> dict[str, int]:
         return {name: axis for axis, name in enumerate(self.names)}
 

@@ -97,7 +97,6 @@ class Fit:
 
     log_weights: NDArray[np.float64]  # shape (num_coefficients,); weights are proportional to exp
     steps: int  # the number of steps to the returned hypothesis; 0 means the start of the path
-    penalty: float
     estimated_error: float  # the root of the estimated weighted squared error, in records
     mismatch: float  # the mean of (fitted - observed)^2 / variance; about 1 for pure noise
     is_from_start: bool = False
@@ -161,18 +160,16 @@ def fit_maximum_entropy(
     return Fit(
         log_weights=log_weights,
         steps=path.step,
-        penalty=path.penalty,
         estimated_error=math.sqrt(max(path.error, 0.0)),
         mismatch=float(np.mean((gradient - values) ** 2 / variances)) if len(chosen) else 0.0,
     )
 
 
 class _Place(NamedTuple):
-    """A hypothesis on a path, with its estimated squared error, step and penalty."""
+    """A hypothesis on a path, with its estimated squared error and step."""
 
     error: float
     step: int
-    penalty: float
     point: Point
 
 
@@ -211,7 +208,7 @@ def _follow(
     # ``estimate`` returns the estimated squared error for the coefficients on both paths.
     # Candidates are all steps whose error equals the least error up to ``_TIE``, smoothest first.
     least = error = estimate(*(point.gradient for point in points))
-    candidates = [_Place(error, 0, math.inf, points[0])]
+    candidates = [_Place(error, 0, points[0])]
     errors = [_SOLVED * _PROBE * np.sqrt(variances) for variances in noises]
     penalties = [variances * factors for variances in noises]
     penalty, best_step, step = _FIRST_PENALTY, 0, 0
@@ -226,7 +223,7 @@ def _follow(
         previous, error = error, estimate(first.gradient, other.gradient)
         if error < least:
             least, best_step = error, step
-        candidates.append(_Place(error, step, penalty, first))
+        candidates.append(_Place(error, step, first))
         tie = least + ((1 + _TIE) ** 2 - 1) * abs(least)
         candidates = [candidate for candidate in candidates if candidate.error <= tie]
         penalty /= _COARSE_RATIO if error < previous / 2 else _FINE_RATIO

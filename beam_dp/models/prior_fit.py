@@ -165,7 +165,6 @@ def fit_from_prior(
     return Fit(
         log_weights=log_weights,
         steps=1,
-        penalty=1 / usual,
         estimated_error=math.sqrt(left),
         mismatch=float(np.mean(away)) if len(chosen) else 0.0,
         is_from_start=True,

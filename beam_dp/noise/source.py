@@ -201,11 +201,6 @@ class NoiseSource:
         bits = np.unpackbits(np.frombuffer(secrets.token_bytes((size + 7) // 8), dtype=np.uint8))
         return np.where(bits[:size] == 1, -1.0, 1.0)
 
-    def uniforms(self, size: int) -> NDArray[np.float64]:
-        """Returns independent uniform multiples of 2^-53 in [0, 1), for post-processing."""
-        words = np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
-        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
     def draw_id(self) -> str:
         """Returns 32 random hexadecimal digits that name one draw of noise."""
         return secrets.token_hex(16)

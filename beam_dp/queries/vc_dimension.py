@@ -337,44 +337,6 @@ def family_vc_dimension(family: VCFamily, sizes: Sequence[int]) -> int:
     return sum(_most_of(_SETS[family], size) for size in sizes)
 
 
-def short_conjunctions_vc_bounds(
-    num_attributes: int, max_literals: int, *, monotone: bool = False
-) -> tuple[int, int]:
-    """Returns bounds on the VC dimension of conjunctions of at most w of d yes/no attributes.
-
-    The exact dimension is an open problem: monotone conjunctions shatter n cells if there are d
-    sets such that every subset of n things is a union of at most w of the d sets (Frein, Leveque
-    and Sebo conjecture how many sets that takes). The upper bound is the smaller of lg of the
-    number of queries and d, the dimension without a limit on literals. For the lower bound, divide
-    n cells into w blocks of nearly equal size. For each non-empty set of cells of one block, let
-    one attribute be no exactly on this set: then one literal per block leaves out any cells. With
-    negation and w = 1, half of all sets are enough. The two bounds are equal for w = 1 and for w >=
-    d. Disjunctions have the same dimension, because they are complements of conjunctions.
-
-    ``max_literals``: w >= 1; a conjunction may also have no literals.
-
-    Reference: Frein, Leveque and Sebo (2008).
-
-    Example:
-        >>> short_conjunctions_vc_bounds(16, 3), short_conjunctions_vc_bounds(16, 16)
-        ((7, 12), (16, 16))
-    """
-    d = checked_integer("num_attributes", num_attributes, 1)
-    w = min(checked_integer("max_literals", max_literals, 1), d)
-    signs = 1 if monotone else 2
-    num_queries = sum(math.comb(d, each) * signs**each for each in range(w + 1))
-    most = min(d, num_queries.bit_length() - 1)
-    least = 0 if monotone else d.bit_length()
-
-    def sets_needed(cells: int) -> int:
-        each, rest = divmod(cells, w)
-        return ((w + rest) << each) - w
-
-    while sets_needed(least + 1) <= d:
-        least += 1
-    return least, most
-
-
 def products_bound(queries: Sequence[LinearQuery]) -> int | None:
     """Returns an upper bound on the VC dimension of products, or of disjunctions (by negation).
 

@@ -31,7 +31,6 @@ from beam_dp.queries.vc_dimension import (
     log_sauer_bound,
     matrix_vc_dimension,
     sauer_bound,
-    short_conjunctions_vc_bounds,
 )
 from beam_dp.theorems.synthesis import best_small_db_size, small_db_theorem
 
@@ -156,22 +155,6 @@ def _families(trials: int) -> Agreement:
         ]
     off = max(abs(formula - _brute_force(matrix)) for formula, matrix in pairs)
     return Agreement(off, len(pairs), "all sets of cells")
-
-
-def _short_conjunctions(trials: int) -> list[Measured]:
-    above, below = [], []
-    for width, most, monotone in product((1, 2, 3), (1, 2, 3), (True, False)):
-        domain = _domain(*[2] * width)
-        form = "monotone_conjunctions" if monotone else "conjunctions"
-        queries = _of_up_to(form, domain, min(most, width))
-        exact = _brute_force(np.vstack([np.ones((1, 2**width), np.int64), queries]))
-        least, bound = short_conjunctions_vc_bounds(width, most, monotone=monotone)
-        above.append(exact / bound)
-        below.append(least / exact)
-    return [
-        Slack(max(above), 1.0, len(above), "times the upper bound"),
-        Slack(max(below), 1.0, len(below), "times the dimension, by the lower bound"),
-    ]
 
 
 def _queries(name: str) -> Matrix:
@@ -363,15 +346,6 @@ CLAIMS = [
         "parities of d yes/no attributes d",
         here="`queries.family_vc_dimension`, which proves them",
         measure=_families,
-        trials=1,
-    ),
-    Claim(
-        key="vc_dimension.short_conjunctions",
-        source="Frein, Leveque and Sebo 2008",
-        statement="of conjunctions of at most w of d yes/no attributes: open; at most d and lg k, "
-        "at least what w blocks shatter",
-        here="`queries.short_conjunctions_vc_bounds`",
-        measure=_short_conjunctions,
         trials=1,
     ),
     Claim(

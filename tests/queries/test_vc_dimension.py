@@ -17,7 +17,6 @@ from beam_dp.queries.vc_dimension import (
     matrix_vc_dimension,
     products_bound,
     sauer_bound,
-    short_conjunctions_vc_bounds,
 )
 
 TINY = [(1,), (2,), (3,), (4,), (5,), (1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (4, 2), (2, 2, 2)]
@@ -95,22 +94,6 @@ def test_products_have_the_dimension_of_their_family(family, sizes):
     found = matrix_vc_dimension(rows_of(queries))
     expected = family_vc_dimension(family, sizes)  # type: ignore[arg-type]
     assert found.is_exact and found.most == expected == products_bound(queries)
-
-
-@pytest.mark.parametrize("monotone", [True, False])
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_dimension_of_short_conjunctions_is_within_its_bounds(width, monotone):
-    domain = domain_of(*[2] * width)
-    form = "monotone_conjunctions" if monotone else "conjunctions"
-    queries: list[LinearQuery] = [dp.LinearQueries(domain).conjunction({})]
-    for literals in range(1, width + 1):
-        queries += dp.parse_linear_workload(f"{form}:{literals}", domain)
-        found = matrix_vc_dimension(rows_of(queries), max_steps=2**22)
-        least, most = short_conjunctions_vc_bounds(width, literals, monotone=monotone)
-        assert found.is_exact and least <= found.most <= most
-        if literals in (1, width):
-            assert least == most
-    assert short_conjunctions_vc_bounds(width, width + 5, monotone=monotone) == (width, width)
 
 
 def test_vc_dimension_of_products_is_bounded_through_their_attributes():

@@ -214,13 +214,6 @@ class Ledger:
             raise LedgerError(key, parameters[key], condition)
         return found, False
 
-    def entry_with(self, dataset_id: str, key: str, value: str) -> Entry | None:
-        """Returns the entry that ``spend_once`` would continue; None if no entry has this id."""
-        check_text("dataset_id", dataset_id)
-        check_text(key, value)
-        with self._storage.reading() as connection:
-            return self._rows.entry_with(connection, dataset_id, key, value)
-
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
         """Raises the error that ``spend`` would raise, without spending anything."""
         check_text("dataset_id", dataset_id)

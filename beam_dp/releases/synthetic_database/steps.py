@@ -71,7 +71,6 @@ def table_steps(
     domain: Domain,
     tables: Sequence[MeasuredTable],
     guarantee: Guarantee,
-    what: str = "measure",
     max_unit_cost: float | None = None,
 ) -> list[Step]:
     """Returns the steps that measure some tables: one step for each kind of table and of noise.
@@ -90,7 +89,7 @@ def table_steps(
             ]
             if not held:
                 continue
-            words = f"{what} {len(held):,} {kind}{'s' * (len(held) > 1)}"
+            words = f"measure {len(held):,} {kind}{'s' * (len(held) > 1)}"
             if distribution == "discrete_laplace":
                 found.append(_laplace(words, domain, held, guarantee))
             else:
