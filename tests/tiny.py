@@ -143,17 +143,6 @@ def released_faces(
     return {release_to_bytes(each) for each in released}
 
 
-def progress_of(
-    plan: MarginalsPlan, runs: Sequence[tuple[np.ndarray, Any]]
-) -> list[list[tuple[str, int, int]]]:
-    """What each run, of some data and a noise source, reports."""
-    told: list[list[tuple[str, int, int]]] = []
-    for counts, noise in runs:
-        told.append([])
-        plan.release(summary(plan, counts), noise, lambda *step, to=told[-1]: to.append(step))
-    return told
-
-
 def units(num_cells: int, most: int) -> list[Unit]:
     """Everything that one unit may hold: up to ``most`` records, none among them."""
     sizes = range(most + 1)

@@ -17,7 +17,16 @@ import pytest
 from numpy.typing import NDArray
 from open_domains import CITY, INCOME, open_domain
 from sketch_laws import seeded_key
-from tiny import ADD, REPLACE, domain_of, exact_table, on_trees, summary, workload_of
+from tiny import (
+    ADD,
+    REPLACE,
+    WithPublicRecords,
+    domain_of,
+    exact_table,
+    on_trees,
+    summary,
+    workload_of,
+)
 from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 
 import beam_dp as dp
@@ -337,6 +346,21 @@ CASES: dict[str, Case] = {
     "mwem that selects": synthetic(
         "mwem",
         dp.MWEM(),
+        2,
+        deltas=(1e-9,),
+        around=lambda: on_trees(6),
+        unstated=("triples",),
+        least_on_data=0.7,
+    ),
+    "mwem in rounds over a tree": synthetic(
+        "mwem", dp.MWEM(num_rounds=2), 2, around=lambda: on_trees(6), least_on_data=0.85
+    ),
+    "mwem annealed over a tree": synthetic(
+        "mwem", dp.MWEM(num_rounds="annealed"), 2, around=lambda: on_trees(6), least_on_data=0.85
+    ),
+    "mwem with public records": synthetic(
+        "mwem",
+        WithPublicRecords(),
         2,
         deltas=(1e-9,),
         around=lambda: on_trees(6),

@@ -5,18 +5,20 @@ import dataclasses
 import itertools
 import math
 import pickle
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from mechanism_cases import CASES, COUNTS, Case
+from mechanism_cases import CASES, COUNTS, Case, draw_tables
 from noise_sources import Draw, NoNoise, Scripted, Seeded
 from sketch_laws import cell_by_cell, seeded_key
 from tiny import (
     ADD,
     REPLACE,
+    check_release,
     domain_of,
     neighbours,
     promise,
@@ -31,6 +33,7 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of as plan_windo
 import beam_dp as dp
 from beam_dp.encoding.open_values import GRID
 from beam_dp.mechanisms import registry
+from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.discovery.values import plan_values
@@ -52,7 +55,11 @@ pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 EMPTY = np.zeros(6, np.int64)
 DATA = (EMPTY, np.eye(6, dtype=np.int64)[3], COUNTS, np.full(6, 10**9))
+ONLINE = ("private_mw", "sparse_mw")  # whose plans take long
 each_case = pytest.mark.parametrize("name", CASES)
+each_database = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if case.run is draw_tables]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +109,27 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
         measures = ("epsilon", "mu_squared", "rho")
         measure = next(each for each in measures if getattr(plan.loss, each) is not None)
         assert getattr(plan.loss, measure) <= getattr(spent, measure) * (1 + 1e-5)
+
+
+@each_case
+def test_scales_for_any_guarantee_are_rounded_to_the_safe_side(name):
+    """Steps are added up in rational numbers: a scale that is a bit too small breaks a promise."""
+    case, rng, planned_for = CASES[name], random.Random(name), 0
+    if case.priced is None:
+        return
+    for relation, delta in itertools.product(case.relations, case.deltas):
+        for _ in range(3 if name in ONLINE else 15):
+            epsilon, few = 10 ** rng.uniform(-4, 2), delta and 10 ** rng.uniform(-12, -5)
+            guarantee = promise(relation, few, epsilon, int(10 ** rng.uniform(0, 4)))
+            with case.around():
+                try:
+                    plan = case.priced(case.plan(guarantee))
+                except dp.InputError as too_noisy:
+                    assert too_noisy.name == "epsilon"
+                    continue
+                check_promise(plan, plan.guarantee)
+                planned_for += 1
+    assert planned_for > 5
 
 
 def scales_halved(value: Any, unstated: tuple[str, ...]) -> Iterator[Any]:
@@ -235,6 +263,32 @@ def test_releases_are_well_formed_for_any_data(name):
             own = again.guarantee.epsilon
             assert case.least * own <= verified.epsilon <= own
         assert len(drawn_ids) in (0, len(DATA))
+
+
+def huge() -> Scripted:
+    """Noise of whatever is drawn, far above any number of records."""
+    rng = np.random.default_rng(1)
+    noise = Scripted(answer=lambda _, shape: rng.integers(2**58, 2**62, shape))
+    noise.bits = Seeded(1).bits  # type: ignore[method-assign]
+    return noise
+
+
+@each_database
+def test_noise_far_above_any_number_of_records_gives_a_valid_release(name):
+    """No such number is ever written out, and what is told of progress is the same for all data."""
+    case = CASES[name]
+    for guarantee in promises(case):
+        with case.around():
+            plan, told = case.plan(guarantee), []
+            for counts in (EMPTY, DATA[-1]):
+                told.append([])
+                release = plan.release(
+                    summary(plan, counts), huge(), lambda *step, to=told[-1]: to.append(step)
+                )
+                assert 1 <= release.num_records <= release.represented <= MAX_RECORDS
+                if name != "small_db":
+                    check_release(release, plan)
+        assert told[0] == told[1] and all(1 <= done <= total for _, done, total in told[0])
 
 
 @each_case

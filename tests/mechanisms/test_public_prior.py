@@ -14,7 +14,6 @@ from tiny import (
     ADD,
     APPROXIMATE,
     REPLACE,
-    WithPublicRecords,
     check_release,
     correlated,
     domain_of,
@@ -23,8 +22,6 @@ from tiny import (
     on_trees,
     plan_of,
     promise,
-    released_faces,
-    scripted,
     summary,
     units,
     with_unit,
@@ -194,19 +191,6 @@ def test_no_public_tables_make_the_distance_more_sensitive(tables, relation, k):
     assert largest <= moved
     if tables == "usual" and k == 1:
         assert largest == moved
-
-
-def faces() -> set[bytes]:
-    some = np.random.default_rng(0).integers(0, 9, 48)
-    domain = domain_of(3, 2, 2, 4)
-    with on_trees(20):
-        plan = plan_of(WithPublicRecords(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
-        bases = (np.zeros(48), some, np.full(48, 10**9))
-        return released_faces(plan, bases, scripted(7, 20, 2**15))
-
-
-def test_release_depends_on_data_only_through_noisy_values():
-    assert len(faces()) == 1
 
 
 def test_smallest_pairs_are_measured_if_not_all_are_affordable(monkeypatch):

@@ -1,6 +1,8 @@
 """MWEM in rounds, as published, and stopped early: what it draws, spends, learns and proves."""
 
 import math
+from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,21 @@ def test_scores_are_integer_errors_minus_a_public_number():
         expected, abs=1e-3
     )
     assert measure.scale == budget.measurement_scale
+
+
+@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
+def test_round_of_several_units_costs_no_more_than_these_units(neighboring):
+    """In rational numbers: epsilon is inverse to a scale s, and mu^2 to s^2, or s^2 - 4."""
+    for units, most in product((2, 3, 16, 1000), (1, 3, 4321)):
+        pure = round_budget(promise(neighboring, PURE, 0.7, most), 1000, True)
+        several = pure.of_round(units)
+        assert units * Fraction(several.selection_scale) >= Fraction(pure.selection_scale)
+        assert units * Fraction(several.measurement_scale) >= Fraction(pure.measurement_scale)
+        one = round_budget(promise(neighboring, APPROXIMATE, 0.7, most), 1000, True)
+        several = one.of_round(units)
+        for name, grid in (("selection_scale", 0), ("measurement_scale", 4)):
+            before, after = (Fraction(getattr(each, name)) ** 2 - grid for each in (one, several))
+            assert units * after >= before
 
 
 @pytest.mark.parametrize("guarantee", [promise(), promise(ADD, APPROXIMATE)])

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from noise_sources import NoNoise, Scripted, Seeded
+from noise_sources import NoNoise, Seeded
 from tiny import (
     ADD,
     APPROXIMATE,
@@ -17,9 +17,7 @@ from tiny import (
     exact_table,
     on_trees,
     plan_of,
-    progress_of,
     promise,
-    released_faces,
     scripted,
     selects_only,
     summary,
@@ -28,9 +26,7 @@ from tiny import (
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.marginals import (
-    plan as plan_module,
     released_records as records_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
@@ -42,7 +38,6 @@ from beam_dp.mechanisms.marginals.plan import (
 )
 from beam_dp.models import maximum_entropy
 from beam_dp.privacy.accounting import discrete_gaussian_mu
-from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import Marginals
@@ -194,54 +189,6 @@ def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
 
 
 # Data reach the release through noise alone.
-
-
-def faces(
-    mechanism: Mechanism, guarantee: Guarantee, num_records: NumRecords, high: int
-) -> set[bytes]:
-    some = np.random.default_rng(0).integers(0, 9, 48)
-    bases = (np.zeros(48), np.eye(48)[3], some, np.full(48, 10**9))
-    with on_trees(20):
-        workload = workload_of(domain_of(3, 2, 2, 4), 2)
-        plan = plan_of(mechanism, workload, guarantee, num_records)
-        return released_faces(plan, bases, scripted(7, 20, high))
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("name", SELECTING)
-@pytest.mark.parametrize("num_records", [20, "noisy"])
-def test_release_depends_on_data_only_through_noisy_values(name, num_records):
-    mechanism, delta = SELECTING[name]
-    # A fit of rounds to a noisy number of records that is far larger takes long.
-    high = 2**9 if (delta, num_records) == (PURE, "noisy") else 2**15
-    assert len(faces(mechanism, promise(ADD, delta), num_records, high)) == 1
-
-
-@pytest.mark.parametrize("name", SELECTING)
-def test_progress_reports_public_quantities_only(name):
-    mechanism, delta = SELECTING[name]
-    domain = domain_of(3, 2, 2, 4)
-    runs = [(np.zeros(48), Seeded(1)), (np.full(48, 10**6), Seeded(2))]
-    with on_trees(20):
-        plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), 50)
-        told = progress_of(plan, runs)
-    assert told[0] == told[1] and told[0]
-
-
-@pytest.mark.parametrize("name", SELECTING)
-def test_more_records_than_candidates_are_released_as_copies(name, monkeypatch):
-    """Noise may be far above any number of records: no such number is ever listed."""
-    mechanism, delta = SELECTING[name]
-    monkeypatch.setattr(plan_module, "MAX_CANDIDATES", 500)
-    monkeypatch.setattr(maximum_entropy, "_MAX_STEPS", 2)  # the fit is not the point
-    rng = np.random.default_rng(1)
-    noise = Scripted([0], lambda _, shape: rng.integers(2**58, 2**62, shape))
-    domain = domain_of(3, 2, 2)
-    with on_trees(10):
-        plan = plan_of(mechanism, workload_of(domain, 2), promise(ADD, delta), "noisy")
-        release = mechanism.release(plan, summary(plan, np.zeros(12)), noise)
-        assert release.num_records == MAX_RECORDS == int(release.counts.sum())
-        assert len(release.counts) <= 500
 
 
 @pytest.mark.part
