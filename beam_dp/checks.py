@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from numbers import Number
 from typing import Any, TypeGuard
@@ -49,6 +50,17 @@ def is_integer(value: object) -> TypeGuard[int]:
 def is_number(value: object) -> TypeGuard[int | float]:
     """Returns whether a value is an integer or a float, finite or not; False for booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Returns whether a value is the id of a draw or a horizon: 32 hexadecimal digits."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value) is not None
+
+
+def check_id(name: str, value: object) -> None:
+    """Refuses what is no id of a draw or a horizon."""
+    if not is_id(value):
+        raise InputError(name, value, "must be 32 hexadecimal digits")
 
 
 def as_float(name: str, value: object) -> float:

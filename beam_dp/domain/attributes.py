@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, is_id
 from beam_dp.domain.texts import BLANKS, int64_of, normal_form
 from beam_dp.errors import InputError, shown
 
@@ -52,7 +52,6 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
 
 
 _RELEASE = re.compile(r"(?P<dataset_id>.{1,200})/[1-9][0-9]{0,9}")
-_DRAW = re.compile("[0-9a-f]{32}")
 _KEYS = {"ledger_release", "draw_id"}
 _FORM = 'must be {"ledger_release": "NAME/NUMBER", "draw_id": "32 hexadecimal digits"}'
 
@@ -87,7 +86,7 @@ def read_paid_release(given: Any) -> PaidRelease | None:
     if not isinstance(given, Mapping) or not {"draw_id"} <= set(given) <= _KEYS:
         return None
     draw = given["draw_id"]
-    if not isinstance(draw, str) or not _DRAW.fullmatch(draw):
+    if not is_id(draw):
         return None
     if "ledger_release" not in given:
         return PaidRelease(None, draw)

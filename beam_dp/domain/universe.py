@@ -21,6 +21,9 @@ from beam_dp.domain.impossible import (
 )
 from beam_dp.errors import InputError, shown
 
+Names = tuple[str, ...]  # of attributes
+Axes = tuple[int, ...]  # positions of attributes
+
 
 @dataclass(frozen=True)
 class Domain:
@@ -126,6 +129,14 @@ class Domain:
                 num_cells = attribute.size
             runs[-1].append(attribute)
         return tuple(Domain(tuple(run)) for run in runs)
+
+    def possible(self) -> NDArray[np.bool_]:
+        """Returns a mask of the cells that no impossible combination excludes, (num_cells,)."""
+        possible = np.ones(self.shape, np.bool_)
+        for each in self.impossible:
+            where = [size if axis in each.axes else 1 for axis, size in enumerate(self.shape)]
+            possible &= ~each.mask(self.shape).reshape(where)
+        return possible.ravel()
 
     @cached_property
     def _axis(self) -> dict[str, int]:

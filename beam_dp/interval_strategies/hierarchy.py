@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.strategy import (
     Indices,
+    Integers,
     Prefixes,
     Values,
     mean_of_intervals,
@@ -212,9 +213,6 @@ def _root_covariance(top: NDArray[np.int64], precisions: Values) -> Values:
     information = matrix.T @ matrix
     information[np.diag_indices_from(information)] += precisions
     return np.asarray(np.linalg.inv(information), np.float64)
-
-
-Integers = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

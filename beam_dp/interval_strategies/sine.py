@@ -17,11 +17,8 @@ import math
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.strategy import Indices, Prefixes, Values, prefixes_of
-
-Integers = NDArray[np.int64]
+from beam_dp.interval_strategies.strategy import Indices, Integers, Prefixes, Values, prefixes_of
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids
 # increases the error by about 0.1 %.

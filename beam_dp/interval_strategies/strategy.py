@@ -14,6 +14,7 @@ from beam_dp.privacy.guarantee import Neighboring
 
 Values = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 MAX_LEAVES = 2**20
 
@@ -92,9 +93,6 @@ def mean_of_intervals(prefix_variances: Values, variance_of_sum: float) -> float
     num_leaves = len(prefix_variances)
     total = (num_leaves + 1) * float(prefix_variances.sum()) - variance_of_sum
     return total / (num_leaves * (num_leaves + 1) / 2)
-
-
-Integers = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.elimination import Axes
+from beam_dp.domain.universe import Axes
 
 # Rows shorter than this are summed faster by a product with a matrix of ones than by numpy's sum.
 _SHORT_ROW = 48

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.elimination import Axes, axes_of, join_cliques, mask_of, triangulate
+from beam_dp.domain.universe import Axes
+from beam_dp.models.elimination import axes_of, join_cliques, mask_of, triangulate
 
 Table = NDArray[np.float64]
 Codes = NDArray[np.int64]

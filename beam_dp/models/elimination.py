@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
-Axes = tuple[int, ...]
+from beam_dp.domain.universe import Axes
 
 
 def mask_of(axes: Iterable[int]) -> int:

@@ -30,9 +30,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.universe import Axes
 from beam_dp.models import elimination
 from beam_dp.models.cascades import Cascade, broadcast_shape, sum_to
-from beam_dp.models.elimination import Axes, axes_of, mask_of
+from beam_dp.models.elimination import axes_of, mask_of
 
 # The range of exponents, in nats, over which exp keeps its precision.
 _SAFE_RANGE = 600.0
@@ -42,11 +43,11 @@ _SAFE_RANGE = 600.0
 class Clique:
     """One table of the tree."""
 
-    axes: elimination.Axes  # in memory order, large axes last
+    axes: Axes  # in memory order, large axes last
     parent: int  # the position of the parent clique; -1 for the root
-    separator: elimination.Axes  # the axes shared with the parent, in the order of ``axes``
+    separator: Axes  # the axes shared with the parent, in the order of ``axes``
     belief: NDArray[np.float64]  # the normalised marginal, after calibration
-    tables: list[elimination.Axes]  # the axes of tables added to or summed out of this one
+    tables: list[Axes]  # the axes of tables added to or summed out of this one
     sets: list[list[int]]
     children: list[list[int]]
     cascade: Cascade | None = None
@@ -65,7 +66,7 @@ class JunctionTree:
     ``sets``: the attribute sets of the log-potentials, as ascending axes.
     """
 
-    def __init__(self, shape: Sequence[int], sets: Iterable[elimination.Axes]) -> None:
+    def __init__(self, shape: Sequence[int], sets: Iterable[Axes]) -> None:
         self.shape = tuple(shape)
         self.sets = tuple(sets)
         masks = [elimination.mask_of(each) for each in self.sets]
@@ -206,7 +207,7 @@ class JunctionTree:
         return marginals
 
 
-def into_order(table: NDArray[np.float64], axes: elimination.Axes) -> NDArray[np.float64]:
+def into_order(table: NDArray[np.float64], axes: Axes) -> NDArray[np.float64]:
     """Transposes a table from ascending axes to another order of the same axes."""
     ascending = sorted(axes)
     return table.transpose([ascending.index(axis) for axis in axes])

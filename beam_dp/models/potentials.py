@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.impossible import Impossible
+from beam_dp.domain.universe import Axes
 from beam_dp.errors import InputError, magnitude
 from beam_dp.models.elimination import num_clique_cells
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
 from beam_dp.queries.dense_tables import marginal_tables, sum_of_tables
 
-Axes = tuple[int, ...]
-Names = tuple[str, ...]
 Table = NDArray[np.float64]
 
 MAX_CELLS = 2**28

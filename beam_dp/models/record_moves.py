@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from beam_dp.models.elimination import Axes
+from beam_dp.domain.universe import Axes
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # The number of records times codes per part: small enough that moves rarely conflict, and large

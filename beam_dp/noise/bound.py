@@ -18,6 +18,8 @@ _MOST_STEPS = 60
 # Below this logarithm the first guess has an error of at most 2e-14, and rounding makes computed
 # slopes useless.
 _LEAST_LOG = -1e15
+# The mean absolute value of standard Gaussian noise.
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
 def log_normal(point: float) -> float:

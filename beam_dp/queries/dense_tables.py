@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.universe import Axes
 from beam_dp.queries.linear import LinearQuery, LiteralQuery, Range
 
 Name = TypeVar("Name", bound=Hashable)
@@ -94,7 +95,6 @@ def _sum_axis(table: NDArray[Number], axis: int) -> NDArray[Number]:
     return total
 
 
-Axes = tuple[int, ...]
 Literal = tuple[Range, ...]
 
 # The largest number of cells: in the tables of a batch, and in all tables that are in memory.

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_is
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.texts import json_text, parsed_lines
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Axes, Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear
 from beam_dp.queries.dense_tables import (
-    Axes,
     Number,
     QueryBatch,
     batches_of,
@@ -172,12 +171,7 @@ def query_matrix(workload: LinearWorkload) -> tuple[NDArray[np.int64], NDArray[n
     """Returns the indices of the possible cells, the integer values of queries, and the unit."""
     # The matrix has shape (num_queries, num_possible) and int64 values from 0 to the unit, which
     # represents 1.
-    domain = workload.domain
-    possible = np.ones(domain.shape, bool)
-    for each in domain.impossible:
-        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
-        possible &= ~each.mask(domain.shape).reshape(where)
-    cells = np.flatnonzero(possible.ravel())
+    cells = np.flatnonzero(workload.domain.possible())
     # The values are multiples of 2^-16, so this conversion is exact.
     rows = [np.rint(query.values()[cells] * 2.0**linear.VALUE_BITS) for query in workload.queries]
     matrix = np.array(rows).astype(np.int64)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from beam_dp.domain.universe import Axes
 from beam_dp.queries.linear import LiteralQuery
 
-Axes = tuple[int, ...]
 Vector = NDArray[np.float64]
 
 

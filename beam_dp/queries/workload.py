@@ -13,10 +13,8 @@ from beam_dp.checks import check_is, checked_integer, checked_weight
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.texts import json_text, parsed_lines
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, shown
-
-Names = tuple[str, ...]
 
 MAX_MARGINALS = 1_000_000
 _KNOWN_FORMS = (

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.universe import Axes
 from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.reports.cells import (
     Answers,
@@ -25,8 +26,6 @@ from beam_dp.reports.cells import (
 from beam_dp.reports.markup import folded, paragraph, table, text
 from beam_dp.reports.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, legend, told
 from beam_dp.reports.terminal import counted, short
-
-Axes = tuple[int, ...]
 
 # The largest total size of the pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import Support, subsets, supports_inside
 from beam_dp.noise.source import NoiseSource
@@ -33,8 +33,6 @@ from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps
 from beam_dp.summaries.histogram import Marginals, merge_tables
-
-Names = tuple[str, ...]
 
 
 class Measurement(MeasuredTable):

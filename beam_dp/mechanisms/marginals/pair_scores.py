@@ -24,6 +24,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.models.basis import Support, coefficients_table, table_coefficients
 from beam_dp.models.candidates import beyond_noise
 from beam_dp.models.maximum_entropy import refit
+from beam_dp.noise.bound import MEAN_ABSOLUTE
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
@@ -112,8 +113,7 @@ def choose_pairs(
     """
 
     def remaining(axes: Support, deviation: float) -> float:
-        # sqrt(2 / pi) is the mean absolute value of standard Gaussian noise.
-        return float(np.minimum(answers[axes], math.sqrt(2 / math.pi) * deviation).sum())
+        return float(np.minimum(answers[axes], MEAN_ABSOLUTE * deviation).sum())
 
     best: tuple[list[Support], list[Support]] = ([], [])
     best_gain = 0.0

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.encoding.records import encode_records
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names, num_noisy_cells
+from beam_dp.mechanisms.marginals.measurements import Measurement, num_noisy_cells
 from beam_dp.mechanisms.resources import (
     Resources,
     candidate_resources,

@@ -34,6 +34,7 @@ from beam_dp.models.candidates import CandidateBasis, record_table
 from beam_dp.models.maximum_entropy import Fit, NoisyCoefficients, independent_log_weights
 from beam_dp.models.prior_fit import fit_from_prior, learned
 from beam_dp.models.rounding import round_systematically
+from beam_dp.noise.bound import MEAN_ABSOLUTE
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
@@ -51,7 +52,6 @@ _MAX_COEFFICIENTS = 2**21
 # expects 1.1 to 1.35 times the error that it has on halves of Adult, at epsilon 0.1 and 1.
 _CLEARLY_LESS = 0.7
 # A mean absolute value of Gaussian noise, in standard deviations.
-_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +190,7 @@ def error_with(
     error = 0.0
     for axes, root in roots.items():
         cells = of_root * root
-        of_noise = _MEAN_ABSOLUTE * deviations.get(axes, math.inf)
+        of_noise = MEAN_ABSOLUTE * deviations.get(axes, math.inf)
         mixed = float((cells / np.sqrt(1 + (cells / of_noise) ** 2)).sum())
         missing = 2 * float(independent[axes][root == 0].sum())
         error += weights[axes] * max(mixed, min(missing, float(cells.sum())))
@@ -206,7 +206,7 @@ def error_without(
     """Returns the L1 error, over all pairs, that a selection expects of its chosen pairs."""
     error = 0.0
     for axes, score in scores.items():
-        of_noise = _MEAN_ABSOLUTE * REMAINING_NOISE * deviations.get(axes, math.inf)
+        of_noise = MEAN_ABSOLUTE * REMAINING_NOISE * deviations.get(axes, math.inf)
         left = float(np.minimum(answers[axes], of_noise).sum()) if axes in deviations else score
         error += weights[axes] * left
     return error

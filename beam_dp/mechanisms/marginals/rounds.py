@@ -8,7 +8,6 @@ than the noise; the last round takes the rest (McKenna, Mullins, Sheldon and Mik
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -16,13 +15,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import (
     TOTAL_SHARE,
     Measurement,
-    Names,
     closure_of,
     fine_grid,
 )
@@ -36,7 +34,7 @@ from beam_dp.mechanisms.marginals.synthesis import (
 from beam_dp.models import basis as bases
 from beam_dp.models.basis import Support, on_one_thread
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.noise.bound import Distribution
+from beam_dp.noise.bound import MEAN_ABSOLUTE, Distribution
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy import accounting
 from beam_dp.privacy.accounting import discrete_parameter
@@ -326,7 +324,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
 
 def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
     """Returns the approximate expected L1 norm of a measured table's noise, in records."""
-    return num_cells * budget.measurement_scale / budget.grid * math.sqrt(2 / math.pi)
+    return num_cells * budget.measurement_scale / budget.grid * MEAN_ABSOLUTE
 
 
 def _select(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.mechanisms.checks import MAX_RECORDS, Progress
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.measurements import Measurement, Names, closure_of
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.released_records import (
     array_release,

@@ -45,6 +45,7 @@ from beam_dp.mechanisms.marginals.released_records import (
 from beam_dp.models.basis import MarginalCoefficients, Support
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.models.tree_basis import TreeBasis
+from beam_dp.noise.bound import MEAN_ABSOLUTE
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload
@@ -179,7 +180,7 @@ def choose_triples(
         variance = measurement(domain, axes, guarantee, budget).variance
         deviation = math.sqrt(variance * freedoms(answer.shape) / answer.size)
         # The error after the measurement, from public numbers, as in ``pair_scores.choose_pairs``.
-        left = float(np.minimum(answer, math.sqrt(2 / math.pi) * deviation).sum())
+        left = float(np.minimum(answer, MEAN_ABSOLUTE * deviation).sum())
         exact = marginals.marginal(synthesis.names_of(domain, axes))
         scores[axes] = l1_score(exact, answer, grid) - round(left * grid)
     return choose(scores, budget.choice_scale * grid, number, noise)

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
-from beam_dp.mechanisms.marginals.measurements import Names
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName

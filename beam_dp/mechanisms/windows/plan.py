@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
+from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import Progress, check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
-    Names,
     num_noisy_cells,
     predicted_variance,
 )

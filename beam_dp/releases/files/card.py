@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
-from beam_dp.checks import is_integer
+from beam_dp.checks import check_id, is_integer
 from beam_dp.domain.texts import checked_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
@@ -56,8 +56,7 @@ class Card:
         parsed = parsed_card(text)
         check_types(parsed, {"kind": str, "draw_id": str, "files": dict})
         draw_id = parsed["draw_id"]
-        if not re.fullmatch("[0-9a-f]{32}", draw_id):
-            raise InputError("draw_id", draw_id, "must be 32 hexadecimal digits")
+        check_id("draw_id", draw_id)
         files = {name: payload_file(name, entry) for name, entry in parsed["files"].items()}
         card = cls(parsed["kind"], draw_id, files, parsed)
         # Names contain the draw's id and no folder, so no file replaces another draw's file.

@@ -15,10 +15,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Axes, Domain
 from beam_dp.models.basis import Support, subsets
 from beam_dp.queries.vector_query import (
-    Axes,
     Vector,
     VectorQuery,
     affine_parts,

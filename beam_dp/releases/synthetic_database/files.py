@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, is_number
 from beam_dp.domain.files import domain_from_json
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
@@ -28,7 +28,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
     IndependentTables,
     MeasuredTable,
-    Names,
     NoisyMeasurements,
     PairDistances,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     Coefficients,
@@ -38,7 +38,6 @@ from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.queries.linear import LiteralQuery, Product
 from beam_dp.queries.workload import Workload
 
-Names = tuple[str, ...]
 Kind = Literal["table", "residual"]
 Choice = Literal["beforehand", "once", "in_turn"]
 

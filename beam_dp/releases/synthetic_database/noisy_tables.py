@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import Support
 from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
@@ -17,7 +17,7 @@ from beam_dp.queries.dense_tables import batches_of, marginal_tables
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
-from beam_dp.releases.synthetic_database.measured_tables import Names, cell_variance, query_variance
+from beam_dp.releases.synthetic_database.measured_tables import cell_variance, query_variance
 
 Table = NDArray[np.float64]
 

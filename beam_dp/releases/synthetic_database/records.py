@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice
 from beam_dp.domain.attributes import Attribute, ListedAttribute
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.potentials import MAX_CELLS, marginal_weights
 from beam_dp.queries.vector_query import VectorQuery, sums_over_records
 from beam_dp.storage.store import DamagedFileError
 
 Codes = tuple[NDArray[Any], ...]
-Names = tuple[str, ...]
 Table = NDArray[np.float64]
 
 # The released value of a bin: a uniform draw from the bin, or the middle of the bin.

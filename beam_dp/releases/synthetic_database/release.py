@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, check_id
 from beam_dp.domain.attributes import Value
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
 from beam_dp.noise.bound import noise_variance
@@ -51,7 +50,6 @@ from beam_dp.releases.synthetic_database.shards import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Names = tuple[str, ...]
 
 # The name of the record count in the noise of ``SmallDB``.
 NUM_RECORDS = "number of records"
@@ -131,8 +129,7 @@ class SyntheticDatabase(Release):
     records_format: str = "avro"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.draw_id, str) or not re.fullmatch("[0-9a-f]{32}", self.draw_id):
-            raise InputError("draw_id", self.draw_id, "must be 32 hexadecimal digits")
+        check_id("draw_id", self.draw_id)
         if not self.domain.attributes:
             raise InputError("domain", self.domain.num_cells, "must have attributes")
         self._check_domain(self.workload)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain.universe import released_edges
+from beam_dp.domain.universe import Names, released_edges
 from beam_dp.errors import InputError
 from beam_dp.models.basis import (
     Coefficients,
@@ -36,7 +36,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     NoiseBounds,
     NoisyMeasurements,
 )
-from beam_dp.releases.synthetic_database.release import Names, SyntheticDatabase
+from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, total

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
@@ -437,7 +436,7 @@ def small_db_steps(
 
 def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
     """Returns the least common denominator of the values of all queries at possible cells."""
-    unit, possible = 1 << VALUE_BITS, _possible(domain)
+    unit, possible = 1 << VALUE_BITS, domain.possible()
     common = unit
     for query in queries:
         values = np.rint(query.values()[possible] * unit).astype(np.int64)
@@ -463,7 +462,7 @@ def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     beta, share = parameters["failure_probability"], parameters["max_error_fraction"]
     total_scale, total = parameters.get("total_scale"), release.represented
     each_beta = beta if total_scale is None else beta / 2
-    cells = np.count_nonzero(_possible(release.domain))
+    cells = np.count_nonzero(release.domain.possible())
     drawn = np.arange(size, dtype=np.float64)
     log_ways = float(np.log((cells + drawn) / (drawn + 1)).sum())
     bound = share * total + 2 * k / epsilon * (log_ways - math.log(each_beta))
@@ -477,12 +476,3 @@ def small_db_figures(release: SyntheticDatabase, figures: Figures) -> None:
     if total_scale is None:
         figures.same("bound", parameters["bound"], bound)
         figures.equal("bound_is_vacuous", parameters["bound_is_vacuous"], bound >= total)
-
-
-def _possible(domain: Domain) -> NDArray[np.bool_]:
-    """Returns a mask of the cells that no impossible combination excludes, shape (num_cells,)."""
-    possible = np.ones(domain.shape, np.bool_)
-    for each in domain.impossible:
-        where = [size if axis in each.axes else 1 for axis, size in enumerate(domain.shape)]
-        possible &= ~each.mask(domain.shape).reshape(where)
-    return possible.ravel()

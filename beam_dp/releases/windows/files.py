@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, workload_from_json
 from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, Names
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.windows.horizon import MECHANISM

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Self
 
-from beam_dp.checks import check_choice
+from beam_dp.checks import check_choice, check_id
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import Guarantee
@@ -148,8 +148,7 @@ class HorizonCard:
         check_choice("kind", parsed["kind"], (KIND,))
         check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
         horizon_id = parsed["horizon_id"]
-        if not re.fullmatch("[0-9a-f]{32}", horizon_id):
-            raise InputError("horizon_id", horizon_id, "must be 32 hexadecimal digits")
+        check_id("horizon_id", horizon_id)
         check_types(parsed["horizon"], dict.fromkeys(_HORIZON, int))
         domain = domain_from_json(parsed["domain"], "card")
         card = cls(

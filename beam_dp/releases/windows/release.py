@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,8 +12,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, checked_integer, is_integer
-from beam_dp.domain.universe import Domain
+from beam_dp.checks import check_choice, check_id, checked_integer, is_integer
+from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, magnitude
 from beam_dp.models.basis import Support
 from beam_dp.privacy.guarantee import Guarantee
@@ -24,7 +23,6 @@ from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import Displayed, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
-    Names,
     cell_variance,
     laplace_variance,
     support_variances,
@@ -64,8 +62,7 @@ class WindowTables(Release):
 
     def __post_init__(self) -> None:
         for name in ("draw_id", "horizon_id"):
-            if not re.fullmatch("[0-9a-f]{32}", str(getattr(self, name))):
-                raise InputError(name, getattr(self, name), "must be 32 hexadecimal digits")
+            check_id(name, getattr(self, name))
         check_choice("level", self.level, ("window", "block"))
         checked_integer("number", self.number, 0, MAX_WINDOWS - 1)
         checked_integer("start", self.start)
@@ -211,8 +208,7 @@ class HorizonRelease(Displayed):
     card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch("[0-9a-f]{32}", str(self.horizon_id)):
-            raise InputError("horizon_id", self.horizon_id, "must be 32 hexadecimal digits")
+        check_id("horizon_id", self.horizon_id)
         if self.block is not None:
             Blocks(self.horizon.num_windows, self.block)
         object.__setattr__(self, "card", plain_json(dict(self.card)))
