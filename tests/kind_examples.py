@@ -147,6 +147,7 @@ EXAMPLES: dict[str, Callable[[], Release]] = {
     "database": release_of,
     "left out": lambda: release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)),
     "two records": lambda: release_of(TWO_RECORDS, num_records=2),
+    "drawn in bins": lambda: release_of(TWO_RECORDS, within_bins="uniform"),
     "intervals": lambda: intervals_of(("windows", "discrete_laplace")),
     "sine": lambda: intervals_of(("sine", "discrete_gaussian")),
     "sketch": lambda: sketch_of(3 * 2**10),

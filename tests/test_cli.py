@@ -190,12 +190,6 @@ def test_repeated_ledger_is_refused_without_showing_its_password(second, capfd):
         assert "twice: 'postgresql://***@host/db?***' and" in told and "tell-tale" not in told
 
 
-def test_damaged_release_is_refused(directory, capfd):
-    (records,) = pathlib.Path(directory).glob("records-*.avro")
-    records.write_bytes(records.read_bytes()[:-1])
-    assert records.name in line(capfd, "describe", directory)
-
-
 DECLARATION = (
     "--epsilon=1",
     "--delta=1e-9",

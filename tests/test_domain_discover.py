@@ -4,7 +4,6 @@ import datetime
 import json
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -105,23 +104,6 @@ def test_leaves_cover_the_range(entry: dict, num_leaves: int, first: list, last:
     assert list(leaves.edges[: len(first)]) == first
     assert last is None or list(leaves.edges[-len(last) :]) == last
     assert leaves.clip
-
-
-def test_every_whole_number_of_a_range_is_in_a_leaf_of_its_own_or_of_neighbours() -> None:
-    discover = {"bins": 2, "min": -10_000, "max": 10_000}
-    leaves = open_domain({**INCOME, "whole": True, "discover": discover}).open[0].leaves
-    first, last = leaves.whole_ends
-    assert (first[0], last[-1]) == (-10_000, 10_000)
-    assert np.array_equal(first[1:], last[:-1] + 1)
-
-
-def test_numbers_without_a_range_have_leaves_of_about_the_same_relative_width() -> None:
-    for whole in (False, True):
-        leaves = OpenAttribute("a", "numeric", DiscoverBins(2), whole=whole).leaves
-        edges = np.array(leaves.edges)
-        assert np.array_equal(edges, -edges[::-1])
-        large = edges[edges >= (1_000 if whole else 0.001)]
-        assert np.all(large[1:] / large[:-1] <= 1.001 + 1e-9)
 
 
 @given(data=st.data(), low=st.integers(-9999, 9999), length=st.integers(1, 9999))

@@ -1,11 +1,9 @@
 import copy
 import json
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.determined import determined_pairs
@@ -48,74 +46,6 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
     path = tmp_path / "domain.json"
     path.write_text(LONG, encoding="utf-8-sig")
     assert read_domain(path) == read_domain(str(path)) == read_domain(LONG)
-
-
-names = st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable())
-flags = st.fixed_dictionaries({"other": st.booleans(), "nullable": st.booleans()})
-integers = st.integers(-(2**40), 2**40)
-attributes = st.one_of(
-    st.builds(lambda n, f: dp.BooleanAttribute(n, **f), names, flags),
-    st.builds(
-        lambda n, a, b, f: dp.IntegerAttribute(n, min(a, b), max(a, b), **f),
-        names,
-        integers,
-        integers,
-        flags,
-    ),
-    st.builds(
-        lambda n, e, f: dp.NumericAttribute(n, tuple(sorted(e)), **f),
-        names,
-        st.sets(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5),
-        flags,
-    ),
-    st.builds(
-        lambda n, v, f: dp.CategoricalAttribute(n, tuple(v), **f),
-        names,
-        st.lists(names | integers, min_size=1, max_size=5, unique_by=str).filter(
-            lambda v: "other" not in v
-        ),
-        flags,
-    ),
-)
-
-
-@given(st.lists(attributes, min_size=1, max_size=4, unique_by=lambda a: a.name))
-def test_json_round_trips(entries):
-    domain = dp.Domain(tuple(entries))
-    assert parse_domain(json.dumps(domain.to_json())) == domain
-    assert domain_from_json(domain.to_json()) == domain
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-        lambda x: (
-            st.lists(x, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(["attributes", "name", "type", "min", "a"]), x, max_size=3
-            )
-        ),
-    )
-)
-def test_any_json_is_read_or_rejected(parsed):
-    try:
-        domain = domain_from_json(parsed)
-    except dp.InputError as error:
-        assert len(str(error).splitlines()) == 1
-    else:
-        assert domain_from_json(domain.to_json()) == domain
-
-
-@pytest.mark.job
-def test_reading_a_domain_does_not_need_beam_or_arrow():
-    import subprocess
-
-    program = (
-        "import sys, beam_dp.domain.files; "
-        "print([m for m in ('apache_beam', 'pyarrow') if m in sys.modules])"
-    )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert output.stdout.strip() == "[]", output.stderr
 
 
 def entry(**fields):

@@ -116,18 +116,3 @@ def test_ruff_refuses_clocks_and_sizes_of_processes_in_tests():
 )
 def test_finds_test_that_depends_on_time(source):
     assert faults(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "horizon = Horizon(int(time.time()) + 2)\nassert horizon.num_windows == 3",
-        "while time.time() < horizon.closes(3):\n    drop()",
-        "from patience import HANG_SECONDS\nprogram.wait(timeout=HANG_SECONDS)",
-        "', '.join(names)\nthread.join()",
-        "assert row.time == datetime.time(1)",
-        "tracemalloc.start()\nassert tracemalloc.get_traced_memory()[1] < 2**26",
-    ],
-)
-def test_accepts_test_that_does_not_depend_on_time(source):
-    assert faults(source) == []

@@ -26,14 +26,15 @@ from tiny import domain_of
 from verification.forgeries import forge
 from verification.kinds_of_releases import written
 from window_examples import window_of as window
-from window_plans import person
+from window_plans import person, plan_of
 from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp import MWEM, compare_releases, impute, marginals, report
 from beam_dp.cli.main import main
+from beam_dp.interval_strategies.tables import strategy_from_tables
 from beam_dp.queries.linear import Explicit, Product
-from beam_dp.releases.files.commit import Draw, check_output
+from beam_dp.releases.files.commit import Draw, check_output, probe_output
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import (
     read_release,
@@ -42,7 +43,8 @@ from beam_dp.releases.kinds import (
     write_release,
 )
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.windows.horizon_files import read_horizon
+from beam_dp.releases.synthetic_database.records import check_records_format
+from beam_dp.releases.windows.horizon_files import begin_horizon, read_horizon
 from beam_dp.windows.horizon import Horizon
 
 
@@ -110,6 +112,7 @@ SURFACES: dict[str, Surface] = {
     **dict.fromkeys(PLACES, EVERYTHING),
     "beam-dp on a database": answered(database),
     "beam-dp on answers": answered(kind_examples.EXAMPLES["answers"]),
+    "beam-dp on a domain": answered(kind_examples.EXAMPLES["domain"]),
     "beam-dp on intervals": answered(
         functools.partial(kind_examples.intervals_of, ("histogram", "discrete_laplace"))
     ),

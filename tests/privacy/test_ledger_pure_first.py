@@ -189,21 +189,6 @@ def test_worst_case_analyst_exceeds_delta_if_epsilon_is_fixed_after_noise(monkey
 # What it adds up.
 
 
-def test_epsilon_left_by_pure_releases_goes_to_releases_that_need_delta():
-    """A first release of epsilon 1 left nothing for others, of a budget of 3."""
-    account = pure_first(3.0, 1e-9, Loss.pure(1.0))
-    gaussian_of = Loss.gaussian(discrete_gaussian_mu(1.0, 1e-9))
-    assert not Account(3.0, 1e-9, "auto", account.losses).fits(gaussian_of)
-    assert account.fits(gaussian_of)
-    assert account.fits(loss_of("gaussian", 2.0, 1e-9)) and account.fits(loss_of("zcdp", 2.0, 1e-9))
-    assert not account.fits(loss_of("gaussian", 2.001, 1e-9))
-    assert [account.largest_epsilon(kind, 1e-9) for kind in ("pure", "gaussian", "zcdp")] == [
-        2.0
-    ] * 3
-    assert account.spent_epsilon() == pytest.approx(1.0)
-    assert pure_first(3.0, 1e-9, *account.losses, gaussian_of).spent_epsilon() <= 2.06
-
-
 def test_zcdp_filter_skips_pure_releases_before_the_first_non_pure_one():
     first, small = Loss.pure(0.5), Loss.zcdp(0.001)
     account = pure_first(1.0, 1e-9, first, small, Loss.pure(0.01))
@@ -214,29 +199,10 @@ def test_zcdp_filter_skips_pure_releases_before_the_first_non_pure_one():
     assert account.left("pure") == 0  # which can't admit one of them
 
 
-@pytest.mark.parametrize("epsilons", [(1.0,), (0.1,) * 10, (0.9999995,)])
-def test_no_release_fits_after_pure_releases_spent_the_budget(epsilons):
-    account = pure_first(1.0, 1e-9, *map(Loss.pure, epsilons))
-    assert not account.fits(Loss.zcdp(1e-300)) and not account.fits(Loss.gaussian(1e-150))
-    assert not account.fits(Loss.approximate(1e-6, 1e-10))
-    for kind in ("gaussian", "zcdp"):
-        assert account.largest_epsilon(kind, 1e-9) == 0.0  # type: ignore[arg-type]
-
-
 def test_tenth_release_of_a_tenth_may_use_delta():
     account = pure_first(1.0, 1e-9, *[Loss.pure(0.1)] * 9)
     assert account.fits(Loss.pure(0.1)) and account.fits(Loss.approximate(0.1, 1e-9))
     assert not account.fits(Loss.approximate(0.1, 1.1e-9)) and account.largest_slack() == 1e-9
-
-
-@pytest.mark.parametrize(("slack", "kept"), [(None, 0.0), (2e-10, 0.5), (6e-10, 1.0)])
-def test_first_non_pure_release_fixes_the_delta_kept_for_slack(slack, kept):
-    first = Loss(rho=0.001, epsilon=0.01 if slack else None, slack=slack or Fraction(0))
-    account = pure_first(1.0, 1e-9, Loss.pure(0.5))
-    assert account.slack_limit(Loss.pure(0.1)) == 0.0 and account.fits(first)
-    after = pure_first(1.0, 1e-9, *account.losses, first)
-    assert after.slack_limit() == after.slack_limit(Loss.pure(0.1)) == kept * 1e-9
-    assert after.filters() == (("pure",) if kept == 1 else ("pure", "zcdp"))
 
 
 # Of ledgers.

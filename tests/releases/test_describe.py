@@ -10,25 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rich.console
-from damaged_files import edited_card
 from kind_examples import IMPOSSIBLE, left_out_of
-from noise_sources import NoNoise, Seeded
-from open_domains import domain_release as found_domain, guarantee
+from noise_sources import Seeded
+from open_domains import domain_release as found_domain
 from refusals import refusal
 from release_examples import DOMAIN, GUARANTEE, release_of
 from rich.console import Console
-from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.files import domain_from_json
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.releases.answers.describe import describe_answers
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.commit import probe_output
-from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.sketches.describe import describe_sparse_release
 from beam_dp.releases.synthetic_database.describe import describe_synthetic_database as describe
 from beam_dp.releases.synthetic_database.questions import AnswerTable
@@ -139,41 +136,6 @@ def test_shows_the_proved_bounds_of_a_projection():
     assert "num_queries" not in text
 
 
-@pytest.mark.parametrize("domain", [DOMAIN, IMPOSSIBLE], ids=["all possible", "impossible"])
-def test_left_out_counts_round_trip_through_a_card(tmp_path, domain):
-    left_out = left_out_of(domain)
-    release = release_of(domain, left_out=left_out)
-    dp.write_release(release, tmp_path)
-    assert dp.read_release(tmp_path).left_out == left_out
-    assert release_from_bytes(release_to_bytes(release)).left_out == left_out
-    total = sum(left_out.counts.values()) + (7 if domain.impossible else 0)
-    assert "left_out" not in draw_of(release_of(domain)).card.fields
-    with edited_card(tmp_path) as card:
-        assert card["schema_version"] == 2
-        assert card.pop("left_out")["sum"] == left_out.total == total
-    assert dp.read_release(tmp_path).left_out is None
-
-
-def test_left_out_counts_fit_a_domain():
-    for left_out in (
-        left_out_of(IMPOSSIBLE),
-        left_out_of(DOMAIN, impossible=3),
-        left_out_of(DOMAIN, counts=dict(reversed(left_out_of(DOMAIN).counts.items()))),
-    ):
-        with pytest.raises(dp.InputError, match="left_out"):
-            release_of(DOMAIN, left_out=left_out)
-    with pytest.raises(dp.InputError, match="left_out"):
-        release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE, impossible=None))
-    plan = plan_intervals(4, dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1), "histogram")
-
-    release = release_intervals(plan, np.zeros(4, np.int64), NoNoise())
-    assert release_from_bytes(release_to_bytes(release)).left_out is None
-    assert "left_out" not in draw_of(release).card.fields
-    left_out = left_out_of(domain_from_json({"cell": 4}))
-    counted = dataclasses.replace(release, left_out=left_out)
-    assert release_from_bytes(release_to_bytes(counted)).left_out == left_out
-
-
 def test_description_shows_counts_of_left_out_records():
     text = " ".join(text_of(release_of(left_out=left_out_of(DOMAIN))).split())
     assert "7,788 records outside the domain (a noisy count with standard error 40.0" in text
@@ -271,26 +233,6 @@ def test_found_values_fit_their_domain_and_name_who_paid():
         dataclasses.replace(release, found=bad)
 
 
-def with_noise(release: dp.DomainRelease, place: int, **fields: object) -> dp.DomainRelease:
-    noise = [dict(entry) for entry in release.noise]
-    noise[place] |= fields
-    return dataclasses.replace(release, noise=noise)
-
-
-def test_verify_finds_smaller_noise_lower_thresholds_and_other_guarantees() -> None:
-    release = found_domain()
-    assert dp.verify_release(release).holds
-    for place in range(2):
-        scale = release.noise[place]["scale"]
-        assert not dp.verify_release(with_noise(release, place, scale=scale * 0.9)).holds
-    low = with_noise(release, 0, threshold=release.noise[0]["threshold"] * 9 // 10)
-    assert any("slack of city" in fault for fault in dp.verify_release(low).faults)
-    wider = with_noise(release, 1, levels=release.noise[1]["levels"][:-1])
-    assert not dp.verify_release(wider).holds
-    other = dataclasses.replace(release, guarantee=guarantee(50.0, 1e-9, max_records_per_unit=2))
-    assert not dp.verify_release(other).holds
-
-
 def test_found_texts_are_escaped_on_terminals_and_on_pages(tmp_path: Path, capsys) -> None:
     release = found_domain((HOSTILE_TEXT, "Oslo"))
     printed = io.StringIO()
@@ -305,12 +247,6 @@ def test_found_texts_are_escaped_on_terminals_and_on_pages(tmp_path: Path, capsy
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert "2 values of city" in html
-
-
-def test_a_domain_answers_no_queries(tmp_path: Path, capsys) -> None:
-    dp.write_release(found_domain(), tmp_path / "out")
-    assert beam_dp_main(["answer", str(tmp_path / "out"), "--marginal", "city"]) == 2
-    assert "is a domain, which answers no queries" in capsys.readouterr().err
 
 
 def test_a_release_stands_beside_its_domain(place) -> None:

@@ -229,21 +229,6 @@ def test_answers_to_queries_are_sums_of_cell_answers(options):
         assert cell.bound is not None and cell.bound > 2 * float(cell.standard_error or 0)
 
 
-def test_sums_of_empty_windows_are_not_biased():
-    """168 windows, 400 cells: the mean is 0 within 6 standard errors, as nothing is clipped."""
-    plan = plan_of(168, RECORD, whole(domain_of(400)))
-    source = Seeded(9)
-    held = marginals_of(plan, 0)
-    release = dataclasses.replace(
-        released(plan, ()), windows={n: plan.draw(n, held, source, HORIZON_ID) for n in range(168)}
-    )
-    (answer,) = release.answer(plan.workload)
-    error = float(answer.standard_error or 0)
-    assert abs(answer.values.mean()) < 6 * error / 20
-    # If clipped at 0, their mean would be 168 times that of half the noise.
-    assert 6 * error / 20 < 168 * 0.4
-
-
 def test_windows_of_another_horizon_are_rejected():
     plan = plan_of(8, RECORD, **LEVELS)
     release = released(plan)

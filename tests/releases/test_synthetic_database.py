@@ -23,7 +23,6 @@ from beam_dp.models.potentials import connected, marginal_weights
 from beam_dp.releases.synthetic_database import shards as shards_module
 from beam_dp.releases.synthetic_database.records import (
     RECORDS_FORMATS,
-    check_records_format,
     distinct_records,
 )
 from beam_dp.releases.synthetic_database.records_avro import read_records
@@ -359,17 +358,6 @@ def test_release_of_many_rows_is_read_back(records_format):
         found = read_columns(data, TEXT_DOMAIN, ROWS, records_format)
     assert all(map(lambda one, other: (one == other).all(), found.codes, release.codes))
     assert (found.counts == release.counts).all()
-
-
-@pytest.mark.parametrize("text", ["a\0", "\0", "a\nb", "\r"])
-def test_csv_is_refused_for_texts_with_line_breaks_or_nul(text):
-    for domain in (
-        dp.Domain((dp.CategoricalAttribute("x", ("a", text)),)),
-        dp.Domain((dp.CategoricalAttribute("x", ("a",), nullable=True, null_values=(text,)),)),
-    ):
-        check_records_format(domain, "parquet")
-        with pytest.raises(dp.InputError, match="line break or NUL"):
-            check_records_format(domain, "csv")
 
 
 @pytest.mark.parametrize("records_format", RECORDS_FORMATS)
