@@ -22,7 +22,7 @@ help:
 	@echo "make test-part     an eighth of the dear tests, and audits of what changed; PART=all: every one"
 	@echo "make test-release  everything, with fresh seeds, before a release: hours"
 	@echo "make test-oldest   the tests of code that uses Beam, on the oldest supported Beam"
-	@echo "make generated     write the files and pages that are made from flags, refusals and recorded benchmarks"
+	@echo "make generated     write the files and pages that are made from flags, refusals, commands and recorded benchmarks"
 	@echo "make lock          choose the versions that developers and continuous integration install"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
@@ -154,6 +154,7 @@ generated: $(STAMP)
 	$(BIN)/python tools/write_flags.py
 	$(BIN)/python benchmarks/write_pages.py
 	PYTHONPATH=.:tests:tests/contracts $(BIN)/python tests/contracts/test_refusals.py
+	PYTHONPATH=.:tests:tests/contracts $(BIN)/python tests/contracts/test_printed.py
 
 # The whole of it takes long: `python benchmarks/NAME.py --help` tells what else there is.
 bench: $(STAMP)

@@ -47,6 +47,8 @@ GIVEN = {
     "DOMAIN": files.read_domain('{"age": 4, "sex": 2}'),
     "BOTH": Product((2, 2), (0, 1), (((1, 2),), ((1, 2),))),
     "DISCRETE": {"age": {"type": "discrete", "domain": 85}},
+    "ADDED": dp.Neighboring.ADD_OR_REMOVE_ONE,
+    "REPLACED": dp.Neighboring.REPLACE_ONE,
     "SHARES": dp.NumericAttribute("share", (0, 0.5, 10)),
     "ODD_NAMES": ["age", "class", "in/out", "2nd", "in_out"],
 }

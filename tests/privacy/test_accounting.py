@@ -84,15 +84,6 @@ def test_calibrated_mu_and_rho_are_the_largest_allowed(epsilon, delta):
     assert zcdp_epsilon(rho * (1 + 1e-9), delta) > epsilon
 
 
-def test_mu_and_rho_grow_with_epsilon_and_delta():
-    for first, second in itertools.pairwise(EPSILONS):
-        for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
-            assert calibrate(first, 1e-9) < calibrate(second, 1e-9)
-    for first, second in itertools.pairwise(DELTAS):
-        for calibrate in (gaussian_mu, discrete_gaussian_mu, zcdp_rho):
-            assert calibrate(1.0, first) > calibrate(1.0, second)
-
-
 @pytest.mark.parametrize("epsilon", [1e-100, 1e-30, 1e25, 1e160, 1.7e308])
 @pytest.mark.parametrize("delta", [1e-5, 1e-300])
 def test_calibrates_extreme_epsilons(epsilon, delta):
@@ -229,10 +220,6 @@ def test_exact_delta_of_many_coordinates_is_at_most_delta(epsilon, delta, number
     mu = discrete_gaussian_mu(epsilon, delta)
     (sigma,) = set(scaled_sigmas([1] * number, [1.0] * number, mu))
     assert delta_of_equal_coordinates(number, sigma, epsilon) <= delta
-
-
-def test_denormal_delta_gives_nearly_the_epsilon_of_the_smallest_allowed_delta():
-    assert zcdp_epsilon(0.01, 1e-310) == pytest.approx(zcdp_epsilon(0.01, 1e-300), rel=0.03)
 
 
 def test_rejects_epsilon_too_small_for_any_rho():

@@ -2,31 +2,27 @@
 
 import dataclasses
 import itertools
-import json
 import math
 import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
-from horizons import DOMAIN, FIRST, WORKLOAD, card_of, leveled, released_horizon
+from horizons import leveled, released_horizon
 from noise_sources import NoNoise, Seeded
 from release_examples import DOMAIN as EXAMPLE, release_of
 from tiny import domain_of, workload_of
 from window_examples import GAUSSIAN, window_of
-from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
+from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, plan_of, whole
 
 from beam_dp.cli.main import main
-from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables
 from beam_dp.releases.windows.answer import windows_of
-from beam_dp.releases.windows.horizon_files import begin_horizon, read_windows
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.summaries.histogram import Histogram
 
@@ -229,36 +225,6 @@ def test_answers_to_queries_are_sums_of_cell_answers(options):
         assert cell.bound is not None and cell.bound > 2 * float(cell.standard_error or 0)
 
 
-def test_windows_of_another_horizon_are_rejected():
-    plan = plan_of(8, RECORD, **LEVELS)
-    release = released(plan)
-    windows = {**release.windows}
-    assert isinstance(windows[3], WindowTables)
-    for wrong in (
-        dataclasses.replace(windows[3], horizon_id="f" * 32),
-        windows[2],
-        release.blocks[1],
-    ):
-        changed = dataclasses.replace(release, windows={**windows, 3: wrong})
-        with pytest.raises(
-            InputError, match="window: 3 is not valid: must contain tables of this h"
-        ):
-            changed.answer(plan.workload, slice(2, 4))
-    other = released(plan_of(8, RECORD, whole(domain_of(2)), **LEVELS))
-    for windows in (other.windows, {**release.windows, 1: release_of()}):
-        with pytest.raises(InputError, match="must contain tables"):
-            dataclasses.replace(release, windows=windows).answer(plan.workload, slice(0, 2))
-    swapped = dataclasses.replace(release, blocks={0: release.blocks[1]})
-    with pytest.raises(InputError, match="block: 0 is not valid: must contain tables of this h"):
-        swapped.answer(plan.workload, slice(0, 1))
-    release = released(plan_of(8, RECORD))
-    with pytest.raises(InputError, match="horizon_id"):
-        dataclasses.replace(release, horizon_id="1")
-    with pytest.raises(InputError, match="block: 9 is not valid: must be an integer from 2 to 8"):
-        dataclasses.replace(release, block=9)
-    assert repr(release) == f"HorizonRelease(released=8 of 8 windows, horizon_id='{HORIZON_ID}')"
-
-
 def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     database = release_of()
     release = HorizonRelease(
@@ -271,12 +237,9 @@ def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     asked = database.workload
     (found, *_), (own, *_) = release.answer(asked, slice(1, 2)), database.answer(asked)
     np.testing.assert_array_equal(found.values, own.values)
-    with pytest.raises(InputError, match=r"windows: '0:2' is not valid: must be one window: those"):
-        release.answer(asked, slice(0, 2))
 
 
 PLAN = leveled()
-MARGINAL = ("--marginal", "a1")
 
 
 @pytest.fixture
@@ -299,62 +262,6 @@ def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     out, err = capfd.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1
     return err.strip()
-
-
-def test_describe_shows_the_promise_and_what_is_released(week, capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    text = said(capfd, "describe", week)
-    for part in (
-        "at most 2 of any 6 consecutive windows of 1h, at most 1 in each",
-        "protects one person_id in any 6 consecutive windows of 1h",
-        "4 of 6 windows are released.",
-        "6 of 1h, 2026-11-23T00:00:00Z to 2026-11-23T06:00:00Z; each waits 30m",
-        "0 to 2 2026-11-23T00:00:00Z 2026-11-23T03:00:00Z",
-        "4 2026-11-23T04:00:00Z 2026-11-23T05:00:00Z",
-        "blocks 1 of 2 released, 3 windows",
-        "event_time t",
-        f"horizon {FIRST}",
-    ):
-        assert part in text
-    error = read_windows(week).windows[0].variance(("a1",)) ** 0.5
-    assert f"a1 {error:.4g}" in text
-    found = json.loads(said(capfd, "describe", week, "--json"))
-    assert found["horizon_id"] == FIRST
-    assert found["released"] == {"windows": [0, 1, 2, 4], "blocks": [0]}
-
-
-def test_describe_works_before_any_window_is_released(tmp_path, capfd):
-    begin_horizon(tmp_path, card_of(plan_of(168, person(7, 24), WORKLOAD)), FIRST)
-    text = said(capfd, "describe", str(tmp_path))
-    assert "0 of 168 windows are released." in text
-    assert "all 168 windows together at most epsilon 7, delta 7e-09" in text
-
-
-def test_windows_are_answered_by_numbers_and_ranges(week, capfd):
-    (expected,) = read_windows(week).answer(Workload(DOMAIN, (("a1",),)), slice(0, 3))
-    (found,) = json.loads(said(capfd, "answer", week, "--windows", "0:3", *MARGINAL, "--json"))
-    assert found["records"] == expected.values.tolist()
-    assert found["standard_error"] == expected.standard_error
-    text = said(capfd, "answer", week, "--windows", ":3", *MARGINAL)
-    assert text.startswith("windows 0 to 2: 2026-11-23T00:00:00Z to 2026-11-23T03:00:00Z a1 ")
-    assert f"standard error of a count is {expected.standard_error:,.1f} records" in text
-    expected = read_windows(week).windows[4].tables["a1",].tolist()
-    for text in ("4", "-2", "4:5", "-2:-1"):
-        (found,) = json.loads(said(capfd, "answer", week, "--windows", text, *MARGINAL, "--json"))
-        assert found["records"] == expected
-    line = refusal(capfd, "answer", week, "--windows", ":", *MARGINAL)
-    assert line == "error: --windows: ':' is not valid: must be released; not released yet: 3, 5"
-    assert "not released yet: 3" in refusal(capfd, "answer", week, "--windows", "2:5", *MARGINAL)
-
-
-def test_linear_queries_have_a_standard_error(week, tmp_path, capfd):
-    path = tmp_path / "queries"
-    path.write_text('{"interval": {"attribute": "a1", "low": 1, "high": 2}}\n')
-    asked = ("answer", week, "--windows", "1:3", "--queries", str(path))
-    (found,) = json.loads(said(capfd, *asked, "--json"))
-    assert 0 < found["standard_error"] < found["bound"]
-    text = said(capfd, *asked)
-    assert "standard error" in text and f"{found['standard_error']:,.1f}" in text
 
 
 def test_windows_flag_selects_the_same_as_python_slices():

@@ -1,7 +1,6 @@
 """Questions of analysts, compared with the truth, and their command line."""
 
 import ast
-import json
 import math
 import re
 import shlex
@@ -212,48 +211,6 @@ def test_mean_of_boolean_column_is_rejected_with_a_hint_at_share(tmp_path, capsy
     told = capsys.readouterr().err.rpartition("ask for ")[2].strip()
     assert shlex.split(told)[0] == "--share"
     assert main(["answer", str(tmp_path / "out"), *shlex.split(told)]) == 0
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("questions") / "release"
-    dp.write_release(database(), folder)
-    return str(folder)
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--count"], ["count", "± (95 %)", "With probability 95 %, the truth is"]),
-        (
-            ["--where", "sex == 'F'", "--group_by", "town"],
-            ["town", "other", "from the noise alone"],
-        ),
-        (
-            ["--group_by", "town,sex", "--mean", "age"],
-            ["mean_age", "± in bins", "model-based", "of about 95 %"],
-        ),
-        (["--share", "age < 20", "--where", "town == 'a'"], ["share"]),
-        (
-            ["--quantile", "0.5", "--of", "age"],
-            ["quantile_age", "from (95 %)", "between these two"],
-        ),
-        (["--marginal", "sex,town"], ["town", "count"]),
-        (["--group_by", "town", "--limit", "2"], ["2 of 4 rows; --limit shows more"]),
-    ],
-)
-def test_command_line_answers_questions(directory, capsys, flags, words):
-    assert main(["answer", directory, *flags]) == 0
-    out = capsys.readouterr().out
-    assert all(word in out for word in words), out
-    assert max(map(len, out.splitlines())) <= 80
-
-
-def test_command_line_prints_answers_as_json(directory, capsys):
-    assert main(["answer", directory, "--group_by", "sex", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["sex"] for row in rows] == ["F", "M"]
-    assert all(math.isfinite(row["margin"]) and row["error"] == FROM_NOISE for row in rows)
 
 
 EDGES = np.array([0, 8, 15, 31, 248, 512.0])  # the last bin is 264 wide, and nearly empty

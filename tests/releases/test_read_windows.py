@@ -29,7 +29,6 @@ from window_examples import GAUSSIAN, window_of
 from window_plans import person, plan_of
 
 import beam_dp as dp
-from beam_dp.cli.main import main
 from beam_dp.releases.kinds import commit_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.windows import horizon_files as horizon_files
@@ -278,22 +277,3 @@ def test_rejects_too_many_measurements():
         dp.InputError, match=r"noise: .* inside what is measured: must be at most 2"
     ):
         dataclasses.replace(release, measured=release.measured * 2**18)
-
-
-def test_command_line_answers_from_a_window(tmp_path, capsys):
-    release = window_of()
-    dp.write_release(release, tmp_path / "window")
-    assert main(["answer", str(tmp_path / "window"), "--marginal", "member", "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
-    np.testing.assert_allclose(answer["records"], release.tables["age", "member"].sum(axis=0))
-    assert answer["standard_error"] > 0 and answer["bound"] > answer["standard_error"]
-    (tmp_path / "queries").write_text('{"conjunction": {"member": true}}\n')
-    queries = str(tmp_path / "queries")
-    assert main(["answer", str(tmp_path / "window"), "--queries", queries, "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["value"] == pytest.approx(answer["records"][1])
-    assert found["standard_error"] == pytest.approx(answer["standard_error"])
-    assert main(["answer", str(tmp_path / "window"), "--marginal", "hours"]) == 2
-    line = capsys.readouterr().err
-    assert "marginal: 'hours' is not valid: must lie inside a marginal of the release" in line
-    assert main(["answer", str(tmp_path / "window"), "--quantile", "0.5"]) == 2

@@ -1,7 +1,6 @@
 """Sketches and interval counts: files, bounds and cells; differences of releases of any kind."""
 
 import dataclasses
-import json
 import math
 
 import fastavro
@@ -14,7 +13,6 @@ from scipy import stats
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 import beam_dp as dp
-from beam_dp.cli.main import main
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.registry import plan_release
@@ -185,47 +183,3 @@ def test_only_marginals_of_two_draws_are_compared():
     both = dp.marginals(DOMAIN, attributes=[["sex"], ["sex", "class"]])
     found = dp.compare_releases(synthetic(COUNTS, both), synthetic(COUNTS, ONES))
     assert {each.cell for each in found} == {(("sex", "0"),), (("sex", "1"),)}
-    release = intervals(COUNTS)
-    with pytest.raises(dp.InputError, match="must be another draw"):
-        dp.compare_releases(release, release)
-    with pytest.raises(dp.InputError, match="in the first release, whose attribute is 'age'"):
-        dp.compare_releases(release, intervals(COUNTS, "hours"))
-
-
-@pytest.mark.parametrize(
-    ("second", "expected"),
-    [
-        (lambda: intervals(COUNTS), "must both be synthetic databases or tables"),
-        (lambda: synthetic(COUNTS, ONES), "must be given: the releases were not made for a"),
-    ],
-)
-def test_rejects_releases_with_different_cells(second, expected):
-    with pytest.raises(dp.InputError, match=expected):
-        dp.compare_releases(synthetic(COUNTS), second())
-
-
-def test_diff_command_shows_the_largest_differences_and_the_number_of_cells(tmp_path, capsys):
-    directories = [str(tmp_path / name) for name in "ab"]
-    for directory, counts in zip(directories, (COUNTS, other_counts()), strict=True):
-        dp.write_release(synthetic(counts), directory)
-    assert main(["diff", *directories, "--limit", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "sex 1, class 1" in shown and "2 of 6 cells are shown; --limit shows more" in shown
-    assert "of 6 cells differ by more than 3 standard errors" in shown
-    assert main(["diff", *directories, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found) == 6 and found[0]["cell"] == {"sex": "1", "class": "1"}
-    assert main(["diff", *directories, "--marginal", "sex"]) == 0
-    assert "of 2 cells differ" in capsys.readouterr().out
-
-
-def test_diff_command_says_that_no_cell_has_an_error_bar(tmp_path, capsys):
-    directories = [str(tmp_path / name) for name in "ab"]
-    promise = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "person_id", 1)
-    for directory in directories:
-        plan = plan_release(dp.SmallDB(size=3), DOMAIN, ONES, promise)
-        marginals = Histogram(DOMAIN, COUNTS).marginals(plan.summary_tables)
-        dp.write_release(plan.release(marginals, NOISE), directory)
-    assert main(["diff", *directories]) == 0
-    assert "No cell has an error bar" in capsys.readouterr().out

@@ -271,18 +271,6 @@ def test_csv_header_gives_attribute_names_with_open_types(tmp_path):
         draft.domain()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n1,2\n", f"83,{CANARY}\n", "a,a\n1,2\n", ",\n1,2\n", "a,1e5\n", "\xff"]
-)
-def test_csv_without_header_is_refused_without_quoting_it(tmp_path, text, capsys):
-    source = csv_file(tmp_path, text, "latin-1")
-    output = tmp_path / "domain.json"
-    assert main(["init", source, "--output", str(output)]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1 and "must" in told
-    assert CANARY not in told and not output.exists()
-
-
 def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
     source, output = csv_file(tmp_path, "age,sex\n83,F\n"), tmp_path / "domain.json"
     assert main(["init", source, "--output", str(output)]) == 0

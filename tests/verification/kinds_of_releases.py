@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import pathlib
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -330,12 +329,3 @@ def released(name: str) -> Release:
 def written(name: str) -> Draw:
     """The card and the files of ``released(name)``."""
     return draw_of(released(name))
-
-
-Change = Callable[[dict[str, Any]], None]
-
-
-def edit(path: pathlib.Path, change: Change) -> None:
-    card = json.loads(path.read_text())
-    change(card)
-    path.write_text(json.dumps(card))
