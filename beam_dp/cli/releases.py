@@ -16,6 +16,8 @@ from beam_dp.flags.flag import DIRECTORY, JSON, Flag, refused
 from beam_dp.storage.store import is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
@@ -368,10 +370,30 @@ def _check_output(output: pathlib.Path) -> None:
 
 def _with_entry(found: Verification, release: AnyRelease, entry: Entry) -> Verification:
     """Returns a verification that also compares the card with the entry that paid."""
-    from beam_dp.verification.ledger_entry import entry_faults
+    wrong = (f"ledger entry {entry.release_id}: {each}" for each in _wrong(release, found, entry))
+    return dataclasses.replace(found, faults=(*found.faults, *wrong))
 
-    faults = (*found.faults, *entry_faults(release, found, entry))
-    return dataclasses.replace(found, faults=faults)
+
+def _wrong(release: AnyRelease, found: Verification, entry: Entry) -> Iterator[str]:
+    """Yields what a card states otherwise than the entry: a changed card, or another's entry."""
+    from beam_dp.verification.verdict import differences
+
+    promise, paid = release.guarantee.to_json(), entry.guarantee.to_json()
+    mechanism = release.mechanism
+    if release.KIND == "domain" and mechanism != entry.mechanism:
+        # The entry paid for this release and the later one, whose split the later one's card has.
+        for name in ("epsilon", "delta", "max_records_per_unit"):
+            del promise[name], paid[name]
+        mechanism = entry.mechanism
+    yield from differences(promise, paid, "guarantee")
+    yield from differences(mechanism, entry.mechanism, "mechanism")
+    if not entry.loss.covers(found.together.loss.in_doubles()):
+        yield "it paid for a smaller privacy loss than the noise of the card has"
+    earlier = (getattr(release, name, None) for name in ("discovered", "records_per_unit"))
+    # The entry of several releases names the first of them.
+    drawn = {release.id, *(each.draw_id for each in earlier if each is not None)}
+    if entry.draw_id is not None and entry.draw_id not in drawn:
+        yield f"it paid for draw {entry.draw_id}, and this release is draw {release.id}"
 
 
 def _entry(url: str, release: AnyRelease) -> Entry:
