@@ -31,7 +31,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.transforms import WriteRelease
-from beam_dp.transforms.drawing.release_records import ReleaseRecordsPerUnit
+from beam_dp.transforms.drawing.release_domain import ReleaseRecordsPerUnit
 
 from . import program
 from .discovery import FirstJob
