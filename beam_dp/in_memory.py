@@ -18,11 +18,10 @@ from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_re
 from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, usual_floats, withhold_messages
 from beam_dp.mechanisms.discovery.plan import DomainPlan
-from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_discovery, plan_release
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee, warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.ledger.entries import Origin, place_text

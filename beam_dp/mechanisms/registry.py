@@ -17,7 +17,7 @@ from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, flags_of
-from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
+from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords, Progress
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.plan import (
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from beam_dp.domain.discover import OpenDomain
     from beam_dp.mechanisms.discovery.plan import DomainPlan
     from beam_dp.mechanisms.sketches.plan import SparseMechanism
+    from beam_dp.noise.source import NoiseSource
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+    from beam_dp.summaries.histogram import Marginals
 
 T = TypeVar("T")
 
@@ -257,3 +260,29 @@ def _planned(
     kept = Laplace() if kind == "pure" else Gaussian()
     plan = kept.plan(domain, workload, own, options.num_records)
     return dataclasses.replace(plan, mechanism=mechanism.name)
+
+
+def draw_database(
+    mechanism: Mechanism,
+    plan: MarginalsPlan,
+    summary: Marginals,
+    noise: NoiseSource,
+    progress: Progress | None = None,
+) -> SyntheticDatabase:
+    """Turns an exact summary into a release that keeps ``plan.guarantee``, in the plan's format.
+
+    Together with earlier releases, if ``plan.discovered`` or ``plan.records_per_unit`` state any,
+    it keeps ``plan.promised``, which the card then states.
+    """
+    release = mechanism.release(plan, summary, noise, progress)
+    release = dataclasses.replace(
+        release, records_format=plan.records_format, within_bins=plan.within_bins
+    )
+    if plan.discovered is None and plan.records_per_unit is None:
+        return release
+    return dataclasses.replace(
+        release,
+        discovered=plan.discovered,
+        records_per_unit=plan.records_per_unit,
+        guarantee=plan.promised,
+    )

@@ -18,7 +18,6 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
@@ -28,7 +27,7 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.selection import plan_selection
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER

@@ -14,7 +14,6 @@ import numpy as np
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain, check_edges_budget
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.draw_database import draw_database
 from beam_dp.mechanisms.intervals.plan import (
     IntervalPlan,
     StrategyChoice,
@@ -22,7 +21,7 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
 )
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.noise.source import NoiseSource
