@@ -8,7 +8,6 @@ from decimal import Decimal
 import beam_dp as dp
 
 BLANKS = " \t\n\r\x0b\x0c"
-DAY = datetime.timedelta(days=1)
 
 
 def code_of(attribute, value):

