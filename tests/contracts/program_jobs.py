@@ -160,6 +160,30 @@ def choosing(folder: pathlib.Path) -> Flags:
     return flags
 
 
+# Fields of valid transforms of Beam YAML, but for the output.
+PROMISE: dict[str, Any] = {
+    "epsilon": 1,
+    "delta": 0,
+    "neighboring": "add_or_remove_one",
+    "privacy_unit": "household",
+    "max_records_per_unit": 2,
+}
+RELEASE = {**PROMISE, "domain": DOMAIN, "workload": "marginals:2", "num_records": "noisy"}
+WINDOWS: dict[str, Any] = {
+    **PROMISE,
+    "domain": {"age": 4},
+    "workload": "marginals:1",
+    "start": "2026-09-21T14:00Z",
+    "window": "1h",
+    "num_windows": 3,
+    "grace": "0s",
+    "event_time": "t",
+    "arrival": "t",
+    "max_windows_per_unit": 1,
+    "protected_windows": 3,
+}
+
+
 def yaml_file(folder: pathlib.Path) -> Flags:
     """A pipeline that releases intervals; what a command line says of other programs is in it."""
     fields = {
@@ -253,6 +277,15 @@ JOBS = {
     "intervals, by a YAML file": Job("run_yaml", yaml_file),
     "check": Job("check_domain", checked),
 }
+# One job of each kind of plan, which makes one release.
+ONE_OF_EACH = (
+    "synthetic database",
+    "projection",
+    "intervals",
+    "answers, private_mw",
+    "answers, sparse_mw",
+    "answers, laplace",
+)
 # The programs that release nothing.
 CHECKS = ("check_domain",)
 RELEASES = {name: job for name, job in JOBS.items() if job.program not in CHECKS}

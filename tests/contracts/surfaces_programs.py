@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobs import DOMAIN, interval_flags, job_flags
+from jobs import interval_flags, job_flags
 from program_jobs import (
+    RELEASE,
+    WINDOWS,
     Flags,
     answers,
     checked,
@@ -61,34 +63,10 @@ class InYamlError(InputError):
         return self.condition
 
 
-RELEASE: dict[str, Any] = {
-    "epsilon": 1,
-    "delta": 0,
-    "neighboring": "add_or_remove_one",
-    "privacy_unit": "household",
-    "max_records_per_unit": 2,
-    "domain": DOMAIN,
-    "workload": "marginals:2",
-    "num_records": "noisy",
-    "output": "out",
-}
-WINDOWS: dict[str, Any] = {
-    **{name: value for name, value in RELEASE.items() if name not in ("domain", "num_records")},
-    "domain": {"age": 4},
-    "workload": "marginals:1",
-    "start": "2026-09-21T14:00Z",
-    "window": "1h",
-    "num_windows": 3,
-    "grace": "0s",
-    "event_time": "t",
-    "arrival": "t",
-    "max_windows_per_unit": 1,
-    "protected_windows": 3,
-}
 FIELDS: dict[str, dict[str, Any]] = {
-    "ReleaseSyntheticDatabase": RELEASE,
-    "ReleaseDomain": RELEASE,
-    "ReleaseWindows": WINDOWS,
+    "ReleaseSyntheticDatabase": {**RELEASE, "output": "out"},
+    "ReleaseDomain": {**RELEASE, "output": "out"},
+    "ReleaseWindows": {**WINDOWS, "output": "out"},
     "ReadKafka": {
         **{name: WINDOWS[name] for name in ("start", "window", "num_windows", "grace")},
         "servers": "localhost:1",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from jobs import everything_under
 from program_jobs import CHECKS, JOBS, OUTSIDE, RELEASES, shortened, texts
-from program_runs import assert_covers, done, run, watched
+from program_runs import Killed, assert_covers, dies, done, run, watched
 
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.flags.command_line import PROGRAMS
@@ -220,14 +220,6 @@ def test_output_that_cannot_hold_the_release_is_refused_before_payment(tmp_path,
 
 
 ENOUGH = 1e6  # for many releases
-
-
-class Killed(BaseException):
-    """What a killed program dies of: nothing catches it."""
-
-
-def dies(*_: object, **__: object) -> None:
-    raise Killed
 
 
 @pytest.mark.job

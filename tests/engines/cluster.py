@@ -55,8 +55,8 @@ taskmanager.numberOfTaskSlots: {slots}
 taskmanager.load-balance.mode: SLOTS
 taskmanager.cpu.cores: 1.0
 taskmanager.memory.framework.heap.size: 128m
-taskmanager.memory.task.heap.size: {task_heap}m
-taskmanager.memory.managed.size: {managed}m
+taskmanager.memory.task.heap.size: 448m
+taskmanager.memory.managed.size: 128m
 taskmanager.memory.network.min: 64m
 taskmanager.memory.network.max: 64m
 taskmanager.memory.framework.off-heap.size: 64m
@@ -95,19 +95,11 @@ def missing() -> str | None:
 class FlinkCluster:
     """A cluster, as a context manager that ends all processes and removes all files on exit.
 
-    Args:
-        jar: path of the job server.
-        num_task_managers: number of task managers to start.
-        task_heap: heap of each task manager, in MiB.
-        environment: additional variables for the Python workers.
+    ``environment``: more variables of the Python workers.
     """
 
     def __init__(
-        self,
-        jar: str,
-        num_task_managers: int = 2,
-        task_heap: int = 448,
-        environment: dict[str, str] | None = None,
+        self, jar: str, num_task_managers: int = 2, environment: dict[str, str] | None = None
     ) -> None:
         self.jar = jar
         self.num_task_managers = num_task_managers
@@ -116,8 +108,6 @@ class FlinkCluster:
         self.temporary = self.folder / "temporary"
         self.workers = self.folder / "workers"
         self.task_managers: list[subprocess.Popen[bytes]] = []
-        self._task_heap = task_heap
-        self._managed = 128
         self.processes: list[subprocess.Popen[bytes]] = []
         self._num_logs = 0
         self._rpc_port, self._rest_port, self._pool_port = free_ports(3)
@@ -194,9 +184,8 @@ class FlinkCluster:
         """Starts one more."""
         name = f"task-manager-{self._num_logs}"
         self._configure(name)
-        heap = 128 + self._task_heap
         arguments = ["--configDir", str(self.folder / name)]
-        process, _ = self._java(name, heap, _TASK_MANAGER, arguments)
+        process, _ = self._java(name, 576, _TASK_MANAGER, arguments)
         self.task_managers.append(process)
 
     def kill_task_manager(self, process: subprocess.Popen[bytes]) -> None:
@@ -251,8 +240,6 @@ class FlinkCluster:
             rpc_port=self._rpc_port,
             rest_port=self._rest_port,
             slots=SLOTS,
-            task_heap=self._task_heap,
-            managed=self._managed,
             temporary=temporary,
         )
         (folder / "config.yaml").write_text(text, encoding="utf-8")
@@ -343,6 +330,13 @@ def answers(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=HANG_SECONDS):
         return True
     return False
+
+
+def wait_for_server(process: subprocess.Popen[Any], port: int, log: pathlib.Path | None) -> None:
+    """Waits until a process listens on a port; fails with the end of its log if it ends before."""
+    wait_for(f"port {port}", lambda: answers("localhost", port) or process.poll() is not None)
+    said = "" if log is None else log.read_text(encoding="utf-8", errors="replace")[-3000:]
+    assert process.poll() is None, f"the server did not start:\n{said}"
 
 
 def _listening_inode(port: int) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from engines import moments
-from engines.cluster import ROOT, FlinkCluster, answers, find_jar, free_ports, missing
+from engines.cluster import ROOT, FlinkCluster, find_jar, free_ports, missing, wait_for_server
 from engines.moments import Moments
 from fake_google_storage import FakeGoogleStorage, serving
-from patience import HANG_SECONDS, wait_for
+from patience import HANG_SECONDS
 
 from pipelines import job_servers
 
@@ -60,7 +60,7 @@ def flink(job_server_jar, flink_log) -> Iterator[list[str]]:
         subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as server,
     ):
         try:
-            _wait_until_it_answers(server, port, flink_log)
+            wait_for_server(server, port, flink_log)
             yield [
                 "--runner=PortableRunner",
                 f"--job_endpoint=localhost:{port}",
@@ -103,12 +103,3 @@ def cluster(job_server_jar, waiting, google_storage) -> Iterator[FlinkCluster]:
     environment = {moments.VARIABLE: str(waiting.folder)}
     with FlinkCluster(job_server_jar, environment=environment) as started:
         yield started
-
-
-def _wait_until_it_answers(server: subprocess.Popen[bytes], port: int, log: pathlib.Path) -> None:
-    def has_answered_or_ended() -> bool:
-        return answers("localhost", port) or server.poll() is not None
-
-    wait_for("the job server", has_answered_or_ended)
-    if server.poll() is not None:
-        pytest.fail(f"the job server did not start:\n{log.read_text(encoding='utf-8')[-3000:]}")

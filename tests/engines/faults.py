@@ -10,42 +10,33 @@ import shutil
 import signal
 import stat
 import threading
-import time
 from collections.abc import Sequence
 
 from engines import moments
 from engines.cluster import FlinkCluster
 from engines.moments import Moments
-from engines.programs import Program
 from fake_google_storage import FakeGoogleStorage
+from jobs import paid_by
 from patience import HANG_SECONDS, wait_for
+from program_jobs import Job, texts
 
 import beam_dp as dp
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.store import DRAFT_PREFIX, store_for
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
-DATASET = "people"
 # Prefixes of flaws.
 SECOND_DRAW, DRAFT, LEDGER = "second draw:", "draft left:", "ledger:"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A fault: the process to kill, and the moment.
-
-    Args:
-        victim: the task manager or the Python worker that reached the moment, or the job
-            manager.
-        at: moments, which trials use in turn.
-        worker_lives: the worker of a killed task manager continues once the job has ended.
-        is_careless: the writer publishes each file at once, which must be detected.
-    """
+    """A fault: the process to kill, and the moments, which trials use in turn."""
 
     victim: str
     at: Sequence[str]
-    worker_lives: bool = False
-    is_careless: bool = False
+    worker_lives: bool = False  # that of a killed task manager, once the job has ended
+    is_careless: bool = False  # the writer publishes each file at once, which must be detected
 
 
 FAULTS = {
@@ -66,30 +57,19 @@ FAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of a trial.
+    """What a trial left; flaws are violations, in words."""
 
-    Args:
-        moment: the moment of the kill.
-        is_complete: the program succeeded, with one complete release.
-        num_draws: how often noise was drawn.
-        needs_cleaning: a worker that outlived a failed job left drafts after the program had
-            ended; ``finish_writing`` then removed them.
-        flaws: violations; should be empty.
-        seconds: duration of the trial.
-    """
-
-    moment: str
-    is_complete: bool
+    is_complete: bool  # the program succeeded, with one complete release
     num_draws: int
+    # A worker that outlived a failed job left drafts after the program, which were then removed.
     needs_cleaning: bool
     flaws: tuple[str, ...]
-    seconds: float
 
 
 def run_trial(
     cluster: FlinkCluster,
     waiting: Moments,
-    program: Program,
+    program: Job,
     fault: Fault,
     folder: pathlib.Path,
     number: int = 0,
@@ -97,21 +77,10 @@ def run_trial(
 ) -> Outcome:
     """Runs a program, kills something, and checks what is left after the job has ended.
 
-    Args:
-        cluster: a complete cluster; complete again afterwards.
-        waiting: the moments at which its workers can be made to wait.
-        program: a program with a small job.
-        fault: the fault to inject.
-        folder: an empty folder; its content is kept.
-        number: number of the trial, which chooses the moment.
-        service: the service with the output bucket; None for a local output.
-
-    Returns:
-        The outcome of the trial.
+    ``number`` chooses the moment; the output is a bucket of the ``service``, if there is one.
     """
-    start = time.monotonic()
     moment = fault.at[number % len(fault.at)]
-    ledger, flags = _paid(program, folder)
+    ledger, flags = paid_by(texts(program.flags(folder)), folder)
     output = str(folder / "out")
     if service is not None:
         local, output = f"--output={output}", f"gs://releases/{folder.name}"
@@ -142,9 +111,8 @@ def run_trial(
         finish_writing(output)
     if service is not None:
         _fetch(service, folder)
-    flaws = _flaws(code, program, folder, ledger, cluster.temporary, draws)
-    seconds = time.monotonic() - start
-    return Outcome(moment, code == 0, len(draws), needs_cleaning, tuple(flaws), seconds)
+    flaws = _flaws(code, folder, ledger, cluster.temporary, draws)
+    return Outcome(code == 0, len(draws), needs_cleaning, tuple(flaws))
 
 
 def _fetch(service: FakeGoogleStorage, folder: pathlib.Path) -> None:
@@ -153,15 +121,6 @@ def _fetch(service: FakeGoogleStorage, folder: pathlib.Path) -> None:
         path = folder / "out" / name.removeprefix(f"{folder.name}/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(service.buckets["releases"].objects.pop(name)[0])
-
-
-def _paid(program: Program, folder: pathlib.Path) -> tuple[dp.Ledger, list[str]]:
-    flags = program.flags(folder)
-    unit = next(flag.partition("=")[2] for flag in flags if flag.startswith("--privacy_unit="))
-    url = f"sqlite:///{folder}/ledger.sqlite"
-    ledger = dp.Ledger(url)
-    ledger.declare(DATASET, 1e6, 1e-6, unit, "add_or_remove_one")
-    return ledger, [*flags, f"--ledger={url}", f"--dataset_id={DATASET}"]
 
 
 def kill(cluster: FlinkCluster, victim: str, reached: dict[str, str | int]) -> None:
@@ -195,7 +154,6 @@ def repair(cluster: FlinkCluster) -> None:
 
 def _flaws(
     code: int | None,
-    program: Program,
     folder: pathlib.Path,
     ledger: dp.Ledger,
     temporary: pathlib.Path,
@@ -214,7 +172,7 @@ def _flaws(
         card = json.loads(card_path.read_text(encoding="utf-8"))
         draw_id = card["draw_id"]
         flaws += _incomplete(output, card["files"], card.get("kind"))
-        if len(files) != program.num_files:
+        if len(files) != 1 + len(card["files"]):
             flaws.append(f"{len(files)} files")
     elif files:
         flaws.append(f"no card, but {len(files)} files")
@@ -225,7 +183,7 @@ def _flaws(
         flaws.append("a release of a draw that nobody made")
     for path in (*files, *sorted(temporary.rglob("*"))):
         flaws += [f"{SECOND_DRAW} {path.name}" for each in others if _holds(path, each)]
-    entries = ledger.entries(DATASET)
+    entries = ledger.entries("people")
     found = [(entry.state, entry.draw_id) for entry in entries]
     expected = ("released", draw_id) if code == 0 else ("submitted", None)
     if found != [expected]:

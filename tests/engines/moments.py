@@ -59,10 +59,8 @@ class Moments:
     def arm(self, moment: str, *, outlives: bool = False, is_careless: bool = False) -> None:
         """Makes the first worker that reaches a moment wait.
 
-        Args:
-            moment: name of the moment.
-            outlives: whether it waits even without its task manager, and then continues.
-            is_careless: whether all writers publish files of a draft as they are written.
+        ``outlives``: even without its task manager, and then continues. ``is_careless``: all
+        writers publish files of a draft as they are written.
         """
         self.disarm()
         if is_careless:

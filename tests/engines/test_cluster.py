@@ -4,29 +4,23 @@ import os
 
 import pytest
 from engines.cluster import FlinkCluster
-from engines.contracts import LOCAL, assert_same_contract
-from engines.programs import PROGRAMS
-from jobs import everything_under
+from engines.contracts import check_contract
+from program_jobs import JOBS, ONE_OF_EACH, texts
 
 NUM_ENVIRONMENTS = 2
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster, name):
-    program = PROGRAMS[name]
-    for where, flags in (("local", LOCAL), ("cluster", cluster.flags())):
-        (tmp_path / where).mkdir()
-        assert program.main([*program.flags(tmp_path / where), *flags]) == 0
-    assert_same_contract(tmp_path / "local" / "out", tmp_path / "cluster" / "out")
-    assert len(everything_under(tmp_path / "cluster" / "out")) == program.num_files
+    check_contract(name, tmp_path, cluster.flags())
 
 
 def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
     """A cluster that ran everything in one process would prove nothing."""
     cluster.forget_workers()
-    program = PROGRAMS["release_intervals"]
-    assert program.main([*program.flags(tmp_path), *cluster.flags()]) == 0
+    job = JOBS["intervals"]
+    assert job.main([*texts(job.flags(tmp_path)), *cluster.flags()]) == 0
     controls = set(cluster.python_workers().values())
     # One port of a task manager per environment: the single worker's asks for memory.
     assert len(controls) == NUM_ENVIRONMENTS * len(cluster.task_managers)
@@ -34,12 +28,10 @@ def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
 
 def test_cluster_job_runs_with_ordinary_flags(tmp_path, cluster, job_server_jar):
     """FlinkRunner with its own job server, which sends its jar to the cluster."""
-    program = PROGRAMS["release_intervals"]
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]
     flags += [f"--flink_job_server_jar={job_server_jar}"]
     flags += [flag for flag in cluster.flags() if flag.startswith("--environment")]
-    assert program.main([*program.flags(tmp_path), *flags]) == 0
-    assert len(everything_under(tmp_path / "out")) == program.num_files
+    check_contract("intervals", tmp_path, flags)
 
 
 def test_stopped_cluster_leaves_no_process_or_file(job_server_jar):

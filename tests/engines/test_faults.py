@@ -4,14 +4,23 @@
 docs/faults.md: 20 trials, or FAULT_TRIALS, of each fault on each program.
 """
 
+import json
 import os
+import pathlib
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from engines import faults, moments
 from engines.faults import FAULTS, Fault, Outcome, new_folder, run_trial
-from engines.programs import PROGRAMS
+from job_pages import DOMAIN, PEOPLE, released, write_row
+from patience import HANG_SECONDS, wait_for
+from program_jobs import JOBS, ONE_OF_EACH
+
+import beam_dp as dp
 
 COLUMNS = (
     "fault",
@@ -24,7 +33,7 @@ COLUMNS = (
     "second draws",
     "lost ledger entries",
 )
-IN_A_BUCKET = "release_synthetic_database, in a bucket"
+IN_A_BUCKET = "synthetic database, in a bucket"
 NUM_TRIALS = int(os.environ.get("FAULT_TRIALS", "20"))
 
 
@@ -51,7 +60,7 @@ AT_LANDINGS = "c. task manager, during the write"
 def test_one_whole_draw_or_nothing_is_published_after_a_fault(
     tmp_path, cluster, waiting, google_storage, name, in_a_bucket
 ):
-    program, fault = PROGRAMS["release_synthetic_database"], FAULTS[name]
+    program, fault = JOBS["synthetic database"], FAULTS[name]
     # The worst moment of the write: committed, but nothing in its place yet.
     worst = moments.AFTER_CARD
     number = fault.at.index(worst) if worst in fault.at else 0
@@ -68,8 +77,7 @@ def test_one_whole_draw_or_nothing_is_published_after_a_fault(
 def test_fault_checks_detect_a_careless_writer(tmp_path, cluster, waiting):
     """A writer that publishes file by file, as ordinary ones do: the checks must detect it."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
-    program = PROGRAMS["release_synthetic_database"]
-    outcome = run_trial(cluster, waiting, program, fault, tmp_path)
+    outcome = run_trial(cluster, waiting, JOBS["synthetic database"], fault, tmp_path)
     assert outcome.num_draws >= 2
     assert [flaw for flaw in outcome.flaws if flaw.startswith(faults.SECOND_DRAW)]
 
@@ -106,15 +114,13 @@ def show(pytestconfig) -> Callable[[Sequence[str]], None]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("program", [*PROGRAMS, IN_A_BUCKET])
+@pytest.mark.parametrize("program", [*ONE_OF_EACH, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
 def test_at_most_one_draw_is_published_after_any_fault_in_any_program(
     tmp_path, cluster, waiting, google_storage, show, name, program
 ):
-    job, service = PROGRAMS.get(program), None
-    if job is None:
-        job, service = PROGRAMS["release_synthetic_database"], google_storage
-    outcomes = []
+    service = google_storage if program == IN_A_BUCKET else None
+    job, outcomes = JOBS[program.removesuffix(", in a bucket")], []
     for number in range(NUM_TRIALS):
         folder = new_folder(tmp_path, number)
         fault = FAULTS[name]
@@ -122,3 +128,32 @@ def test_at_most_one_draw_is_published_after_any_fault_in_any_program(
         shutil.rmtree(folder)
     show(row(name, program, outcomes))
     assert [outcome for outcome in outcomes if outcome.flaws] == []
+
+
+def write_rows(folder: pathlib.Path, flags: list[str]) -> None:
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        written = released("intervals", pipeline | beam.Create(PEOPLE), folder / "out")
+        rows = written | dp.IntervalRows(domain=DOMAIN, attribute="age")
+        _ = rows | beam.Map(write_row, folder)
+
+
+@pytest.mark.engines
+@pytest.mark.part
+@pytest.mark.parametrize("moment", [moments.DRAWN, moments.AFTER_CARD, moments.BEFORE_TIDYING])
+def test_rows_of_one_draw_reach_the_sink_after_a_kill(tmp_path, cluster, waiting, moment):
+    job = threading.Thread(target=write_rows, args=(tmp_path, cluster.flags()), daemon=True)
+    waiting.arm(moment)
+    job.start()
+    try:
+        faults.kill(cluster, faults.TASK_MANAGER, wait_for(moment, waiting.reached))
+        waiting.let_go()
+        job.join(timeout=HANG_SECONDS)
+    finally:
+        waiting.let_go()
+        faults.repair(cluster)
+        draws = waiting.draws()
+        waiting.disarm()
+    rows = [json.loads(path.read_text()) for path in tmp_path.glob("row-*")]
+    assert {row["low"] for row in rows} == set(range(10))
+    assert {row["draw_id"] for row in rows} == {dp.read_release(tmp_path / "out").draw_id}
+    assert len(draws) > 1  # the test is not blind: noise was drawn again

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 import pytest
 from apache_beam.runners.portability.stager import Stager
-from engines.cluster import answers, free_ports
+from engines.cluster import free_ports, wait_for_server
 from jobs import interval_flags, job_flags
 from package_sources import ROOT, copy_sources
-from patience import HANG_SECONDS, wait_for
+from patience import HANG_SECONDS
 
 from beam_dp.hashing.backend import available_backends
 
@@ -99,7 +99,7 @@ def workers(shipped, tmp_path_factory) -> Iterator[list[str]]:
             start_new_session=True,
         )
     try:
-        _wait_for(port, pool)
+        wait_for_server(pool, port, folder / "log")
         yield [
             "--runner=PortableRunner",
             "--job_endpoint=embed",
@@ -109,14 +109,6 @@ def workers(shipped, tmp_path_factory) -> Iterator[list[str]]:
     finally:
         os.killpg(pool.pid, signal.SIGKILL)
         pool.wait()
-
-
-def _wait_for(port: int, pool: subprocess.Popen[bytes]) -> None:
-    def has_answered_or_ended() -> bool:
-        return answers("127.0.0.1", port) or pool.poll() is not None
-
-    wait_for("the pool of workers", has_answered_or_ended)
-    assert pool.poll() is None, "the pool of workers did not start"
 
 
 def submit(folder: pathlib.Path, command: list[str], *, python_path: str | None) -> None:

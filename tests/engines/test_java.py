@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from engines.cluster import ROOT, answers, free_ports
-from patience import wait_for
+from engines.cluster import ROOT, free_ports, wait_for_server
 
 import beam_dp as dp
 
@@ -29,8 +28,7 @@ def listening(port: int, *command: str) -> Iterator[None]:
         env={**os.environ, "PATH": path},
     ) as program:
         try:
-            wait_for(command[-1], lambda: answers("localhost", port) or program.poll() is not None)
-            assert program.poll() is None, command
+            wait_for_server(program, port, None)
             yield
         finally:
             program.terminate()

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from engines.contracts import PROGRAMS, card, check_answers, check_contract
-from jobs import answer_flags, breaks_later, everything_under, files_of_one_draw, job_flags
+from job_pages import KINDS, NEIGHBOURS, counters, expected, run
+from jobs import (
+    answer_flags,
+    breaks_later,
+    everything_under,
+    files_of_one_draw,
+    job_flags,
+    paid_by,
+)
 from stopped_program import assert_stops
 
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -26,12 +34,6 @@ def engine(request) -> list[str]:
     return flags
 
 
-def ledger_in(folder: pathlib.Path) -> Ledger:
-    ledger = Ledger(str(folder / "ledger.sqlite"))
-    ledger.declare("people", 1000.0, 1e-9, "record", "add_or_remove_one")
-    return ledger
-
-
 def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
     (entry,) = ledger.entries("people")
     assert (entry.state, entry.draw_id) == ("released", card(folder / "out")["draw_id"])
@@ -48,23 +50,15 @@ def test_answers_are_accurate_and_bad_line_gets_an_error(tmp_path, engine):
 
 
 def test_named_runner_starts_its_own_server(tmp_path, job_server_jar):
-    ledger = ledger_in(tmp_path)
-    argv = job_flags(
-        tmp_path,
-        runner="FlinkRunner",
-        flink_master="[local]",
-        flink_job_server_jar=job_server_jar,
-        ledger=ledger.name,
-        dataset_id="people",
-    )
+    flags = {"flink_master": "[local]", "flink_job_server_jar": job_server_jar}
+    ledger, argv = paid_by(job_flags(tmp_path, runner="FlinkRunner", **flags), tmp_path)
     assert release_synthetic_database.main(argv) == 0
     assert_paid_and_released(ledger, tmp_path)
 
 
 def test_paid_release_on_prism_is_marked_and_prints_no_beam_logs(tmp_path, prism, capfd):
-    ledger = ledger_in(tmp_path)
-    argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *prism]
-    assert release_synthetic_database.main(argv) == 0
+    ledger, argv = paid_by(job_flags(tmp_path), tmp_path)
+    assert release_synthetic_database.main([*argv, *prism]) == 0
     assert_paid_and_released(ledger, tmp_path)
     _, err = capfd.readouterr()
     warning, *lines = err.splitlines()
@@ -106,11 +100,10 @@ def test_failed_job_publishes_nothing_and_shows_no_records(
         raise error(SECRET)
 
     engine = request.getfixturevalue(engine_name)
-    ledger = ledger_in(tmp_path)
-    argv = [*job_flags(tmp_path, ledger=ledger.name, dataset_id="people"), *engine]
+    ledger, argv = paid_by(job_flags(tmp_path), tmp_path)
     breaks_later(monkeypatch)
     monkeypatch.setattr(owner, method, fail)
-    assert release_synthetic_database.main(argv) == 1
+    assert release_synthetic_database.main([*argv, *engine]) == 1
     assert tried
     (entry,) = ledger.entries("people")
     assert entry.state == "submitted"
@@ -130,3 +123,12 @@ def test_signal_during_write_leaves_no_draft_on_flink(tmp_path, job_server_jar, 
         f"--flink_job_server_jar={job_server_jar}",
     ]
     assert_stops(tmp_path, number, flags)
+
+
+@pytest.mark.parametrize("engine", ["prism", "flink"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_counters_of_neighbours_are_functions_of_the_release(kind, engine, tmp_path, request):
+    flags = request.getfixturevalue(engine)
+    for number, people in enumerate(NEIGHBOURS):
+        out = tmp_path / str(number)
+        assert counters(run(kind, people, out, flags)) == expected(out)

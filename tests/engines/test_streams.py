@@ -114,13 +114,7 @@ class Source(threading.Thread):
 
 
 class Trial:
-    """A horizon of one-second windows, released by a program while files arrive.
-
-    Args:
-        folder: an empty folder.
-        num_windows: number of windows in the horizon.
-        limited: whether there are units.
-    """
+    """A horizon of one-second windows, of units or not, released while files arrive."""
 
     def __init__(self, folder: pathlib.Path, num_windows: int, *, limited: bool = False) -> None:
         self.landing, self.output = folder / "landing", folder / "out"
