@@ -25,10 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Duration, Timestamp
-from jobs import write_table
+from jobs import everything_under, write_table
 from surfaces import Program, Surface, but_for
 
 import beam_dp as dp
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.encoding.open_values import OpenColumns
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
@@ -46,7 +47,7 @@ from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.count_units import CountUnits
 from beam_dp.transforms.counting.count_values import CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release import ReleasePlannedIntervals
+from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows.horizon import Blocks
 from pipelines import answer_queries
@@ -261,6 +262,7 @@ def release(folder: pathlib.Path, table: Any, unit: str = "record", **changed: A
     ledger = dp.Ledger(f"sqlite:///{folder / 'ledger.sqlite'}")
     ledger.declare("people", 5, 1e-6, unit, "add_or_remove_one")
     given = {"output": folder / "out", "ledger": ledger, "dataset_id": "people", **changed}
+    before = everything_under(folder)
     mechanism = given.pop("mechanism", dp.MWEM())
     domain, workload = given.pop("domain", PEOPLE), given.pop("workload", None)
     try:
@@ -273,7 +275,7 @@ def release(folder: pathlib.Path, table: Any, unit: str = "record", **changed: A
             **given,
         )
     finally:
-        assert ledger.entries("people") == [] and not (folder / "out").exists()
+        assert ledger.entries("people") == [] and everything_under(folder) == before
 
 
 class Unreadable:
@@ -306,6 +308,9 @@ ADDRESSES = pa.array([b"12345678"] * 2, pa.binary(8))
 BIG = dp.Domain(tuple(dp.IntegerAttribute(f"a{n}", 0, 999) for n in range(4)))
 QUERIES = dp.parse_linear_workload('{"marginal": ["age"]}', AGE)
 ANSWERS = dp.plan_workload_answers(QUERIES, promise(), 10)
+SKETCH = CountSketch(3 * 64).plan(promise(), max_sparsity=2)
+TABLES = dp.Laplace().plan(AGE, dp.marginals(AGE, ways=1), promise(), "noisy")
+INTERVALS = plan_attribute(AGE, "age", promise(), "tree")
 ONLINE = dp.plan_private_mw(AGE, promise(), 10, num_questions=2)
 SPARSE = dp.plan_sparse_mw(promise(), 10, max_sparsity=2, num_questions=2)
 
@@ -341,6 +346,11 @@ def second(**changed: Any) -> Any:
     return dp.ReleaseSyntheticDatabase(**given)
 
 
+def paid(plan: Any, dataset_id: str = "people", mechanism: str | None = None) -> Token:
+    """The token of a plan, or of one of another mechanism."""
+    return Token(dataset_id, 1, mechanism or plan.mechanism, plan.promised, plan.loss)
+
+
 def token() -> Token:
     plan = dp.plan_domain(open_domains.open_domain(), open_domains.guarantee(100.0))
     return Token("people", 1, "mwem", open_domains.guarantee(100.0), plan.loss)
@@ -374,6 +384,14 @@ def sketch_flags(folder: pathlib.Path) -> dict[str, str | None]:
     }
 
 
+# Its edges come from a release that a ledger paid for.
+EDGES = dp.Domain(
+    (
+        dp.NumericAttribute(
+            "age", (0, 5, 9), edges_from=PaidRelease("visits/1", "0123456789abcdef" * 2)
+        ),
+    )
+)
 # Hashes and summaries.
 
 KEY = HashKey(4, np.arange(10, dtype=np.uint64), bytes(16))

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import errno
+import functools
 import json
 import os
 import pickle
@@ -14,18 +15,14 @@ from typing import Any
 
 import apache_beam as beam
 import jobs
-import numpy as np
-import pyarrow as pa
 import pytest
-from engines.programs import PROGRAMS, Program
-from pytest import CaptureFixture, MonkeyPatch
+from program_jobs import JOBS, ONE_OF_EACH, texts
+from pytest import MonkeyPatch
 
 import beam_dp as dp
 from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.leftovers import finish_writing
 from beam_dp.storage.store import LocalStore
-from beam_dp.yaml import ReleaseIntervals
 from pipelines import (
     answer_queries,
     release_intervals,
@@ -47,29 +44,13 @@ def paid_flags(folder: Path, url: str, **overrides: str | None) -> list[str]:
 
 
 @pytest.mark.job
-def test_release_is_paid_for_and_marked_complete(tmp_path, ledger_url):
+def test_release_is_paid_from_either_database_and_says_why(tmp_path, ledger_url):
     ledger = declared_in(ledger_url)
     said = {"purpose": "the monthly report", "who": "Zoë"}
     assert main(paid_flags(tmp_path, ledger_url, **said)) == 0
     (entry,) = ledger.entries("visits")
     assert entry.origin == Origin("Zoë", "the monthly report", str(tmp_path / "out"))
-    release = dp.read_release(str(tmp_path / "out"))
-    assert (entry.state, entry.draw_id) == ("released", release.draw_id)
-    assert release.plan["ledger_release"] == entry.release_id == "visits/1"
-    assert (entry.mechanism, entry.guarantee) == ("mwem", release.guarantee)
-    assert entry.parameters["num_records"] == "noisy"
-    assert ledger.total("visits") == pytest.approx(1000.0)
-
-
-@pytest.mark.job
-def test_failed_job_has_spent_its_budget(tmp_path, capfd):
-    url = str(tmp_path / "ledger.sqlite")
-    ledger = declared_in(url)
-    argv = paid_flags(tmp_path, url, num_records="500")
-    jobs.damage_pages(tmp_path / "people.parquet")
-    assert main(argv) == 1
-    (entry,) = ledger.entries("visits")
-    assert entry.state == "submitted"
+    assert entry.state == "released" and entry.parameters["num_records"] == "noisy"
 
 
 @pytest.mark.job
@@ -113,47 +94,19 @@ def test_full_disk_is_found_before_the_payment(tmp_path, capfd, monkeypatch, row
 AGES = dp.Domain((dp.IntegerAttribute("age", 0, 100),))
 
 
-def transform(guarantee: dp.Guarantee, token: Token) -> dp.ReleaseSyntheticDatabase:
-    workload = dp.marginals(AGES, ways=1)
-    return dp.ReleaseSyntheticDatabase(AGES, workload, guarantee, dp.Laplace(), ledger_token=token)
-
-
 def promise(epsilon: float) -> dp.Guarantee:
     return dp.Guarantee(epsilon, 0.0, "add_or_remove_one", "record", 1)  # type: ignore[arg-type]
-
-
-def add_release(pipeline: beam.Pipeline, token: Token, output: Path) -> None:
-    rows = pipeline | beam.Create(jobs.people().select(["age"]).to_pylist())
-    _ = rows | transform(promise(1.0), token) | dp.WriteRelease(str(output))
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("is_paid_later", [False, True])
-def test_card_names_the_entry_of_the_token(tmp_path, is_paid_later):
-    ledger = declared_in(str(tmp_path / "ledger.sqlite"))
-    stated = "laplace", promise(1.0), Loss.pure(1.0)
-    token: Token = LaterToken("visits", *stated)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        if is_paid_later:
-            add_release(pipeline, token, tmp_path / "out")
-        paid = ledger.spend("visits", promise(1.0), Loss.pure(1.0), "laplace")
-        if is_paid_later:
-            assert isinstance(token, LaterToken)
-            token.pay(paid)
-        else:
-            token = paid
-            add_release(pipeline, token, tmp_path / "out")
-    release = dp.read_release(str(tmp_path / "out"))
-    assert release.plan["ledger_release"] == "visits/1"
-    ledger.mark_released(token, release.draw_id)
-    assert ledger.entries("visits")[0].draw_id == release.draw_id
 
 
 @pytest.mark.job
 def test_unpaid_job_writes_no_release(tmp_path):
     token = LaterToken("visits", "laplace", promise(1.0), Loss.pure(1.0))
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    add_release(pipeline, token, tmp_path / "out")
+    workload = dp.marginals(AGES, ways=1)
+    release = dp.ReleaseSyntheticDatabase(
+        AGES, workload, promise(1.0), dp.Laplace(), ledger_token=token
+    )
+    _ = pipeline | beam.Create([{"age": 7}]) | release | dp.WriteRelease(str(tmp_path / "out"))
     with pytest.raises(RuntimeError):
         pipeline.run()
     assert not (tmp_path / "out" / "card.json").exists()
@@ -232,97 +185,6 @@ def test_only_the_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, prog
     assert card["ledger"]["dataset_id"] == "visits"
 
 
-def test_releases_in_memory_and_in_YAML_must_use_the_budget_of_their_edges(tmp_path):
-    domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
-    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
-    asked = {"age": np.array([20, 30])}, domain, dp.marginals(domain, ways=1), guarantee
-    with pytest.raises(dp.InputError, match="ledger is required, the ledger of"):
-        dp.release(pa.table(asked[0]), *asked[1:])
-    ledger = ledger_of(tmp_path, DRAW)
-    with pytest.raises(dp.InputError, match="dataset_id: 'others' is not valid: must be 'visits'"):
-        dp.release(pa.table(asked[0]), *asked[1:], ledger=ledger, dataset_id="others")
-    assert len(ledger.entries("others")) == 0
-    config = {"epsilon": 1, "delta": 0, "neighboring": "add_or_remove_one",
-              "privacy_unit": "record", "attribute": "age", "output": "out"}  # fmt: skip
-    with pytest.raises(ValueError, match=r"^ledger is required, the ledger of"):
-        ReleaseIntervals(**config, domain=FROM_RELEASE)
-
-
-@pytest.mark.parametrize("kind", ["synthetic", "intervals"])
-def test_transform_accepts_only_a_token_of_the_budget_that_paid(tmp_path, kind):
-    domain = dp.parse_domain({"attributes": FROM_RELEASE["attributes"][:1]})
-    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
-    ledger = ledger_of(tmp_path, DRAW)
-
-    def made(token: Token | None, domain: dp.Domain = domain) -> object:
-        if kind == "intervals":
-            return dp.ReleaseIntervals(domain, "age", guarantee, "tree", token)
-        workload = dp.marginals(domain, ways=1)
-        return dp.ReleaseSyntheticDatabase(
-            domain, workload, guarantee, dp.Laplace(), ledger_token=token
-        )
-
-    def paid(dataset_id: str) -> Token:
-        mechanism = "intervals" if kind == "intervals" else "laplace"
-        return ledger.spend(dataset_id, guarantee, Loss.pure(1.0), mechanism)
-
-    source = "the edges of 'age' come from the release 'visits/1'"
-    told = f"must be of 'visits', the budget of the earlier release: {source}"
-    for token, given in ((None, "None"), (paid("others"), "'others'")):
-        with pytest.raises(dp.InputError, match=f"^ledger_token: {given} is not valid: {told}"):
-            made(token)
-    made(paid("visits"))
-    made(None, dp.parse_domain({"attributes": jobs.DOMAIN["attributes"][:1]}))
-
-
-def declared(folder: Path, unit: str) -> dp.Ledger:
-    ledger = dp.Ledger(str(folder / "ledger.sqlite"))
-    ledger.declare("people", 1e6, 1e-6, unit, "add_or_remove_one")
-    return ledger
-
-
-def draft_in(output: Path) -> None:
-    """What the writer of another job leaves while it runs, or when it is killed."""
-    draft = output / f".draft-{'0' * 32}-1"
-    draft.mkdir(parents=True)
-    (draft / "records-000.avro").write_bytes(b"private")
-
-
-OTHER_JOB = "must not contain drafts of another job: stop that job if it is running, then run"
-
-
-@pytest.mark.job
-def test_refuses_drafts_of_another_job_before_paying_for_a_table(tmp_path):
-    ledger = declared(tmp_path, "record")
-    domain = dp.read_domain('{"age": 2}')
-    given = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    paid: dict[str, Any] = {"ledger": ledger, "dataset_id": "people", "output": tmp_path / "out"}
-    draft_in(tmp_path / "out")
-    table = pa.table({"age": [0, 1, 1]})
-    with pytest.raises(dp.InputError, match=f"output: .* {OTHER_JOB}"):
-        dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
-    assert ledger.entries("people") == []
-    assert finish_writing(tmp_path / "out") is False
-    dp.release(table, domain, dp.marginals(domain, ways=1), given, **paid)
-
-
-def noted(function: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
-    def call(*args: Any, **named: Any) -> Any:
-        calls.append(args)
-        return function(*args, **named)
-
-    return call
-
-
-def test_validate_only_makes_no_temporary_files_in_the_output(tmp_path, monkeypatch):
-    argv = [*jobs.job_flags(tmp_path), "--validate_only"]
-    written: list[Any] = []
-    for name in ("mkdir", "link"):
-        monkeypatch.setattr(os, name, noted(getattr(os, name), written))
-    assert release_synthetic_database.main(argv) == 0
-    assert [args for args in written if str(tmp_path) in str(args)] == []
-
-
 @pytest.mark.job
 def test_state_in_read_only_folder_gives_a_one_line_error(tmp_path, monkeypatch, capfd):
     (tmp_path / "queries.jsonl").write_text('{"conjunction": {"sex": "Female"}}')
@@ -354,10 +216,8 @@ def losing(monkeypatch: MonkeyPatch, winner: Path, output: Path) -> None:
     monkeypatch.setattr(running, "_run_to_end", run_to_end)
 
 
-def argv(program: Program, folder: Path, output: str, *more: str) -> list[str]:
-    replaced = {flag.partition("=")[0] for flag in more} | {"--output"}
-    flags = [flag for flag in program.flags(folder) if flag.partition("=")[0] not in replaced]
-    return [*flags, f"--output={folder / output}", *more]
+def argv(name: str, folder: Path, output: str = "out", **changed: str) -> list[str]:
+    return texts({**JOBS[name].flags(folder), "output": str(folder / output), **changed})
 
 
 Earlier = Callable[[str], Path]
@@ -365,67 +225,44 @@ Earlier = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory) -> Earlier:
-    """Returns a release of a program, made once, for which no ledger paid."""
-    folders: dict[str, Path] = {}
+    """Returns a release of a job, made once, for which no ledger paid."""
 
+    @functools.cache
     def release_of(name: str) -> Path:
-        if name not in folders:
-            folder = tmp_path_factory.mktemp("earlier")
-            assert PROGRAMS[name].main(argv(PROGRAMS[name], folder, "out")) == 0
-            folders[name] = folder / "out"
-        return folders[name]
+        folder: Path = tmp_path_factory.mktemp("earlier")
+        assert JOBS[name].main(argv(name, folder)) == 0
+        return folder / "out"
 
     return release_of
 
 
-def loses(
-    name: str,
-    earlier: Earlier,
-    tmp_path: Path,
-    monkeypatch: MonkeyPatch,
-    capfd: CaptureFixture[str],
-    *more: str,
-) -> str:
-    winner = earlier(name)
-    capfd.readouterr()
-    losing(monkeypatch, winner, tmp_path / "out")
-    assert PROGRAMS[name].main(argv(PROGRAMS[name], tmp_path, "out", *more)) == 1
-    out, err = capfd.readouterr()
-    errors = re.findall(
-        r"^error: --output: '[^']+' contains the release of another job: .*$", err, re.M
-    )
-    assert out == "" and len(errors) == 1 and "released" not in err and "answered" not in err, err
-    return str(errors[0])
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_detects_release_with_another_guarantee(name, earlier, tmp_path, monkeypatch, capfd):
-    error = loses(name, earlier, tmp_path, monkeypatch, capfd, "--epsilon=500")
-    assert re.search(r"guarantee\.epsilon is 10(00)?\.0 there, and 500\.0 in this job", error)
-
-
 @pytest.mark.job
 @pytest.mark.parametrize(
-    ("name", "flag", "field"),
+    ("name", "changed", "told"),
     [
-        ("release_synthetic_database", "--workload=marginals:age,sex", "workload"),
-        ("release_synthetic_database", "--mechanism=laplace", "mechanism"),
-        ("release_projection", "--max_sparsity=11", "max_sparsity"),
-        # The same job once more, which draws a hash key of its own.
-        ("release_projection", "--max_sparsity=10", "hash_key"),
-        ("release_intervals", "--strategy=tree", "mechanism"),
-        ("answer_queries, private_mw", "--num_questions=7", "plan"),
+        *((name, {"epsilon": "500"}, "guarantee.epsilon is 10") for name in ONE_OF_EACH),
+        ("synthetic database", {"workload": "marginals:age,sex"}, "workload"),
+        ("synthetic database", {"mechanism": "laplace"}, "mechanism"),
+        ("projection", {"max_sparsity": "11"}, "max_sparsity"),
+        ("projection", {}, "hash_key"),  # each job draws one of its own
+        ("intervals", {"strategy": "tree"}, "mechanism"),
+        ("answers, private_mw", {"num_questions": "7"}, "plan"),
     ],
 )
-def test_detects_release_with_another_plan(
-    name, flag, field, earlier, tmp_path, monkeypatch, capfd
+def test_detects_release_with_another_guarantee_or_plan(
+    name, changed, told, earlier, tmp_path, monkeypatch, capfd
 ):
-    assert f"job: {field}" in loses(name, earlier, tmp_path, monkeypatch, capfd, flag)
+    losing(monkeypatch, earlier(name), tmp_path / "out")
+    capfd.readouterr()
+    assert JOBS[name].main(argv(name, tmp_path, **changed)) == 1
+    out, err = capfd.readouterr()
+    start = r"^error: --output: '[^']+' contains the release of another job: "
+    assert len(re.findall(f"{start}{re.escape(told)}", err, re.M)) == 1, err
+    assert out == "" and "released" not in err and "answered" not in err, err
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("name", ["release_intervals", "answer_queries, laplace"])
+@pytest.mark.parametrize("name", ["intervals", "answers, laplace"])
 @pytest.mark.parametrize(
     ("is_paid", "reason"),
     [
@@ -437,13 +274,13 @@ def test_detects_release_with_another_plan(
 def test_detects_release_paid_for_by_another_entry(
     name, is_paid, reason, earlier, tmp_path, monkeypatch, capfd
 ):
-    program = PROGRAMS[name]
-    ledger, (*_, url, dataset_id) = jobs.paid_by(program.flags(tmp_path), tmp_path, 3000.0, 1e-8)
-    paid = [url, dataset_id]
+    main = JOBS[name].main
+    ledger, _ = jobs.paid_by(argv(name, tmp_path), tmp_path, 3000.0, 1e-8)
+    paid = {"ledger": ledger.name, "dataset_id": "people"}
     if is_paid[0]:
-        assert program.main(argv(program, tmp_path, "earlier", *paid)) == 0
+        assert main(argv(name, tmp_path, "earlier", **paid)) == 0
     losing(monkeypatch, tmp_path / "earlier" if is_paid[0] else earlier(name), tmp_path / "out")
-    assert program.main(argv(program, tmp_path, "out", *(paid if is_paid[1] else []))) == 1
+    assert main(argv(name, tmp_path, **(paid if is_paid[1] else {}))) == 1
     err = capfd.readouterr().err
     assert f"another job: {reason}; this job's draw was discarded" in err
     states = [entry.state for entry in ledger.entries("people")]
