@@ -169,12 +169,6 @@ def saved(folder: Path, **overrides: str | None) -> dp.Ledger:
     return ledger
 
 
-def answers_in(folder: Path) -> list[dict]:
-    (path,) = folder.glob("answers-*.avro")
-    with path.open("rb") as file:
-        return [dict(row) for row in fastavro.reader(file)]
-
-
 @pytest.mark.job
 def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     ledger = saved(tmp_path)
@@ -191,7 +185,7 @@ def test_saved_run_resumes_once_and_pays_once(tmp_path, capfd):
     card = json.loads(capfd.readouterr().out)
     assert card["resumes"] == {"ledger_release": "people/1", "ledger_state": 1}
     assert main(argv) == 0
-    first, (middle, women) = answers_in(tmp_path / "first"), answers_in(tmp_path / "out")
+    first, (middle, women) = answers(tmp_path / "first"), answers(tmp_path / "out")
     assert women["value"] == first[0]["value"]  # what was answered stays so
     truth = sum(20 <= age < 60 for age in jobs.people()["age"].to_pylist())
     assert abs(middle["value"] - truth) <= middle["bound"] < 100
@@ -216,7 +210,7 @@ def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     assert main(flags_of(tmp_path, [WOMEN], "first", state=state)) == 0
     # How many questions there may be is taken from the state.
     assert main(flags_of(tmp_path, [WOMEN], "out", resume=state, num_questions=None)) == 0
-    assert answers_in(tmp_path / "out")[0]["value"] == answers_in(tmp_path / "first")[0]["value"]
+    assert answers(tmp_path / "out")[0]["value"] == answers(tmp_path / "first")[0]["value"]
     assert not (tmp_path / "state" / "secret.json").exists()
 
 
@@ -226,7 +220,7 @@ def test_repeated_attempts_save_one_state(tmp_path):
     saved(tmp_path, direct_runner_bundle_repeat="2")
     assert [name for name in os.listdir(tmp_path) if "saving" in name] == []
     transcript = json.loads((tmp_path / "state" / "transcript.json").read_text())
-    assert transcript["answers"][0]["value"] == answers_in(tmp_path / "first")[0]["value"]
+    assert transcript["answers"][0]["value"] == answers(tmp_path / "first")[0]["value"]
 
 
 @pytest.mark.job

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fake_google_storage import Answer, FakeGoogleStorage, serving
-from jobs import breaks_later, job_flags, refused_line
+from jobs import breaks_later, job_flags, paid_by, refused_line
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp
@@ -21,19 +20,12 @@ def service(monkeypatch) -> Iterator[FakeGoogleStorage]:
         yield served
 
 
-def declared(folder: Path) -> tuple[dp.Ledger, dict[str, str | None]]:
-    url = str(folder / "ledger.sqlite")
-    ledger = dp.Ledger(url)
-    ledger.declare("visits", 1000.0, 1e-9, "record", "add_or_remove_one")
-    return ledger, {"ledger": url, "dataset_id": "visits", "output": OUT}
-
-
 @pytest.mark.job
 def test_program_releases_into_a_bucket_and_beam_dp_reads_it(service, tmp_path, capsys):
-    ledger, paid = declared(tmp_path)
-    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 0
+    ledger, argv = paid_by(job_flags(tmp_path, output=OUT), tmp_path)
+    assert release_synthetic_database.main(argv) == 0
     draw_id = dp.read_release(OUT).draw_id
-    (entry,) = ledger.entries("visits")
+    (entry,) = ledger.entries("people")
     assert (entry.state, entry.draw_id) == ("released", draw_id)
     assert [name.partition("-")[0] for name in service.names()] == [
         "out/card.json",
@@ -64,16 +56,16 @@ def test_writes_answers_to_a_bucket_and_reads_them(service, tmp_path, capsys):
 
 @pytest.mark.job
 def test_refuses_bucket_that_keeps_deleted_files_in_one_line(service, tmp_path, capfd):
-    ledger, paid = declared(tmp_path)
+    ledger, argv = paid_by(job_flags(tmp_path, output=OUT), tmp_path)
     service.buckets["releases"].settings = {}
     told = f"^error: --output: '{OUT}' is not valid: must be in a bucket that prevents"
-    refused_line(release_synthetic_database.main, job_flags(tmp_path, **paid), capfd, told)
-    assert ledger.entries("visits") == [] and service.names() == []
+    refused_line(release_synthetic_database.main, argv, capfd, told)
+    assert ledger.entries("people") == [] and service.names() == []
 
 
 @pytest.mark.job
 def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, capfd, monkeypatch):
-    ledger, paid = declared(tmp_path)
+    ledger, argv = paid_by(job_flags(tmp_path, output=OUT), tmp_path)
     breaks_later(monkeypatch)
 
     def fail(method: str, path: str) -> None:
@@ -81,8 +73,8 @@ def test_service_failure_ends_the_job_and_leaves_no_files(service, tmp_path, cap
             raise Answer(403)
 
     service.before = fail
-    assert release_synthetic_database.main(job_flags(tmp_path, **paid)) == 1
+    assert release_synthetic_database.main(argv) == 1
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error")]
     assert "Google Cloud Storage says 403 Forbidden" in line
-    assert [entry.state for entry in ledger.entries("visits")] == ["submitted"]
+    assert [entry.state for entry in ledger.entries("people")] == ["submitted"]
     assert service.names() == []

@@ -240,21 +240,6 @@ def test_values_to_discover_are_other_and_made_up_bins_stand_for_those_to_find(t
     assert "'99' -> clipped to [0.005499, 10]" in printed
 
 
-@pytest.mark.parametrize(
-    ("lines", "fault"),
-    [
-        ("1,a\n2\n\n3,\n", "1 line is no record: 1 field in place of 2"),
-        ("1,a,\n2,b,\n", "2 lines are no records: 3 fields in place of 2"),
-        ('1,"a\nb"\n', "1 line is no record: a quote that does not close before a comma"),
-        ('1,"a \\"b\\" c"\n', "1 line is no record: a backslash before a quote or comma (CSV"),
-        ("1,a\\, b\n", "1 line is no record: a backslash before a quote or comma (CSV"),
-    ],
-)
-def test_counts_and_names_lines_that_are_no_records(tmp_path, capsys, lines, fault):
-    assert check(tmp_path, f"age,name\n5,x\n\n{lines}", AGE) == 1
-    assert f"\n{fault}" in capsys.readouterr().out
-
-
 DAY: dict[str, Any] = {"name": "day", "type": "date", "edges": ["2019-01-01", "2021-01-01"]}
 TOWN: dict[str, Any] = {"name": "town", "type": "categorical", "values": ["Orl\xe9ans", "12,5"]}
 

@@ -2,12 +2,10 @@
 
 import dataclasses
 import errno
+import functools
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -15,28 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from engines.programs import PROGRAMS
-from jobs import job_flags, paid_by, people, refused_line, write_table
+from jobs import job_flags, paid_by, people, refused_line
 from noise_sources import NoNoise
 from preview_pages import check_page
+from program_jobs import JOBS, texts
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
-from yaml_jobs import RELEASE, build, read, step
 
 import beam_dp as dp
-from beam_dp.cli.main import main as beam_dp_main, main as cli
+from beam_dp.cli.main import main as cli
 from beam_dp.domain.files import domain_from_json
 from beam_dp.flags import shared
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.releases.release import Release
 from pipelines import flags, program
 from pipelines.program import warning_of_number
 from pipelines.release_synthetic_database import main
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 REQUIRED = [
     f"--{flag.name}={flag.choices[0] if flag.choices else '1'}"
@@ -86,33 +79,24 @@ def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
 
 
 FACTS = {
-    "release_synthetic_database": ("records expected in a cell (root mean square)", "marginals"),
-    "release_projection": ("queries of up to", "each answer comes with its own standard error"),
-    "release_intervals": ("all intervals of", "root mean square over all intervals"),
-    "answer_queries, private_mw": ("query over 24 cells", "bound depends on the number of records"),
-    "answer_queries, sparse_mw": ("arbitrary keys", "bound depends on the number of records"),
-    "answer_queries, laplace": ("records expected of an answer", "with probability 95 %"),
+    "synthetic database": ("records expected in a cell (root mean square)", "marginals"),
+    "projection": ("queries of up to", "each answer comes with its own standard error"),
+    "intervals": ("all intervals of", "root mean square over all intervals"),
+    "answers, private_mw": ("queries over 24 cells", "bound depends on the number of records"),
+    "answers, sparse_mw": ("arbitrary keys", "bound depends on the number of records"),
+    "answers, laplace": ("records expected of an answer", "with probability 95 %"),
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", FACTS)
 def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
-    ledger, flags = paid_by(PROGRAMS[name].flags(tmp_path), tmp_path, 1e5)
+    ledger, flags = paid_by(texts(JOBS[name].flags(tmp_path)), tmp_path, 1e5)
     told = ["--purpose=a report", "--who=Zoë", "--validate_only"]
-    assert PROGRAMS[name].main([*flags, *told]) == 0
+    assert JOBS[name].main([*flags, *told]) == 0
     cost = "budget people: epsilon 100000, delta 1e-06"
     check_page(capfd.readouterr().out, *FACTS[name], cost, "by Zoë, for a report")
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_refuses_unreadable_input(tmp_path, capfd):
-    argv = job_flags(tmp_path)
-    (tmp_path / "people.parquet").chmod(0)
-    refused_line(
-        main, argv, capfd, r"--input: '.*people\.parquet' is not valid: must", folder=tmp_path
-    )
 
 
 def test_domain_file_is_UTF8_text(tmp_path, capfd):
@@ -131,31 +115,9 @@ def test_domain_file_is_UTF8_text(tmp_path, capfd):
     assert main(argv) == 0, capfd.readouterr().err
 
 
-@pytest.mark.part
-def test_refusal_in_a_new_process_prints_only_one_line(tmp_path):
-    argv = job_flags(tmp_path, epsilon="0")
-    result = subprocess.run(
-        [sys.executable, "-m", "pipelines.release_synthetic_database", *argv],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert re.fullmatch(r"error: --epsilon: 0(\.0)? is not valid: [^\n]+\n", result.stderr)
-
-
 # No other code writes this number.
 EXPECTED = 90_210_457
 TRACES = (b"90210457", b"90,210,457", EXPECTED.to_bytes(4, "little"), EXPECTED.to_bytes(4, "big"))
-MECHANISMS: list[Mechanism] = [
-    dp.MWEM(),
-    dp.MWEM(num_rounds=2),
-    dp.MWEM(num_rounds="annealed"),
-    dp.Laplace(),
-    dp.SmallDB(size=3),
-]
 
 
 def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp.SyntheticDatabase:
@@ -168,9 +130,34 @@ def released(mechanism: Mechanism, total: int, num_records: Any = "noisy") -> dp
     return mechanism.release(plan, summary(plan, counts), NoNoise())
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
-def test_warns_if_number_is_near_0_or_far_from_the_expected(mechanism):
-    none, many = released(mechanism, 0), released(mechanism, 10_000)
+def released_intervals(strategy: str, total: int) -> dp.IntervalRelease:
+    plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
+    counts = np.zeros(8, np.int64)
+    counts[3] = total
+    return release_intervals(plan, counts, NoNoise())
+
+
+RELEASED: dict[str, Callable[[int], Release]] = {
+    **{
+        repr(each): functools.partial(released, each)
+        for each in (
+            *(dp.MWEM(), dp.MWEM(num_rounds=2), dp.MWEM(num_rounds="annealed")),
+            *(dp.Laplace(), dp.SmallDB(size=3)),
+        )
+    },
+    **{
+        repr(each): functools.partial(released, each) for each in (dp.Laplace(), dp.SmallDB(size=3))
+    },
+    **{
+        each: functools.partial(released_intervals, each)
+        for each in ("windows", "textbook_tree", "histogram")
+    },
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_warns_if_number_is_near_0_or_far_from_the_expected(name):
+    none, many = map(RELEASED[name], (0, 10_000))
     found = many.noisy_number()
     assert found is not None
     number, error = found
@@ -195,8 +182,7 @@ def test_warnings_suggest_what_may_be_wrong():
     assert "within 3 standard errors of 0" in warning and "twice" not in warning
     attribute = {"name": "a", "type": "integer", "min": 0, "max": 7, "nullable": True}
     (nullable,) = domain_from_json({"attributes": [attribute]}).attributes
-    plan = plan_intervals(8, promise(ADD, PURE, 1.0), "windows")
-    release = release_intervals(plan, np.zeros(8, np.int64), NoNoise())
+    release = released_intervals("windows", 0)
     assert "counted in no interval" not in str(warning_of_number(release, 9000))
     release = dataclasses.replace(release, attribute=nullable)
     assert "counted in no interval: other or null" in str(warning_of_number(release, 9000))
@@ -207,19 +193,6 @@ def test_no_warning_if_the_number_is_public(mechanism):
     release = released(mechanism, 0, 5000)
     assert release.noisy_number() is None
     assert warning_of_number(release, 4) is None
-
-
-@pytest.mark.parametrize("strategy", ["windows", "textbook_tree", "histogram"])
-def test_interval_release_has_a_noisy_number_and_warns_about_it(strategy):
-    plan = plan_intervals(8, promise(ADD, PURE, 1.0), strategy)
-    for total, warns in ((0, True), (4000, False)):
-        counts = np.zeros(8, np.int64)
-        counts[3] = total
-        release = release_intervals(plan, counts, NoNoise())
-        found = release.noisy_number()
-        assert found is not None and found[0] == pytest.approx(total)
-        assert (warning_of_number(release, None) is not None) == warns
-        assert "below --expect_records 9,000" in str(warning_of_number(release, 9000))
 
 
 class Unpicklable(int):
@@ -298,64 +271,25 @@ WORKLOAD = dp.marginals(DOMAIN, ways=1)
 TOLD = "epsilon 11 protects little"
 
 
-def with_epsilon(flags: list[str], epsilon: str) -> list[str]:
-    return [f"--epsilon={epsilon}" if flag.startswith("--epsilon=") else flag for flag in flags]
-
-
-def warnings_of(err: str, words: str = "") -> list[str]:
-    return [line for line in err.splitlines() if line.startswith("warning: ") and words in line]
-
-
-@pytest.mark.parametrize("more", [["--num_records=500"], ["--num_records=500", "--json"]])
+@pytest.mark.parametrize("more", [[], ["--json"]])
 def test_plan_warns_about_a_large_epsilon(capfd, more):
     flags = ['--domain={"age": 3}', "--workload=marginals:1", "--delta=0", "--epsilon=11"]
-    unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record"]
-    assert beam_dp_main(["plan", *flags, *unit, *more]) == 0
-    (line,) = warnings_of(capfd.readouterr().err)
-    assert TOLD in line
-
-
-def test_yaml_warns_about_a_large_epsilon(tmp_path):
-    release = step("ReleaseSyntheticDatabase", output=str(tmp_path / "out"), **RELEASE)
-    release["config"]["epsilon"] = 11
-    spec = {"type": "chain", "transforms": [read(tmp_path), release]}
-    with pytest.warns(PrivacyWarning, match=TOLD):
-        build(beam.Pipeline(runner=FnApiRunner()), spec)
+    unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record", "--num_records=500"]
+    assert cli(["plan", *flags, *unit, *more]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warning: ") and TOLD in line
 
 
 def promise_of(epsilon: float, unit: str = "record") -> dp.Guarantee:
     return dp.Guarantee(epsilon, 0.0, "add_or_remove_one", unit, 1)
 
 
-def online(epsilon: float) -> Any:
-    plan = dp.plan_private_mw(DOMAIN, promise_of(epsilon), 10, num_questions=1, max_updates=1)
-    return dp.PrivateMW(plan, Histogram(DOMAIN, np.array([10, 0, 0])), NoiseSource())
-
-
-def windows(epsilon: float) -> Any:
-    horizon, unit = dp.Horizon(100, 10, 6, 5), dp.WindowUnit("record", 1, 1, 1)
-    plan = dp.plan_window_tables(WORKLOAD, horizon, unit, epsilon, 0.0)
-    return dp.ReleaseWindows(plan, "out", "0" * 32, "t", "t")
-
-
-IN_PYTHON = {
-    "in memory": lambda epsilon: dp.release(
-        pa.table({"age": [1]}), DOMAIN, WORKLOAD, promise_of(epsilon)
-    ),
-    "transform": lambda epsilon: dp.ReleaseSyntheticDatabase(
-        DOMAIN, WORKLOAD, promise_of(epsilon), dp.Laplace()
-    ),
-    "online": online,
-    "windows": windows,
-}
-
-
 @pytest.mark.filterwarnings("error::beam_dp.privacy.guarantee.PrivacyWarning")
-@pytest.mark.parametrize("name", IN_PYTHON)
-def test_python_warns_about_a_large_epsilon(name):
-    IN_PYTHON[name](10.0)
+def test_release_in_memory_warns_about_a_large_epsilon():
+    table = pa.table({"age": [1]})
+    dp.release(table, DOMAIN, WORKLOAD, promise_of(10.0))
     with pytest.warns(PrivacyWarning, match=TOLD):
-        IN_PYTHON[name](11.0)
+        dp.release(table, DOMAIN, WORKLOAD, promise_of(11.0))
 
 
 def test_frame_with_a_person_column_warns_if_the_unit_is_the_record():
@@ -374,11 +308,8 @@ def test_no_warning_if_the_person_is_the_unit_or_the_column_is_released():
 
 def test_program_hints_at_a_person_column_if_the_unit_is_the_record(tmp_path, capfd):
     table = people().rename_columns(["user_id", "age", "sex", "smokes"])
-    program = PROGRAMS["release_synthetic_database"]
-    flags = with_epsilon(program.flags(tmp_path), "1")
-    write_table(tmp_path, table)  # in the place of that job's table
-    assert program.main([*flags, "--validate_only"]) == 0
-    (line,) = warnings_of(capfd.readouterr().err)
+    assert main([*job_flags(tmp_path, table, epsilon="1"), "--validate_only"]) == 0
+    (line,) = capfd.readouterr().err.splitlines()
     assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
 
 

@@ -126,13 +126,6 @@ def _checksums(folder: Path) -> set[bytes]:
 
 
 @pytest.mark.job
-def test_replaying_every_bundle_leaves_one_draw(tmp_path, barrier):
-    assert main([*job_flags(tmp_path), "--direct_runner_bundle_repeat=2"]) == 0
-    assert len(set(DRAWS)) == 3  # the bundle with the draw was done again, too
-    assert_one_draw(tmp_path)
-
-
-@pytest.mark.job
 @pytest.mark.parametrize(
     ("crash", "num_shards"),
     [

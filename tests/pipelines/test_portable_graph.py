@@ -10,23 +10,21 @@ import binascii
 import bz2
 import dataclasses
 import re
-import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from jobs import interval_flags, job_flags, people
+from program_jobs import JOBS, ONE_OF_EACH, shortened, texts
 
-from pipelines import (
-    answer_queries,
-    release_intervals,
-    release_projection,
-    release_synthetic_database,
-)
+from beam_dp.flags.command_line import import_program
+from pipelines import release_intervals, release_synthetic_database
 from pipelines.program import Job, build
 from pipelines.runners import make_pipeline
 
@@ -38,66 +36,28 @@ CANARY = "canary-in-a-record"
 BEAMS_OWN = ("Once", "Files", "Queries", "Spread ranges", "Keep the draw", "Spread files")
 
 
-def table() -> pa.Table:
-    """The people, whose households must not appear in a graph; also the least and largest one."""
-    records = people()
-    names = pa.array([f"{CANARY}-{number // 2}" for number in range(len(records))])
-    return records.set_column(0, "household", names)
-
-
-def queries(folder: Path, line: str) -> str:
-    path = folder / "queries.jsonl"
-    path.write_text(f"{line}\n", encoding="utf-8")
-    return str(path)
-
-
-def flags(folder: Path, **overrides: str | None) -> list[str]:
-    unit = {"privacy_unit": "household", "max_records_per_unit": "2"}
-    given = job_flags(folder, table(), **{**unit, **overrides})
-    return [flag for flag in given if "key" not in overrides or not flag.startswith("--domain=")]
-
-
-def answers(folder: Path, **overrides: str | None) -> list[str]:
-    path = queries(folder, '{"id": "women", "conjunction": {"sex": "Female"}}')
-    return flags(folder, workload=None, queries=path, **overrides)
-
-
-def sparse(folder: Path, mechanism: str, **named: str | None) -> list[str]:
-    keys = {"workload": None, "num_records": None, "key": "household", "max_sparsity": "10"}
-    return flags(folder, **{**keys, "mechanism": mechanism, **named})
-
-
-Flags = Callable[[Path], list[str]]
 # Each mechanism that makes steps of its own.
-JOBS: dict[str, tuple[types.ModuleType, Flags]] = {
-    "mwem": (release_synthetic_database, flags),
-    "small_db": (
-        release_synthetic_database,
-        lambda folder: flags(folder, mechanism="small_db", workload="conjunctions:1", size="2"),
-    ),
-    "intervals": (release_intervals, lambda folder: interval_flags(folder, table())),
-    "projection": (release_projection, lambda folder: sparse(folder, "sparse_project")),
-    "hybrid": (release_projection, lambda folder: sparse(folder, "hybrid")),
-    "private_mw": (answer_queries, answers),
-    "laplace": (answer_queries, lambda folder: answers(folder, mechanism="laplace")),
-    "sparse_mw": (
-        answer_queries,
-        lambda folder: sparse(
-            folder,
-            "sparse_mw",
-            num_records="noisy",
-            max_sparsity="3",
-            queries=queries(folder, '{"sparse": {"alice": 1.0}}'),
-        ),
-    ),
-}
+NAMES = (*ONE_OF_EACH, "small_db", "hybrid sketch")
 
 
-@pytest.fixture(scope="module", params=JOBS)
+def parsed(name: str, folder: Path, **more: str) -> Any:
+    """A job whose units must not appear in its graph; also the least and largest one."""
+    flags = JOBS[name].flags(folder)
+    path = str(flags["input"])
+    table = pyarrow.parquet.read_table(path)
+    (unit,) = {"household", "owner"} & {*table.column_names}
+    canaries = pa.array([f"{CANARY}-{number // 2}" for number in range(len(table))])
+    table = table.set_column(table.column_names.index(unit), unit, canaries)
+    pyarrow.parquet.write_table(table, path)
+    units = {"privacy_unit": unit, "max_records_per_unit": "2"}
+    argv = shortened(texts({**flags, **units, **more}))
+    return import_program(JOBS[name].program).parse_arguments(argv)
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def graph(request, tmp_path_factory) -> Proto:
     """The graph of a job that a ledger with a password paid for."""
-    program, make_flags = JOBS[request.param]
-    job = program.parse_arguments(make_flags(tmp_path_factory.mktemp("job")))
+    job = parsed(request.param, tmp_path_factory.mktemp("job"))
     if hasattr(job, "ledger_url"):
         job = dataclasses.replace(job, ledger_url=f"postgresql://bob:{PASSWORD}@localhost/db")
     return graph_of(job)
@@ -144,10 +104,10 @@ def test_graph_has_readable_steps_and_no_secret(graph):
     assert len(steps) > 10
     for step in steps:
         for part in step.unique_name.split("/"):
-            # Beam's name of a combine's last step is its own, and tells what it does.
-            assert part == "ParDo(CombineValuesDoFn)" or re.fullmatch(
-                r"[A-Z][A-Za-z]*( [a-z]+)*|GroupByKey", part
-            ), step.unique_name
+            # Beam's names of parts of a combine, or of steps with several outputs, are its own.
+            assert re.fullmatch(r"[A-Z][A-Za-z]*( [a-z]+)*|GroupByKey|ParDo\(\w+\)", part), (
+                step.unique_name
+            )
     assert not any("lambda" in step.unique_name for step in steps)
     roots = {step.unique_name.partition("/")[0] for step in steps}
     assert roots - {"Queries"} <= {"Read", "Release", "Answer", "Write"}
@@ -170,17 +130,15 @@ def test_search_finds_a_secret_in_a_step():
     assert PASSWORD.encode() in everything_in(data)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", NAMES)
 def test_runner_options_exclude_our_flags(name, tmp_path):
     """Runners show options: the ledger's URL and the dataset must not be among them."""
-    program, make_flags = JOBS[name]
-    ledger = [f"--ledger={tmp_path / PASSWORD}.sqlite", f"--dataset_id={CANARY}"]
-    job = program.parse_arguments([*make_flags(tmp_path), *ledger])
+    job = parsed(name, tmp_path, ledger=f"{tmp_path / PASSWORD}.sqlite", dataset_id=CANARY)
     pipeline = make_pipeline(job.beam_flags, job.output)
     shown = repr(pipeline.options.get_all_options(drop_default=True))
     shown += repr(pipeline.options.display_data())
     assert "FnApiRunner" in shown
-    for secret in (PASSWORD, CANARY, "household", "epsilon"):
+    for secret in (PASSWORD, CANARY, "household", "owner", "epsilon"):
         assert secret not in shown
 
 

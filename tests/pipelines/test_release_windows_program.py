@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from jobs import START, everything_under, refused_line, window_flags, write_table
 from preview_pages import check_page
+from program_jobs import WINDOWS
 from versions import since
 from yaml_jobs import run, step
 
@@ -72,16 +73,13 @@ def test_releases_windows_of_a_folder(tmp_path, capsys):
 
 
 @pytest.mark.job
-def test_replay_may_take_arrival_times_from_a_column(tmp_path):
-    assert main(window_flags(tmp_path, arrival="came")) == 0
-    assert counts_of(tmp_path) == true_counts_of(tmp_path) == COUNTS
-
-
-@pytest.mark.job
-def test_each_unit_counts_at_most_its_allowed_records_and_windows(tmp_path):
-    assert main(window_flags(tmp_path, **PERSONS)) == 0
-    assert counts_of(tmp_path) == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]
-    assert true_counts_of(tmp_path) == counts_of(tmp_path)
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [({"arrival": "came"}, COUNTS), (PERSONS, [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]])],
+)
+def test_counts_by_a_column_of_arrivals_or_for_each_unit_what_it_may(tmp_path, changed, counts):
+    assert main(window_flags(tmp_path, **changed)) == 0
+    assert counts_of(tmp_path) == true_counts_of(tmp_path) == counts
 
 
 def add_file(folder: Path, name: str, modified: float) -> Path:
@@ -227,22 +225,13 @@ def test_one_unit_changes_tables_by_at_most_the_stated_records(tmp_path, name):
 
 
 BEGIN = 1_790_000_000 - 1_790_000_000 % 3600
-HORIZON = {"start": "2026-09-21T14:00Z", "window": "1h", "num_windows": 3, "grace": "0s"}
 UNIT = "person in any 3 consecutive windows of 1h"
 PROMISED = ("guarantee", "plan", "workload")
+HORIZON = {name: WINDOWS[name] for name in ("start", "window", "num_windows", "grace")}
 FIELDS: dict[str, Any] = {
-    **HORIZON,
-    "domain": {"age": 4},
-    "workload": "marginals:1",
-    "event_time": "t",
-    "arrival": "t",
-    "epsilon": 1,
-    "delta": 0,
-    "neighboring": "add_or_remove_one",
+    **WINDOWS,
     "privacy_unit": "person",
     "max_records_per_unit": 1,
-    "max_windows_per_unit": 1,
-    "protected_windows": 3,
 }
 
 

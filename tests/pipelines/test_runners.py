@@ -25,9 +25,8 @@ from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
 from jobs import interval_flags, job_flags, refused_line
-from yaml_jobs import RELEASE, read, run, step
+from program_jobs import JOBS, texts
 
-import beam_dp as dp
 from beam_dp.flags.command_line import import_program
 from pipelines import flags, release_intervals, runners
 from pipelines.progress import Progress
@@ -159,15 +158,6 @@ def temporary(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def budget(tmp_path) -> dict[str, str]:
-    """Flags of a ledger with a budget, with which programs build their pipeline twice."""
-    url = str(tmp_path / "ledger.sqlite")
-    unit = RELEASE["privacy_unit"]
-    dp.Ledger(url).declare("people", 1000.0, 1e-9, unit, "add_or_remove_one")
-    return {"ledger": url, "dataset_id": "people"}
-
-
 @pytest.mark.parametrize(
     ("flags", "more", "code"), [({}, ["--validate_only"], 0), ({"input": "none.csv"}, [], 2)]
 )
@@ -177,15 +167,11 @@ def test_check_or_refusal_leaves_no_temporary_files(tmp_path, temporary, flags, 
 
 
 @pytest.mark.job
-def test_paid_release_leaves_no_temporary_files(tmp_path, temporary, budget):
-    assert release_intervals.main(interval_flags(tmp_path, **budget)) == 0
-    assert os.listdir(temporary) == []
-
-
-@pytest.mark.job
-def test_paid_beam_yaml_release_leaves_no_temporary_files(tmp_path, temporary, budget):
-    output = str(tmp_path / "out")
-    run(read(tmp_path), step("ReleaseSyntheticDatabase", **RELEASE, **budget, output=output))
+@pytest.mark.parametrize("name", ["intervals", "intervals, by a YAML file"])
+def test_paid_release_leaves_no_temporary_files(tmp_path, temporary, name):
+    """Programs with a ledger build their pipeline twice."""
+    _, flags = JOBS[name].paid_flags(tmp_path)
+    assert JOBS[name].main(texts(flags)) == 0
     assert os.listdir(temporary) == []
 
 
@@ -285,18 +271,19 @@ def test_accepts_launcher_flags(tmp_path):
 
 
 @pytest.mark.job
-def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys):
-    """A launched program stages a job and exits; a job that never ran has no release."""
+@pytest.mark.parametrize("name", ["intervals", "intervals, by a YAML file"])
+def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys, name):
+    """A launcher of Dataflow's templates starts the job then; one that never ran has no release."""
 
     class Staged:
         def wait_until_finish(self) -> None:
             raise OSError("Failed to get the Dataflow job id.")
 
     monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda *_: Staged())
-    argv = [*interval_flags(tmp_path), "--template_location=gs://staging/job_object"]
-    assert release_intervals.main(argv) == 0
+    argv = texts(JOBS[name].flags(tmp_path))
+    assert JOBS[name].main([*argv, "--template_location=gs://staging/job_object"]) == 0
     assert "staged" in capsys.readouterr().err
-    assert release_intervals.main(argv[:-1]) == flags.EXIT_JOB_FAILED
+    assert JOBS[name].main(argv) == flags.EXIT_JOB_FAILED
 
 
 @pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])

@@ -18,8 +18,9 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.yaml import main as _  # noqa: F401  # whose import takes seconds
 from jobs import job_flags, people, write_table
+from program_jobs import PROMISE, RELEASE
 from pytest import CaptureFixture
-from yaml_jobs import PAID_JOBS, PROMISE, RELEASE, build, paid, read, run, step
+from yaml_jobs import build, read, run, step
 
 import beam_dp as dp
 import beam_dp.yaml
@@ -186,12 +187,12 @@ def ledger(tmp_path) -> dp.Ledger:
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("job", PAID_JOBS)
 def test_transform_refuses_what_it_cannot_count_and_then_pays_by_the_entry_on_its_card(
-    tmp_path, ledger, job
+    tmp_path, ledger
 ):
     rows = step("Create", elements=[{"household": 1, "agee": 3, "sexx": "Male"}])
-    release = paid(job, ledger, tmp_path)
+    fields = of_ledger(ledger, **RELEASE, output=str(tmp_path / "out"))
+    release = step("ReleaseSyntheticDatabase", **fields)
     with pytest.raises(ValueError, match="must be a field of the records; the nearest known is"):
         run(rows, release)
     fixed = step("WindowInto", windowing={"type": "fixed", "size": "60s"})
@@ -200,9 +201,9 @@ def test_transform_refuses_what_it_cannot_count_and_then_pays_by_the_entry_on_it
     records = beam.Pipeline("FnApiRunner") | beam.Create([])
     records.is_bounded = False
     with pytest.raises(ValueError, match=r"^records: .* must be bounded$"):
-        _ = records | getattr(beam_dp.yaml, release["type"])(**release["config"])
+        _ = records | beam_dp.yaml.ReleaseSyntheticDatabase(**fields)
     assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-    run(read(tmp_path), paid(job, ledger, tmp_path))
+    run(read(tmp_path), release)
     (entry,) = ledger.entries("people")
     assert entry.state == "submitted" and entry.guarantee.epsilon == 1
     card = (tmp_path / "out" / "card.json").read_text("utf-8")
@@ -338,21 +339,6 @@ class Failing(beam.PTransform):
 
     def expand(self, records: Any) -> Any:
         return records | beam.Map(lambda row: {}[f"alice: {row}"])
-
-
-@pytest.mark.job
-def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capfd):
-    """A launcher of Dataflow's templates starts the job once the program has ended."""
-
-    class Staged:
-        def wait_until_finish(self) -> None:
-            raise OSError("Failed to get the Dataflow job id.")
-
-    monkeypatch.setattr(FnApiRunner, "run_pipeline", lambda *given: Staged())
-    argv = [f"--yaml_pipeline_file={file_of(tmp_path, *job(tmp_path))}"]
-    assert run_yaml.main([*argv, "--template_location=gs://staging/job_object"]) == 0
-    assert "staged" in capfd.readouterr().err
-    assert run_yaml.main(argv) == 1
 
 
 @pytest.mark.job
