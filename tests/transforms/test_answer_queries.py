@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -331,15 +330,6 @@ def test_saved_state_is_plain_and_belongs_to_its_settings(started):
     head.value = (*rest, state)
     (again,) = step.process(("run", [REPEAT]), counted(), head, log)
     assert again.answers[0]["questions_left"] == 9
-
-
-def write(folder: Path, **named: Any) -> list[dict[str, Any]]:
-    with pipeline(named.pop("repeats", 0)) as p:
-        asked = p | "Queries" >> beam.Create([[FIRST, BAD, SECOND]])
-        held = p | "Records" >> beam.Create(RECORDS)
-        _ = asked | AnswerQueries(plan(**named), held) | WriteAnswers(folder, plan(**named))
-    (path,) = folder.glob("answers-*.avro")
-    return list(read_rows(path.read_bytes()))
 
 
 @pytest.mark.job

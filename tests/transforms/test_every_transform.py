@@ -11,7 +11,6 @@ import json
 import pathlib
 import typing
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -26,7 +25,7 @@ from apache_beam.transforms.trigger import AccumulationMode
 from apache_beam.transforms.window import TimestampCombiner
 from apache_beam.utils.timestamp import Timestamp
 from fakes import COLLECTED, DOMAIN as PEOPLE, NoPrivacy, collect, pipeline, reading
-from jobs import write_table
+from jobs import key_flags
 from open_domains import guarantee as open_guarantee, open_domain
 
 import beam_dp as dp
@@ -300,32 +299,11 @@ def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch):
         reader.from_json(asked)
 
 
-def flags(folder: Path, **overrides: str | None) -> list[str]:
-    (folder / "queries.jsonl").write_text("\n".join(LINES), encoding="utf-8")
-    values: dict[str, str | None] = {
-        "input": write_table(folder, pa.table({"email": EMAILS})),
-        "queries": str(folder / "queries.jsonl"),
-        "mechanism": "sparse_mw",
-        "key": "email",
-        "max_sparsity": "3",
-        "epsilon": "1000",
-        "delta": "1e-9",
-        "neighboring": "add_or_remove_one",
-        "privacy_unit": "record",
-        "num_records": "noisy",
-        "output": str(folder / "out"),
-    }
-    return [
-        f"--{name}={value}" for name, value in {**values, **overrides}.items() if value is not None
-    ]
-
-
 @pytest.mark.job
 def test_program_answers_all_conjunctions_over_rows(tmp_path):
     rows = ["1111"] * 3000 + ["1101"] * 2000 + ["0000"] * 9
-    argv = flags(tmp_path, queries="row_conjunctions:4,3", max_sparsity=None)
-    write_table(tmp_path, pa.table({"email": rows}))
-    assert main(argv) == 0
+    asked = {"mechanism": "sparse_mw", "queries": "row_conjunctions:4,3", "num_records": "noisy"}
+    assert main(key_flags(tmp_path, keys=rows, max_sparsity=None, **asked)) == 0
     (path,) = (tmp_path / "out").glob("answers-*.avro")
     with path.open("rb") as file:
         found: list[Any] = list(fastavro.reader(file))

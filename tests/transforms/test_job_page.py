@@ -7,9 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.metrics import Metrics
 from apache_beam.metrics.metric import Lineage
-from apache_beam.metrics.monitoring_infos import extract_counter_value
 from apache_beam.transforms.display import DisplayData
 from fakes import pipeline
 from job_pages import DOMAIN, KINDS, NEIGHBOURS, PEOPLE, PROMISE, counters, expected, released, run
@@ -59,18 +57,6 @@ def test_counters_of_neighbours_are_functions_of_the_release(kind, tmp_path):
         assert counters(run(kind, people, out, LOCAL)) == expected(out)
 
 
-@pytest.mark.job
-def test_element_counts_of_beam_differ_between_neighbours(tmp_path):
-    """So these stay private; and the counters above could have differed."""
-    found = []
-    for number, people in enumerate(NEIGHBOURS[:2]):
-        result = run("intervals", people, tmp_path / str(number), LOCAL)
-        infos = [info for stage in result._monitoring_infos_by_stage.values() for info in stage]
-        counts = [info for info in infos if info.urn == "beam:metric:element_count:v1"]
-        found.append(sum(map(extract_counter_value, counts)))
-    assert found[0] < found[1]
-
-
 def lineage(result: Any) -> tuple[set[str], set[str]]:
     """The sources and the sinks that a job reports."""
     sources, sinks = (
@@ -104,19 +90,3 @@ def test_job_without_a_commit_counts_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("beam_dp.transforms.writing.commit_release", lambda *_: False)
     result = run("intervals", PEOPLE, tmp_path / "out", LOCAL)
     assert counters(result) == {} and lineage(result) == (set(), set())
-
-
-@pytest.mark.job
-def test_counters_before_the_draw_would_be_found():
-    """The test of neighbours is not blind."""
-
-    def count(row: object) -> object:
-        Metrics.counter("beam_dp", "records").inc()
-        return row
-
-    found = []
-    for people in NEIGHBOURS[:2]:
-        p = pipeline()
-        _ = p | beam.Create(people) | beam.Map(count)
-        found.append(counters(p.run()))
-    assert found == [{"records": len(people)} for people in NEIGHBOURS[:2]]

@@ -97,6 +97,7 @@ def test_keeps_the_same_records_in_random_splits_into_bundles(
 ):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limit_module, "_BUFFERED_RECORDS", buffered)
+        patch.setattr(limit_module, "_BATCH_RECORDS", 5)
         expected = expected_of(records, k)
         for _ in range(2):
             bundles = cut(cut(records, batch_cuts), bundle_cuts)
@@ -135,28 +136,6 @@ def test_bundle_sends_identical_records_once():
     select.start_bundle()
     (kept,) = select.process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
-
-
-@given(sizes=st.lists(st.integers(1, 9), max_size=12), k=st.integers(1, 3))
-def test_sends_records_of_several_partitions_as_one_batch(sizes, k):
-    records = [(unit, (10 * unit + i, i)) for unit, size in enumerate(sizes) for i in range(size)]
-    partition = partition_of(16)
-    partition.start_bundle()
-    if records:
-        partition.process(key_batch(records))
-    select = limit_module._Select(KeyWords(), k, None)
-    select.start_bundle()
-    kept: list[KeyBatch] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limit_module, "_BATCH_RECORDS", 5)
-        for each in partition.finish_bundle():
-            number, element = each.value
-            sent = list(select.process((number, [element])))
-            assert all(batch.keys.size >= 5 for batch in sent)
-            kept += sent
-        rest = [each.value for each in select.finish_bundle()]
-    assert all(batch.keys.size < 5 for batch in rest) and len(rest) <= 1
-    assert kept_of([*kept, *rest]) == expected_of(records, k)
 
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 3)))

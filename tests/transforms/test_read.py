@@ -260,12 +260,6 @@ def numbered(count: int, read: list[int], fails_at: int | None = None) -> Iterat
         yield pa.record_batch({"number": [number]})
 
 
-@given(count=st.integers(0, 9))
-def test_yields_batches_in_order(count):
-    batches = formats._read_ahead(numbered(count, []))
-    assert [batch["number"][0].as_py() for batch in batches] == list(range(count))
-
-
 @given(taken=st.integers(1, 5))
 def test_reads_only_one_batch_ahead(taken):
     read: list[int] = []

@@ -6,7 +6,6 @@ import os
 import pathlib
 import pickle
 import shutil
-import sqlite3
 import stat
 import time
 from types import SimpleNamespace
@@ -305,14 +304,6 @@ def test_worker_without_the_private_folder_creates_no_list(folder):
     with pytest.raises(ReadError, match="must be a folder that every worker sees and can write"):
         folder.look(read, 1010)
     assert list(folder.private.iterdir()) == []
-
-
-def test_list_stores_seen_files_and_settled_time(folder):
-    path = folder.drop("before", 900)
-    folder.look(folder.reader(), 1010)
-    with sqlite3.connect(folder.private / "files.sqlite") as connection:
-        assert connection.execute("SELECT * FROM files").fetchall() == [(str(path), 3, 900.0, 1)]
-        assert connection.execute("SELECT * FROM horizon").fetchall() == [(FIRST, 990.0)]
 
 
 def release_of(

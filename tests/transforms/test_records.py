@@ -31,7 +31,7 @@ from versions import since
 import beam_dp as dp
 from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.transforms import EncodeRecords, LimitContributions
+from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.read import _SplitFile
@@ -185,20 +185,6 @@ def test_unit_is_read_value_by_value(tmp_path):
     assert len(set(whole)) == len(whole) == len(others) + 1 and set(others) < set(whole)
     (batch,) = found["as written"]
     assert batch.cells.tolist() == [7, 7] and batch.units[0, 0] != batch.units[0, 1]
-
-
-@pytest.mark.job
-def test_unit_in_two_files_is_limited_as_one_unit(tmp_path):
-    """As pandas writes a column of integers: with a missing value they all become floats."""
-    (tmp_path / "a.csv").write_text("id,age\n7,1\n8,2\n")
-    (tmp_path / "b.csv").write_text("id,age\n7.0,3\n,4\n9.0,5\n")
-    domain = dp.Domain((dp.IntegerAttribute("age", 0, 9),))
-    read = dp.ReadRecords(f"{tmp_path}/*.csv")
-    encode = EncodeRecords(domain, "id", as_cells=True)
-    limit = LimitContributions(domain, 1, cost_limit=None)
-    found = outputs({"kept": lambda p: p | read | encode | limit})
-    kept = np.concatenate([batch.cells for batch in found["kept"]])
-    assert len(kept) == 3 and {2, 5} <= set(kept.tolist())
 
 
 IDS = [7, 2**53 + 1, -(2**63), 2**63 - 1]

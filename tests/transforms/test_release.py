@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-import logging
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +10,29 @@ import apache_beam as beam
 import fakes
 import pyarrow as pa
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from barriers import remove_barrier
 from fakes import guarantee
 from noise_sources import NoNoise
 from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee as promised, open_domain, residents
+from tiny import ADD, domain_of, promise
 
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
 import beam_dp.summaries.histogram as marginals_module
+import beam_dp.transforms.drawing.one_worker as batches_module
+from beam_dp.releases.answers.files import answers_file, read_rows
+from beam_dp.storage.bucket import BucketStore
 from beam_dp.summaries.histogram import MarginalsAccumulator
+from beam_dp.transforms import AnswerBatch
 from beam_dp.transforms.drawing import one_worker
+from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
 
 PEOPLE = [
     {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3], "household": i // 4}
     for i in range(500)
 ]
 HEAVY = PEOPLE[:8] + [dict(PEOPLE[i % 7], household=77) for i in range(1000)]
-TELL_TALE = [{"age": "tell-tale", "sex": object, "smokes": "tell-tale", "household": "tell-tale"}]
 
 
 def released(directory: Path) -> collections.Counter:
@@ -59,7 +65,6 @@ CASES: dict[str, tuple[list[Any], Any]] = {
         for unit in ("record", "household")
     },
     "heavy": (HEAVY, released_by("household", 3)),
-    "tell-tale": (TELL_TALE * 7, released_by("household", 2)),
     **{name: (PEOPLE, released_by(domain=domain)) for name, domain in SMALLEST.items()},
 }
 
@@ -81,22 +86,7 @@ def directory(tmp_path_factory) -> Path:
         given = beam.Create([("0" * 32, (0, 2, b"half"))])
         return p | given | dp.WriteRelease(folder / "half a draw")
 
-    logged: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = logged.append  # type: ignore[method-assign]
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    try:
-        fakes.outputs(
-            {"two draws": two_draws, "half": half, **{name: branch(name) for name in CASES}}
-        )
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-    text = "\n".join(f"{each.name}: {each.getMessage()}" for each in logged)
-    (folder / "log").write_text(text, encoding="utf-8")
+    fakes.outputs({"two draws": two_draws, "half": half, **{name: branch(name) for name in CASES}})
     return folder
 
 
@@ -123,18 +113,6 @@ def test_releases_of_any_records_have_the_same_files(directory):
         names = [path.name.replace(draw, "") for path in (directory / name).iterdir()]
         assert sorted(names) == ["card.json", "hypothesis-.avro", "records--00000-of-00001.avro"]
     assert not (directory / "half a draw").exists()
-
-
-@pytest.mark.job
-def test_logs_contain_no_records_and_no_warning_about_fallback_coders(directory):
-    lines = (directory / "log").read_text("utf-8").splitlines()
-    progress = [each for each in lines if each.startswith("beam_dp.progress: ")]
-    # Releases without noise tell of their only step.
-    assert progress == ["beam_dp.progress: draw"] * (len(CASES) + 2)
-    ours = [each for each in lines if each.startswith("beam_dp")]
-    assert "tell-tale" not in "\n".join(ours)
-    text = "\n".join(lines).lower()
-    assert "fallback" not in text and "deterministic" not in text
 
 
 @pytest.mark.job
@@ -234,17 +212,6 @@ def test_a_pipeline_finds_what_is_found_in_memory(tmp_path, monkeypatch) -> None
         assert one.counts.tolist() == other.counts.tolist()
 
 
-def test_records_outside_the_declared_columns_do_not_count(monkeypatch) -> None:
-    sex = ["F"] * 1499 + ["other"]
-    rome = ["Atlantis"] * 1499 + ["Rome"]
-    table = TABLE.set_column(1, "city", [rome]).set_column(2, "sex", [sex])
-    draws = NoNoise()
-    found = released_domain(draws, table)
-    assert found.found[0].values == ()
-    # Neither the city of a record outside nor the public value is counted.
-    assert sum(draw.exact.size for draw in draws.draws[:1]) == 0
-
-
 def test_a_table_in_memory_is_released_with_an_open_domain(tmp_path) -> None:
     ledger = dp.Ledger(str(tmp_path / "ledger"))
     ledger.declare("people", 1.0, 1e-9, "person", "add_or_remove_one")
@@ -281,3 +248,137 @@ def test_streams_and_pure_bins_are_released_in_memory():
     verified = dp.verify_release(release)
     assert verified.holds
     assert 1.99 < verified.epsilon <= 2.0
+
+
+MOST_BYTES = 2**24
+NOTHING = ("value", "standard_error", "bound", "route", "updates_left", "questions_left", "error")
+DOMAIN = dp.Domain((dp.BooleanAttribute("member"), dp.BooleanAttribute("paid")))
+GUARANTEE = dp.Guarantee(1000.0, 0.0, dp.Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+
+
+def row(number: int, text: str = "") -> dict[str, Any]:
+    return {"id": str(number), "query": text, **dict.fromkeys(NOTHING)}
+
+
+def test_answers_and_queries_are_sent_in_small_parts_in_order():
+    rows = [row(number, "q" * (number % 3000)) for number in range(30_000)]
+    parts = answer_batches("run", 7, rows)
+    coder = beam.coders.registry.get_coder(AnswerBatch)
+    assert len(parts) > 10 and all(len(coder.encode(part)) < MOST_BYTES for part in parts)
+    assert [each for part in parts for each in part.answers] == rows
+    assert [part[:3] for part in parts] == [("run", number, 7) for number in range(len(parts))]
+    assert {part.num_batches for part in parts} == {len(parts)}
+    assert answer_batches("run", None, []) == [AnswerBatch("run", 0, None, [], 1)]
+    lines = [f"{number} {'q' * (number % 1000)}" for number in range(20_000)]
+    elements = numbered_queries(lines)
+    assert len(elements) > 3
+    assert all(sum(map(len, queries)) < MOST_BYTES for _, queries in elements)
+    random.Random(0).shuffle(elements)
+    assert list(each_query(elements)) == lines
+    assert list(each_query([{"a": 1}, ["b", "c"], ("d", "e"), "f"])) == [
+        {"a": 1},
+        *"bcdef",
+    ]
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_writes_only_a_complete_run(tmp_path, is_complete):
+    plan = dp.plan_private_mw(DOMAIN, GUARANTEE, 10, num_questions=2)
+    parts = [AnswerBatch("0" * 32, number, 10, [row(number)], 3) for number in (2, 0, 1)]
+    given = parts if is_complete else parts[1:]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        # A batch that comes twice is one.
+        _ = pipeline | beam.Create([*given, given[0]]) | dp.WriteAnswers(tmp_path / "out", plan)
+    assert (tmp_path / "out").exists() is is_complete
+    if is_complete:
+        path = tmp_path / "out" / answers_file("0" * 32)
+        assert [each["id"] for each in read_rows(path.read_bytes())] == ["0", "1", "2"]
+
+
+@pytest.mark.job
+def test_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
+    monkeypatch.setattr(batches_module, "ELEMENT_TEXT", 1200)  # about two answers
+    lines = [f'{{"id": "{number}", "conjunction": {{"paid": true}}}}' for number in range(9)]
+    plan = dp.plan_private_mw(DOMAIN, GUARANTEE, "noisy", num_questions=9)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        records = pipeline | "Records" >> beam.Create([{"member": True, "paid": True}] * 50)
+        _ = (
+            pipeline
+            | "Queries" >> beam.Create(numbered_queries(lines))
+            | dp.AnswerQueries(plan, records)
+            | dp.WriteAnswers(tmp_path / "out", plan)
+        )
+    answers = dp.read_release(tmp_path / "out")
+    rows = list(read_rows((tmp_path / "out" / answers_file(answers.draw_id)).read_bytes()))
+    assert [each["id"] for each in rows] == [str(number) for number in range(9)]
+    assert all(abs(each["value"] - 50) < 5 for each in rows)
+
+
+PAIRS = dp.parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
+
+
+@pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
+def test_accepts_token_for_the_public_mechanism_name(delta, name, tmp_path):
+    plan = dp.plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
+    assert plan.mechanism == plan.public["mechanism"] == name
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 10.0, 1e-6, "record", ADD)
+    token = ledger.spend("people", plan.guarantee, plan.loss, plan.mechanism, plan.public)
+    dp.AnswerWorkload(plan, [], token)
+    dp.WriteAnswers(tmp_path / "out", plan, token)
+
+
+PROMISE = dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
+PLAN = dp.plan_private_mw(dp.parse_domain('{"age": 3}'), PROMISE, 10, num_questions=2)
+WRITERS = {
+    "release": dp.WriteRelease,
+    "answers": lambda directory: dp.WriteAnswers(directory, PLAN),
+}
+
+
+def apply(pipeline: beam.Pipeline, writer: str, directory: object) -> None:
+    number = len(pipeline.applied_labels)
+    given = pipeline | f"Given {number}" >> beam.Create([]).with_output_types(Any)
+    _ = given | f"Write {number}" >> WRITERS[writer](directory)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "link").symlink_to(".")
+    return tmp_path
+
+
+def test_writers_take_their_own_directories_only(folder):
+    paths = ("out", "out/", "./out", "deep/../out", f"{folder}/out", "link/out")
+    pairs = itertools.cycle(itertools.product(WRITERS, WRITERS))
+    for path, (first, second) in zip(paths * 2, pairs, strict=False):
+        pipeline = beam.Pipeline("FnApiRunner")
+        apply(pipeline, first, Path("out"))
+        with pytest.raises(dp.InputError, match=r"^output: .* this pipeline writes there already"):
+            apply(pipeline, second, path)
+    pipeline = beam.Pipeline("FnApiRunner")
+    pipeline = beam.Pipeline("FnApiRunner")
+    for path in ("out", "deep/out", "Out"):
+        apply(pipeline, "release", path)
+    apply(beam.Pipeline("FnApiRunner"), "release", "out")
+    pipeline = beam.Pipeline("FnApiRunner")
+    windowed = (
+        pipeline | "Records" >> beam.Create([]) | beam.WindowInto(beam.window.FixedWindows(1))
+    )
+    with pytest.raises(dp.InputError, match="records"):
+        _ = windowed | dp.WriteRelease("out")
+    apply(pipeline, "release", "out")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_refuses_a_second_writer_only_in_the_same_bucket_folder(monkeypatch, scheme):
+    monkeypatch.setattr(BucketStore, "check_free", lambda *_: None)
+    monkeypatch.setattr(BucketStore, "drafts", lambda self: [])
+    pipeline = beam.Pipeline("FnApiRunner")
+    for url in ("one/out", "one/out2", "two/out"):
+        apply(pipeline, "release", f"{scheme}://{url}")
+    with pytest.raises(dp.InputError, match="writes there already"):
+        apply(pipeline, "answers", f"{scheme}://two/out/")
