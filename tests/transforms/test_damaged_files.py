@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import zstandard
 from apache_beam.io.filesystem import CompressionTypes
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import beam_dp.transforms.reading.csv_lines as csv_lines
 from beam_dp.errors import InputError
@@ -80,14 +81,12 @@ def text_of(value: str | bytes | int | None) -> str | None:
     body=st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
     cuts=st.lists(st.integers(1, 200), max_size=4),
     block_bytes=st.sampled_from([3, 7, 20, 1000]),
-    piece_bytes=st.sampled_from([1, 3, 2**17]),
     integers=st.sampled_from([[], ["a"], ["a", "c"]]),
 )
-def test_parses_every_line_independently(header, body, cuts, block_bytes, piece_bytes, integers):
+def test_parses_every_line_independently(header, body, cuts, block_bytes, integers):
     data = header + body
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_lines, "BLOCK_BYTES", block_bytes)
-        patch.setattr(csv_lines, "_PIECE_BYTES", piece_bytes)
         faults: Counter[str] = Counter()
         found = read(data, [cut for cut in cuts if cut < len(data)], integers, faults)
     if not integers:  # where " 7" may come as 7
@@ -156,6 +155,34 @@ def test_header_is_the_first_line_if_it_can_be_read():
     for data in (b"\n1,2\n", b'a,"b\n1,2\n', b"\xff,b\n1,2\n"):
         with pytest.raises((ValueError, csv.Error)):
             csv_lines.read_header(io.BytesIO(data))
+
+
+@settings(max_examples=200)
+@example([b'"', b"a\n", b'a"'], 1)
+@example([b'"a"', b",a,", b'"a"'], 1)
+@example([b'"a"', b"\r\n", b'"a"'], 1)
+@example([b'"', b"\r", b'"'], 1)
+@given(
+    st.lists(
+        st.sampled_from([b'"', b",", b"\n", b"\r", b"\r\n", b"a", b'"a"', b'""', b'","', b'"\n"']),
+        max_size=24,
+    ),
+    st.sampled_from([1, 3, 2**17]),
+)
+def test_block_is_regular_exactly_if_it_has_no_odd_line(parts, piece):
+    block = b"".join(parts) + b"\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_lines, "_PIECE_BYTES", piece)
+        is_regular = csv_lines._all_regular(block)
+        patch.setattr(csv_lines, "_all_regular", lambda _: False)
+        assert is_regular == (csv_lines._take_out_odd_quotes(block) == (block, []))
+    lines = block[:-1].split(b"\n")
+    fields = [field for line in lines for field in line.split(b",")]
+    quoted = all(
+        len(each) > 1 and each[:1] == each[-1:] == b'"' and not {*each[1:-1]} & {*b'"\r'}
+        for each in fields
+    )
+    assert csv_lines._all_quoted(np.frombuffer(block, np.uint8)) == quoted
 
 
 # Ways to write a field, with its value; the last ones have irregular quotes, or are not UTF-8.
