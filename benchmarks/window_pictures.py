@@ -2,7 +2,7 @@
 
     python benchmarks/window_pictures.py docs/error_by_windows.svg
 
-Closed forms, which `tests/mechanisms/test_window_errors.py` compares with simulated horizons.
+Closed forms, which `tests/mechanisms/test_window_plan.py` compares with simulated horizons.
 """
 
 from __future__ import annotations

@@ -111,27 +111,6 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
         assert getattr(plan.loss, measure) <= getattr(spent, measure) * (1 + 1e-5)
 
 
-@each_case
-def test_scales_for_any_guarantee_are_rounded_to_the_safe_side(name):
-    """Steps are added up in rational numbers: a scale that is a bit too small breaks a promise."""
-    case, rng, planned_for = CASES[name], random.Random(name), 0
-    if case.priced is None:
-        return
-    for relation, delta in itertools.product(case.relations, case.deltas):
-        for _ in range(3 if name in ONLINE else 15):
-            epsilon, few = 10 ** rng.uniform(-4, 2), delta and 10 ** rng.uniform(-12, -5)
-            guarantee = promise(relation, few, epsilon, int(10 ** rng.uniform(0, 4)))
-            with case.around():
-                try:
-                    plan = case.priced(case.plan(guarantee))
-                except dp.InputError as too_noisy:
-                    assert too_noisy.name == "epsilon"
-                    continue
-                check_promise(plan, plan.guarantee)
-                planned_for += 1
-    assert planned_for > 5
-
-
 def scales_halved(value: Any, unstated: tuple[str, ...]) -> Iterator[Any]:
     """A plan with half of one of its scales, for each of them."""
     others = ("guarantee", "loss", "left_out", "workload", *unstated)
@@ -188,6 +167,29 @@ class Recording(NoNoise):
     def below(self, bound: int) -> int:
         self.draws.append(Draw("below", np.array(bound), 0.0))
         return 0
+
+
+@each_case
+def test_plans_for_any_guarantee_keep_it_and_run_on_any_counts_or_are_refused(name):
+    """Steps are added up in rational numbers: a scale that is a bit too small breaks a promise."""
+    case, rng, number = CASES[name], random.Random(name), 0
+    if case.priced is None:
+        return
+    for relation, delta in itertools.product(case.relations, case.deltas):
+        for is_run in [True, False, False] if name in ONLINE else [True, *[False] * 14]:
+            epsilon, few = 10 ** rng.uniform(-4, 2), delta and 10 ** rng.uniform(-12, -5)
+            guarantee = promise(relation, few, epsilon, int(10 ** rng.uniform(0, 4)))
+            with case.around():
+                try:
+                    plan = case.plan(guarantee)
+                except dp.InputError as too_noisy:
+                    assert too_noisy.name == "epsilon"
+                    continue
+                check_promise(case.priced(plan), case.priced(plan).guarantee)
+                for counts in (EMPTY, DATA[-1]) if is_run else ():
+                    case.run(plan, counts, Seeded(1))
+                number += 1
+    assert number > 5
 
 
 def drawn(case: Case, plan: Any, counts: Any = COUNTS) -> list[Draw]:

@@ -1,18 +1,16 @@
 """The plan of a domain, the choice of the records per unit, and that all parts keep a guarantee."""
 
 import dataclasses
-import math
 from fractions import Fraction
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 from noise_sources import NoNoise, Seeded
 from open_domains import CITY, INCOME, SEX, guarantee, open_domain
 
 import beam_dp as dp
-from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, check_together, main_loss
+from beam_dp.mechanisms.discovery.plan import check_together, main_loss
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
     later_epsilon,
@@ -21,7 +19,7 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     plan_records,
 )
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
-from beam_dp.privacy.guarantee import Guarantee, PrivacyWarning
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
@@ -76,38 +74,11 @@ def test_the_parts_add_up_to_the_whole_guarantee(
     assert mu_squared == pytest.approx(share, rel=1e-3)
 
 
-def test_a_ledger_without_slack_refuses_before_anything_is_read() -> None:
-    plain = Loss.gaussian(0.01)
-    _, main = plan_of(open_domain(), guarantee())
-    account = Account(10.0, 1e-6, "pure_first", (plain,))
-    assert not account.fits(main.loss.in_doubles())
-    assert Account(10.0, 1e-6, "with_slack", (plain,)).fits(main.loss.in_doubles())
-
-
-def test_pure_bins_take_a_share_of_epsilon() -> None:
-    promise = guarantee(2.0, 0.0)
-    plan, main = plan_of(open_domain(*BINS, SEX), promise)
-    assert (plan.main.epsilon, plan.main.delta) == (2.0 * (1 - DEFAULT_SHARE), 0.0)
-    assert plan.guarantee.epsilon == pytest.approx(2.0 * DEFAULT_SHARE)
-    assert main.loss.epsilon is not None
-    assert float(main.loss.epsilon) <= 2.0
-    assert main.loss.slack == 0
-
-
 def test_a_column_of_texts_gets_two_parts_and_others_one() -> None:
     first, *others = dp.plan_domain(open_domain(CITY, *BINS, SEX), guarantee()).steps
     for step in others:
         ratio = float(first.loss.mu_squared / step.loss.mu_squared)
         assert ratio == pytest.approx(2, rel=1e-6)
-
-
-def test_the_later_release_keeps_its_part_and_both_keep_the_whole() -> None:
-    promise = guarantee()
-    plan, main = plan_of(open_domain(), promise, count_left_out=True)
-    assert main.promised == promise
-    assert main.guarantee.epsilon < plan.main.epsilon < promise.epsilon
-    assert main.loss == dp.total_loss(plan.shared)
-    assert main.entry()["discovered"] == plan.shared.to_json()
 
 
 def test_a_release_with_the_whole_budget_breaks_the_guarantee() -> None:
@@ -193,12 +164,6 @@ def test_a_token_must_have_paid_for_both_parts() -> None:
             plan.paid_by(wrong)
 
 
-def test_a_large_epsilon_warns() -> None:
-    plan = dp.plan_domain(open_domain(), guarantee(20.0))
-    with pytest.warns(PrivacyWarning, match="epsilon 20"):
-        plan.paid_by(None)
-
-
 @pytest.mark.parametrize("discover", [{"bins": 4}, {"bins": 4, "min": -1024, "max": 1024}])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_column_without_a_range_in_which_nothing_is_found_has_a_bin_at_0(discover, whole) -> None:
@@ -208,24 +173,6 @@ def test_a_column_without_a_range_in_which_nothing_is_found_has_a_bin_at_0(disco
     income = plan.release(ValueCounts({}, {"income": nothing}), NoNoise()).domain["income"]
     low, high = income.ends
     assert (low, high) == (-1024, 1024) if "min" in discover else -1 <= low < 0 <= high <= 1
-
-
-def test_the_release_holds_what_the_mechanisms_let_pass() -> None:
-    plan = dp.plan_domain(open_domain(), guarantee(100.0))
-    texts = pa.array([b"Bonn", b"Nowhere", b"Oslo"], pa.large_binary())
-    sums = np.array([300, 1, 200]) * GRID
-    leaves = np.zeros(plan.columns.leaves[0].num_levels, np.int64)
-    leaves[:100] = 5 * GRID
-    drawn = plan.release(ValueCounts({"city": (texts, sums)}, {"income": leaves}), NoNoise())
-    assert drawn.found[0].values == ("Bonn", "Oslo")
-    assert drawn.found[0].counts.tolist() == [300, 200]
-    assert drawn.domain["city"].labels() == ("Atlantis", "Bonn", "Oslo", "other")
-    assert drawn.domain["income"].num_levels <= 4
-    assert drawn.discovered.main == plan.main
-    assert [step.loss for step in domain_steps(drawn.noise, guarantee())] == [
-        step.loss for step in plan.steps
-    ]
-    assert dp.verify_release(drawn).holds
 
 
 # Plans for choosing the records per unit, and the numbers that are chosen.
@@ -295,14 +242,6 @@ def test_exact_counts_choose_the_best_number_or_the_end_of_its_level(shape, nois
     assert predicted(records, chosen, noise) <= 1.1 * predicted(records, best, noise)
 
 
-@pytest.mark.parametrize(("records", "chosen"), [(10, 10), (11, 11), (20, 21), (100, 100)])
-def test_all_records_of_equal_units_are_kept(records, chosen):
-    # Levels begin at 10, 12, 14, 16, 19 and 22; the noise of one record more is cheap.
-    counts = levels_of(np.full(50_000, records))
-    plan = planned(26_000.0 if records == 10 else 2000.0)
-    assert number(plan, counts, Seeded(1)) == chosen
-
-
 @pytest.mark.parametrize("shape", ["one or two", "geometric", "long tail"])
 def test_choice_is_near_the_best(shape):
     rng = np.random.default_rng(2)
@@ -362,38 +301,6 @@ def test_a_later_release_with_the_whole_budget_breaks_the_guarantee():
     with pytest.raises(dp.InputError, match="within the one that was paid"):
         small = dataclasses.replace(options, paid=Loss.gaussian(0.1))
         plan_release(dp.Gaussian(), DOMAIN, workload, whole, small)
-
-
-@pytest.mark.parametrize("mechanism", [dp.MWEM(), dp.Gaussian(), dp.Laplace()])
-@pytest.mark.parametrize("num_records", ["noisy", 1000])
-def test_noise_of_tables_is_proportional_to_the_records_of_a_unit(mechanism, num_records):
-    if num_records != "noisy" and mechanism != dp.Laplace():
-        pytest.skip("one kind of measurement is enough")
-    promise = Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
-    noise = [
-        noise_per_record(
-            mechanism.plan(
-                DOMAIN,
-                dp.marginals(DOMAIN, ways=2),
-                dataclasses.replace(promise, max_records_per_unit=k),
-                num_records,
-            )
-        )
-        for k in (1, 7)
-    ]
-    assert noise[1] == pytest.approx(7 * noise[0], rel=1e-2)
-
-
-def test_noise_of_a_table_is_that_of_all_its_cells():
-    promise = Guarantee(1.0, 0.0, "add_or_remove_one", "person", 1)
-    plan = dp.Laplace(calibration="textbook").plan(
-        DOMAIN, dp.marginals(DOMAIN, ways=2), promise, "noisy"
-    )
-    (table,) = plan.measurements
-    deviation = math.sqrt(2) * table.scale
-    assert noise_per_record(plan) == pytest.approx(
-        15 * deviation * math.sqrt(2 / math.pi), rel=0.05
-    )
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])

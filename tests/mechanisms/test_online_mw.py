@@ -1,23 +1,27 @@
 """Online multiplicative weights, dense and sparse: settings, errors within bounds, runs."""
 
+import dataclasses
+import itertools
 import json
 import math
-from typing import ClassVar
 
 import numpy as np
 import private_mw_laws
 import pytest
 import sparse_mw_laws
-from noise_sources import Seeded
+from noise_sources import NoNoise, Seeded
 from private_mw_laws import cells, hard_queries, run_of, small_run
-from sparse_mw_laws import member, simple_plan
+from sparse_mw_laws import member, records, simple_plan
 from tiny import ADD, REPLACE, domain_of, promise
 
 import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.sparse_mw import num_slots
 from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
+from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
+from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.summaries.element_counts import KeyCounts
 from beam_dp.summaries.histogram import Histogram
 
@@ -159,12 +163,6 @@ def test_loss_is_known_before_the_number_of_records(is_sparse):
     json.dumps([plan.public, plan.settle(5).to_json()], allow_nan=False)
 
 
-# Online multiplicative weights: how wrong its answers are, and how a run behaves.
-
-
-# Accuracy.
-
-
 def test_starting_from_a_release_saves_updates():
     domain = domain_of(64)
     counts = np.zeros(64, np.int64)
@@ -185,23 +183,6 @@ def test_starting_from_a_release_saves_updates():
     assert used[1] < 0.75 * used[0], used
 
 
-# Behaviour.
-
-
-def test_fixed_updates_give_a_bound_independent_of_the_number_of_records():
-    # With the updates decided, only noise decides the bound, and noise does not depend on n.
-    guarantee = promise(REPLACE, 1e-9, 1.0)
-    plans = [
-        dp.plan_private_mw(
-            domain_of(2**16), guarantee, total, num_questions=10**5, max_updates=1000
-        )
-        for total in (10**6, 10**9)
-    ]
-    small, large = (plan.settle(plan.num_records) for plan in plans)
-    assert small.hypothesis_bound == large.hypothesis_bound < 10**5
-    assert small.max_error == pytest.approx(small.gap / 10**6)
-
-
 def test_start_mixes_in_a_thousandth_of_the_uniform_distribution():
     domain = domain_of(1000)
     plan = dp.plan_private_mw(
@@ -212,32 +193,6 @@ def test_start_mixes_in_a_thousandth_of_the_uniform_distribution():
     run = dp.PrivateMW(plan, Histogram(domain, counts), NoiseSource(), counts)
     guess = 10**6 * run.weights[0]
     assert 10**6 * 0.999 <= guess < 10**6
-
-
-class Counted(Product):
-    """A query that counts how often it reads a table."""
-
-    READS: ClassVar[list[str]] = []
-
-    def count(self, counts):
-        self.READS.append("counts")
-        return super().count(counts)
-
-    def mean(self, weights):
-        self.READS.append("weights")
-        return super().mean(weights)
-
-    def add_to(self, table, step):
-        self.READS.append("update")
-        super().add_to(table, step)
-
-
-def test_query_answered_by_the_hypothesis_reads_each_table_once():
-    run = small_run()
-    Counted.READS.clear()
-    answer = run.answer(Counted(run.plan.domain.shape, (), ()))
-    assert answer.route == "hypothesis"
-    assert sorted(Counted.READS) == ["counts", "weights"]
 
 
 def test_no_bound_is_stated_after_the_last_question():
@@ -310,19 +265,6 @@ def test_textbook_settings_match_known_values(
 
 
 @pytest.mark.parametrize(
-    "num_cells, questions, alpha, updates", [(1024, 1000, 0.1, 346), (16, 100, 0.2, 34)]
-)
-def test_tight_settings_match_known_values(num_cells, questions, alpha, updates):
-    settings = settled(num_cells, questions, 10**7, max_error=alpha)
-    assert settings.noise.max_above == updates
-    assert settings.gap >= alpha * 10**7
-    assert settings.learning_rate == pytest.approx(4 * settings.gap / 10**7)
-    assert settings.hypothesis_bound == pytest.approx(
-        settings.gap + 2 * settings.noise.margin(questions, 0.05, GRID), abs=1e-3
-    )
-
-
-@pytest.mark.parametrize(
     "num_cells, questions, alpha, total, delta, threshold",
     [
         (1024, 1000, 0.1, 10**6, 0.0, 0.993664),
@@ -344,3 +286,155 @@ def test_published_threshold_matches_the_printed_formula(
         promise(REPLACE, delta), updates, 2 * questions, 0.05, answers=True
     )
     assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
+
+
+# For sparse queries: the hypothesis, slots, and releases of conjunctions.
+
+
+def test_weights_stay_exact_beyond_the_range_of_floats():
+    hypothesis = SparseWeights(10)
+    for _ in range(500):
+        hypothesis.update(member("a"), 4.0)
+        hypothesis.update(member("b"), -4.0)
+    assert hypothesis.mean(member("a")) == 1.0
+    assert hypothesis.mean(member("b")) == hypothesis.common_weight == 0.0
+    for _ in range(500):
+        hypothesis.update(member("a"), -4.0)
+        hypothesis.update(member("b"), 4.0)
+    assert hypothesis.mean(member("a")) == pytest.approx(0.1, rel=1e-6)
+    assert hypothesis.mean(member("b")) == pytest.approx(0.1, rel=1e-6)
+    assert hypothesis.common_weight == pytest.approx(0.1, rel=1e-6)
+
+
+def test_weights_sum_to_one_and_a_slot_stays_free_if_slots_are_added():
+    hypothesis = SparseWeights(3)
+    for number in range(20):
+        hypothesis.update(dp.SparseQuery.of_list([number, -1]), 0.3)
+        total = sum(hypothesis.weights.values()) + hypothesis.num_free * hypothesis.common_weight
+        assert total == pytest.approx(1) and hypothesis.num_free >= 1
+
+
+def test_error_bound_fails_without_a_free_slot():
+    """m = 1, alpha = 1/2: two slots would allow one update, and an adversary needs two."""
+
+    def worst_after(slots, updates):
+        hypothesis = SparseWeights(slots)  # of data that hold no key of any query
+        for number in range(updates):
+            query = dp.SparseQuery.of_list([number])
+            if hypothesis.mean(query) < 0.5:
+                return hypothesis.mean(query)
+            hypothesis.update(query, -2.0)
+        return hypothesis.mean(dp.SparseQuery.of_list(["new"]))
+
+    assert math.floor(math.log(2) / (2 * 0.5**2)) == 1
+    assert worst_after(2, 1) == pytest.approx(0.8808, abs=1e-4)
+    slots = num_slots(1, 0.5, "tight")
+    plan = dp.plan_sparse_mw(promise(), 10, max_sparsity=1, num_questions=10, max_error=0.5)
+    assert worst_after(slots, plan.updates_at(0.5)) < 0.5
+
+
+def test_counts_keys_of_texts_bytes_and_integers_alone():
+    held = KeyCounts.of(["1", 1, b"1", "1", True, 1.0, None, ["1"], {}, math.nan])
+    assert held.counts == {"1": 2, 1: 1, b"1": 1} and held.num_records == 4
+    assert records((0, 0, 2)).counts == {"a": 2, "c": 1}
+
+
+def test_refused_queries_use_no_question_and_zeros_do_not_count():
+    run = sparse_mw_laws.run_of(simple_plan(), KeyCounts({"a": 5}))
+    for query in (member("abcd"), {"a": 1}, None):
+        with pytest.raises(dp.InputError, match="query"):
+            run.answer(query)
+    assert run.questions_left == 4
+    run.answer(dp.SparseQuery({"a": 1, "b": 1, "c": 1, "d": 0}))
+    assert run.questions_left == 3
+
+
+@CALIBRATIONS
+@pytest.mark.parametrize("sparsity, alpha", [(1, 0.9), (1, 0.5), (2, 0.37), (7, 0.2)])
+def test_num_slots_is_the_smallest_sufficient_number(calibration, sparsity, alpha):
+    def is_enough(slots):
+        if calibration == "textbook":
+            return slots / (math.log(slots) + 1) >= 4 * sparsity / alpha**2
+        return slots >= sparsity * (math.floor(math.log(slots) / (2 * alpha**2)) + 1) + 1
+
+    found = num_slots(sparsity, alpha, calibration)
+    assert found == next(slots for slots in itertools.count(2) if is_enough(slots))
+    for least in (found - 1, found + 1, 5 * found):
+        slots = num_slots(sparsity, alpha, calibration, max(2, least))
+        assert slots >= least and is_enough(slots)
+
+
+def test_learning_rate_and_threshold_follow_the_theorems():
+    plan = dp.plan_sparse_mw(
+        promise(REPLACE), 10**6, max_sparsity=10, num_questions=1000, max_error=0.1
+    )
+    settings = plan.settle(10**6)
+    assert settings.learning_rate == pytest.approx(4 * settings.gap / 10**6)
+    textbook = dataclasses.replace(plan, calibration="textbook").settle(10**8)
+    assert textbook.learning_rate == 0.05 and textbook.threshold == 0.2 * 10**8 * GRID
+    # The textbook's theorem has 4 (ln s + 1) / alpha^2 updates for 4 ln|X| / alpha^2.
+    best = dataclasses.replace(plan, calibration="textbook", max_error=None)
+    total = 10**8
+    alpha = best.settle(total).max_error
+    divergence = math.log(plan_slots := best.num_slots(alpha)) + 1
+    log_term = math.log(1000) + math.log(32 * divergence / (alpha**2 * 0.05))
+    assert plan_slots > 1000
+    assert alpha == pytest.approx(36 * divergence * log_term / (alpha**2 * total), rel=1e-6)
+
+
+FAMILY = RowConjunctions(6, 5, is_monotone=True)
+ROWS = ["111111"] * 40_000 + ["011111"] * 9_000 + ["110000", "", "1x1111"]
+
+
+@pytest.mark.parametrize("rows", [[], ROWS, ["000000"] * 9])
+def test_released_conjunctions_equal_a_run_that_asks_them_in_order(rows):
+    released = dp.release_conjunctions(
+        rows, FAMILY, promise(ADD, 1e-9, 1.0), "noisy", noise=Seeded(3)
+    )
+    plan = dp.plan_conjunctions(FAMILY, promise(ADD, 1e-9, 1.0), "noisy")
+    assert (plan.num_questions, plan.max_sparsity) == (len(FAMILY), 2) == (6, 2)
+    run = dp.SparseMW(plan, KeyCounts.of(rows), Seeded(3))
+    assert released.plan == plan and released.settings == run.settings
+    expected = [(text, run.answer(conjunction_of_text(text))) for text in FAMILY]
+    assert list(released.items()) == expected and len(released) == 6
+
+
+@pytest.mark.parametrize("delta", [0, 1e-9])
+@pytest.mark.parametrize("family", [FAMILY, RowConjunctions(5, 4), RowConjunctions(6, 6)])
+def test_without_noise_every_answer_is_within_its_bound(family, delta):
+    rows = [row[: family.num_bits] for row in ROWS]
+    released = dp.release_conjunctions(
+        rows, family, promise(REPLACE, delta, 4.0), len(rows), noise=NoNoise()
+    )
+    counts = KeyCounts.of(rows).counts
+    for text, answer in released.items():
+        exact = conjunction_of_text(text).count(counts) / 2**16
+        assert abs(answer.value - exact) <= answer.bound < len(rows)
+        assert answer.questions_left >= 0
+
+
+def test_ledger_pays_once_before_noise_is_drawn(tmp_path):
+    guarantee = promise(REPLACE, 0, 1.0)
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("visits", 1.5, 0.0, guarantee.privacy_unit, REPLACE)
+    given = {"ledger": ledger, "dataset_id": "visits"}
+    with pytest.raises(dp.InputError, match="must be given with a ledger"):
+        dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, ledger=ledger)
+    dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, **given)
+    drawn = NoNoise()
+    with pytest.raises(dp.LedgerError):
+        dp.release_conjunctions(ROWS, FAMILY, guarantee, 49_003, **given, noise=drawn)
+    assert drawn.draws == []
+
+
+def test_representations_and_errors_never_contain_data_keys():
+    run = sparse_mw_laws.run_of(simple_plan(), KeyCounts({"secret@example.org": 5, b"secret": 1}))
+    run.answer(member("ab"))
+    shown = [repr(run), repr(run.transcript), repr(run.settings), repr(run.weights)]
+    shown += [repr(KeyCounts({"secret": 5})), json.dumps(run.settings.to_json())]
+    shown.append(json.dumps(run.plan.public))
+    for query in (dp.SparseQuery.of_list("abcd"), "secret", None):
+        with pytest.raises(dp.InputError) as caught:
+            run.answer(query)
+        shown.append(str(caught.value) if query != "secret" else "")
+    assert not any("secret" in text for text in shown)

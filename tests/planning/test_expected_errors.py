@@ -12,7 +12,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from noise_sources import Seeded
-from planning_estimates import expected_small_db_error, table_errors
+from planning_estimates import table_errors
 from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
 
 import beam_dp as dp
@@ -192,23 +192,6 @@ def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     assert plan.public["bound_when_stopped"] == pytest.approx(int(bound), abs=1)
     few = dp.PlanningJob(job.workload, job.guarantee, 100, True)
     assert "stop_below" not in synthetic_option(few, dp.MWEM, "textbook").note
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("concentration", [10.0, 0.2])
-def test_predicts_error_of_small_database_for_given_data(concentration):
-    """Also where cells are alike; 300 draws each from four data sets, of an error with a range."""
-    for seed in range(4):
-        rng, noise = np.random.default_rng(seed), Seeded(seed)
-        queries = rng.integers(0, 2, (6, 4))[:, [0, 1, 2, 3, 3]]
-        queries[0] = [1, 0, 0, 1, 1]
-        mechanism = dp.MultisetChoice(queries, epsilon=0.1, num_records=200, size=5)
-        counts = rng.multinomial(200, rng.dirichlet(np.full(5, concentration))).astype(np.int64)
-        errors = []
-        for _ in range(300):
-            drawn = np.bincount(mechanism.draw(counts, noise), minlength=5)
-            errors.append(np.abs(queries @ (counts - 40 * drawn)).max())
-        check(expected_small_db_error(mechanism, counts), float(np.mean(errors)))
 
 
 def test_detects_predictions_wrong_by_factor_two():

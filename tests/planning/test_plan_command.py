@@ -1,7 +1,6 @@
 """Commands of `beam-dp plan`: tables at 80 columns, query counts, and windows."""
 
 import contextlib
-import dataclasses
 import functools
 import io
 import json
@@ -12,19 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from plan_words import KINDS, QUERIES, WINDOWS, argv
-from rich.console import Console
 from tiny import ADD
 
 import beam_dp as dp
 from beam_dp.cli import plan_tables
 from beam_dp.cli.main import main
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
-from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
-from beam_dp.planning.job import Option
 from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.theorems.synthesis import MAX_QUERIES
-from beam_dp.theorems.theorem import Bound
 from pipelines import answer_queries, release_projection, release_windows
 
 WIDTH = 80
@@ -67,33 +62,6 @@ def test_each_option_fits_in_one_line(capsys, monkeypatch, kind, changed):
     assert [line.split() for line in table_of(lines)] == [line.split() for line in wide]
     # The command line at the end is to be copied.
     assert max(map(len, lines[:-1])) <= WIDTH
-
-
-def test_longest_possible_rows_fit_in_one_line():
-    bound = Bound("union", 2**53, 1e300, 0.05)
-    option = Option("gaussian_answers", "textbook", None, bound=bound, note="x")
-    option = dataclasses.replace(option, resources=Resources(2**70, 1e12))
-    assert plan_tables.bound_text(option) == "vacuous"
-    cells = [
-        "1.235e-05",
-        "9.9e+99",
-        plan_tables.bound_text(option),
-        plan_tables.memory_text(option),
-        plan_tables.time_text(option),
-    ]
-    for columns, each in (
-        (["epsilon", "error", "bound", "memory", "time"], cells),
-        (
-            ["error", "bound", "records", "memory", "time"],
-            ["(9.9e+99)", cells[2], "9.9e+99", *cells[3:]],
-        ),
-    ):
-        row = plan_tables.Row("gaussian_answers, tight", option, each)
-        console = Console(width=WIDTH)
-        with console.capture() as capture:
-            console.print(plan_tables.options_table("", columns, [row], [], show_refused=False))
-        lines = capture.get().splitlines()
-        assert any(line.split() == f"{row.name} [1] {' '.join(each)}".split() for line in lines)
 
 
 def test_flag_all_shows_refusals_instead_of_their_number(capsys):

@@ -13,6 +13,7 @@ from tiny import domain_of, promise, workload_of
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
+from beam_dp.flags.command_line import import_program
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.resources import fit_resources
@@ -20,11 +21,6 @@ from beam_dp.planning.linear_answers import asked_intervals, intervals_option
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.target import least_epsilon
 from beam_dp.queries.linear import Explicit
-from pipelines import (
-    answer_queries,
-    release_intervals as release_intervals_program,
-    release_synthetic_database,
-)
 
 DELTA = 1e-9
 
@@ -158,30 +154,9 @@ def flags(*more: str, **changed: str | None) -> list[str]:
     return argv({**TABLE, **asked, **unit}, *more, **changed)
 
 
-@pytest.mark.parametrize("delta, public", [("1e-9", True), ("0", False)])
-def test_release_program_accepts_printed_commands(tmp_path, capsys, delta, public):
-    switches = ["--json", *(["--num_records_is_public"] if public else [])]
-    assert main(flags(*switches, delta=delta, input="x.csv", output=str(tmp_path / "out"))) == 0
-    found = json.loads(capsys.readouterr().out)
-    accepted = 0
-    for option in found["options"]:
-        command = option["command"]
-        if command is None or option["program"] != "release_synthetic_database":
-            continue
-        if option["mechanism"] not in release_synthetic_database.MECHANISM.choices:
-            continue
-        words = shlex.split(command)
-        assert words[:2] == ["beam-dp", "release-synthetic-database"]
-        job = release_synthetic_database.parse_arguments(words[2:])
-        assert job.plan.num_records == (100_000 if public else "noisy")
-        assert job.mechanism.name == option["mechanism"]
-        accepted += 1
-    assert accepted >= 3
-
-
 @pytest.mark.parametrize("form", ["intervals:a", "marginals:2", "a file", "tables"])
-@pytest.mark.parametrize("delta", ["1e-9", "0"])
-def test_answer_program_accepts_printed_commands(tmp_path, capsys, delta, form):
+@pytest.mark.parametrize(("delta", "public"), [("1e-9", True), ("0", False)])
+def test_programs_accept_printed_commands(tmp_path, capsys, delta, public, form):
     file = tmp_path / "queries.jsonl"
     file.write_text(2 * '{"conjunction": {"b": 2}}\n{"prefix": {"attribute": "a", "high": 3}}\n')
     if form == "a file":
@@ -191,22 +166,28 @@ def test_answer_program_accepts_printed_commands(tmp_path, capsys, delta, form):
         file.write_text('{"marginal": ["a"]}\n{"marginal": ["b", "a"]}\n')
     spec = str(file) if form in ("a file", "tables") else form
     given = {"workload": spec, "delta": delta, "input": "x.csv", "output": str(tmp_path / "out")}
-    assert main(flags("--json", "--num_records_is_public", **given)) == 0
-    accepted = set()
+    assert main(flags("--json", *["--num_records_is_public"] * public, **given)) == 0
+    accepted, number = set(), 100_000 if public else "noisy"
     for option in json.loads(capsys.readouterr().out)["options"]:
-        if option["command"] is None or option["program"] != "answer_queries":
+        if option["command"] is None:
             continue
-        words = shlex.split(option["command"])
-        assert words[:2] == ["beam-dp", "answer-queries"]
-        job = answer_queries.parse_arguments(words[2:])
-        assert not job.refusals and job.plan.num_records == 100_000
-        assert f"{job.plan.guarantee.delta:g}" == f"{float(delta):g}"
+        program, *words = shlex.split(option["command"].removeprefix("beam-dp "))
+        assert program.replace("-", "_") == option["program"]
+        job = import_program(option["program"]).parse_arguments(words)
+        assert not getattr(job, "refusals", [])
+        assert job.plan.mechanism == option["mechanism"].removesuffix("_answers")
+        assert job.plan.guarantee.delta == float(delta)
+        assert getattr(job.plan, "num_records", number) == number
         if isinstance(job.plan, WorkloadAnswersPlan):
             # What was predicted is what will be run.
             assert job.plan.standard_error == option["expected_error"]
         accepted.add(option["mechanism"])
-    answers = {"laplace_answers", *(["gaussian_answers"] if delta != "0" else [])}
-    assert accepted == {"private_mw"} | (set() if form in ("marginals:2", "tables") else answers)
+    answers = {"laplace_answers"} if form in ("intervals:a", "a file") else set()
+    intervals = {"intervals"} if form == "intervals:a" else set()
+    approximate = {each.replace("laplace", "gaussian") for each in {"laplace", *answers}}
+    small = {"small_db"} if form != "tables" else set()
+    expected = {"mwem", "laplace", "private_mw", *answers, *intervals, *small}
+    assert accepted == expected | (approximate if delta != "0" else set())
 
 
 INTERVALS_PROMISE = dp.Guarantee(0.5, 0, "add_or_remove_one", "person", 2)
@@ -245,19 +226,6 @@ def test_expected_error_matches_standard_errors_of_requested_intervals(spec):
 def test_queries_other_than_intervals_are_refused(spec):
     option = intervals_option(intervals_job(spec))
     assert option.refusal is not None and "must be" in option.refusal
-
-
-@pytest.mark.part
-def test_interval_program_accepts_printed_command(tmp_path, capsys):
-    path = tmp_path / "domain.json"
-    path.write_text(json.dumps(INTERVALS_DOMAIN))
-    given = {"domain": str(path), "workload": "intervals:age", "epsilon": "0.5", "delta": "0"}
-    unit = {"privacy_unit": "person", "max_records_per_unit": "2"}
-    assert main(argv({**given, **unit, "num_records": "10000"})) == 0
-    start = "beam-dp release-intervals "
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(start))
-    job = release_intervals_program.parse_arguments(line.split()[2:])
-    assert (job.plan.attribute.name, job.plan.guarantee) == ("age", INTERVALS_PROMISE)
 
 
 # `beam-dp plan --target_error`: the least epsilon that keeps an error, and that it truly does.

@@ -21,7 +21,7 @@ from auditing import (
     derived,
     replaced,
 )
-from tiny import domain_of, share_spent
+from tiny import domain_of, share_spent, workload_of
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
 import beam_dp as dp
@@ -32,6 +32,8 @@ from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))
+# Of residuals the records of a unit that agree move most.
+SEVERAL = workload_of(domain_of(2, 2), 1)
 EPSILON, DELTA = 3.0, 1e-6
 MANY, WIDE = 168, whole(domain_of(50))
 LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
@@ -42,13 +44,14 @@ class Case:
     unit: WindowUnit
     distribution: Any
     has_blocks: bool = False
+    workload: dp.Workload = CELLS
 
-    def plan(self, num_windows: int = NUM_WINDOWS, workload: Any = CELLS) -> WindowTablesPlan:
+    def plan(self, num_windows: int = NUM_WINDOWS, workload: Any = None) -> WindowTablesPlan:
         limits = EPSILON, 0.0 if self.distribution == LAPLACE else DELTA
         options: dict[str, Any] = {"distribution": self.distribution}
         if self.has_blocks:
             options |= {"strategy": "levels", "block": 2, "share": 0.4}
-        return plan_of(num_windows, self.unit, workload, *limits, **options)
+        return plan_of(num_windows, self.unit, workload or self.workload, *limits, **options)
 
 
 def runs_of(unit: WindowUnit) -> list[range]:
@@ -59,11 +62,11 @@ def runs_of(unit: WindowUnit) -> list[range]:
 
 def price(case: Case) -> Finding:
     """The share of the guarantee that the worst unit spends, of all."""
-    plan = case.plan()
+    plan, num_cells = case.plan(), case.workload.domain.num_cells
     worst = 0.0
     for run in runs_of(case.unit):
-        nobody = handed_out(plan, np.zeros((NUM_WINDOWS, 2)), run)
-        for placement in placements(NUM_WINDOWS, case.unit, 2):
+        nobody = handed_out(plan, np.zeros((NUM_WINDOWS, num_cells)), run)
+        for placement in placements(NUM_WINDOWS, case.unit, num_cells):
             seen = handed_out(plan, np.array(placement), run)
             worst = max(worst, share_spent(plan.guarantee, seen, nobody))
             if worst > 1 + 1e-12:
@@ -138,11 +141,12 @@ clip = around(
 def audits() -> list[Audit]:
     found = []
     for distribution in (LAPLACE, GAUSSIAN):
-        for name, unit, has_blocks in (
-            ("c = 2, P = 3, k = 2", person(2, 3, 2), False),
-            ("c = 3, and blocks", person(3, 4), True),
+        for name, unit, has_blocks, workload in (
+            ("c = 2, P = 3, k = 2", person(2, 3, 2), False, CELLS),
+            ("c = 3, and blocks", person(3, 4), True, CELLS),
+            ("several marginals, and blocks", person(2, 4), True, SEVERAL),
         ):
-            case = Case(unit, distribution, has_blocks)
+            case = Case(unit, distribution, has_blocks, workload)
             guarantee = case.plan().guarantee
             of_plan = ("k ignored", "sensitivity halved", "replace-one run with add-remove noise")
             checks = {"price": price}
