@@ -23,7 +23,7 @@ Summary = TypeVar("Summary", covariant=True)
 class Accumulator(Protocol[Batch, State, Summary]):
     """Reduces batches of records to a summary of exact integers.
 
-    Every implementation obeys these laws, which ``tests/laws/test_accumulators.py`` checks:
+    Every implementation obeys these laws, which ``tests/summaries/test_histogram.py`` checks:
     the summary depends only on the multiset of records, not on batches, order or shards; and the
     summary of zero batches has the same shape as every other summary.
 

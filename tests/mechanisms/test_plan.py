@@ -7,11 +7,11 @@ import pytest
 from tiny import ADD, APPROXIMATE, domain_of, plan_of, promise, workload_of
 
 import beam_dp as dp
-from beam_dp import Guarantee, SmallDB
+from beam_dp import Guarantee
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.resources import worker_bytes
 
 MECHANISMS = [dp.MWEM(), dp.MWEM(num_rounds=2), dp.Gaussian(), dp.Laplace()]
@@ -87,38 +87,9 @@ def test_memory_includes_the_exact_summary(name):
     assert worker_bytes(plan(small), 2**26) - worker_bytes(plan(small), 0) >= 16 * 2**26
 
 
-def test_small_plans_request_at_most_half_a_gibibyte():
-    universe = domain_of(2, 2)
-    small_db = plan_release(
-        SmallDB(size=4), universe, queries(universe), GUARANTEE, ReleaseOptions(num_records=100)
-    )
-    answers = dp.plan_workload_answers(queries(universe), GUARANTEE, "noisy", "discrete_gaussian")
-    online = dp.plan_sparse_mw(GUARANTEE, 10**6, max_sparsity=3, num_questions=10)
-    for plan in (small_db, answers, online):
-        assert worker_bytes(plan, 4) in (2**28, 2**29)
-
-
-def test_memory_request_is_a_multiple_of_256_mib():
-    plan = synthetic(4, 4)
-    asked = [worker_bytes(plan, 10**6 + cells) for cells in (0, 1, 1000)]
-    assert len(set(asked)) == 1 and asked[0] % 2**28 == 0
-
-
-def test_memory_of_junction_tree_does_not_grow_with_all_cells_of_the_domain():
-    plan = synthetic(*[32] * 12)
-    assert plan.workload.domain.num_cells == 2**60
-    assert 2**28 < worker_bytes(plan, 2**16) < 2**34
-
-
 @pytest.mark.parametrize("delta", [0.0, pytest.param(1e-9, marks=pytest.mark.part)])
 def test_memory_of_selection_over_many_pairs_is_below_two_gibibytes(delta):
     universe = domain_of(*[10] * 30)
     promise = dataclasses.replace(GUARANTEE, delta=delta)
     plan = plan_release(dp.MWEM(), universe, dp.marginals(universe, ways=2), promise)
     assert 2**28 < worker_bytes(plan, 2**16) < 2**31
-
-
-def test_memory_does_not_depend_on_a_private_number_of_records():
-    plan = synthetic(4, 4)
-    few, many = (dataclasses.replace(plan, num_records=number) for number in (10, 10**9))
-    assert worker_bytes(few, 16) == worker_bytes(many, 16)

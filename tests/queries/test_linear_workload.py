@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tiny import domain_of
 
 import beam_dp as dp
 from beam_dp.queries import (
@@ -25,12 +26,6 @@ MIXED = dp.Domain(
     )
 )
 BINARY = dp.Domain(tuple(dp.BooleanAttribute(name) for name in "abcde"))
-
-
-def domain_of(shape) -> dp.Domain:
-    return dp.Domain(
-        tuple(dp.IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(shape))
-    )
 
 
 @st.composite
@@ -58,7 +53,7 @@ def queries_over(draw, shape):
 def workloads(draw):
     shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     queries = draw(st.lists(queries_over(shape), min_size=1, max_size=12))
-    return dp.LinearWorkload(domain_of(shape), tuple(queries))
+    return dp.LinearWorkload(domain_of(*shape), tuple(queries))
 
 
 def check_against_each(workload: dp.LinearWorkload, seed: int) -> None:
@@ -95,7 +90,7 @@ def test_splitting_the_work_changes_no_answers(limit, monkeypatch):
             queries.append(Parity(shape, axes, tuple(ranges.values())))
         else:
             queries.append(generator.choice([Product, Disjunction]).of(shape, ranges))
-    workload = dp.LinearWorkload(domain_of(shape), tuple(queries))
+    workload = dp.LinearWorkload(domain_of(*shape), tuple(queries))
     check_against_each(workload, 2)
     if limit == 1:
         assert len(workload._batches) > 1
@@ -303,8 +298,8 @@ CLOSED_FORMS = [
     ("monotone_conjunctions:3", BITS, 220, 220),
     ("parities:2", BITS, 36, 36),  # w of 12 attributes true: w (12 - w) pairs are odd
     ("parities:3", BITS, 220, 220),
-    ("marginals:1", domain_of((2, 1, 3)), 3, 4),  # the one cell of "a1" holds everybody
-    ("prefixes:a0", domain_of((9, 2)), 9, 9),
+    ("marginals:1", domain_of(2, 1, 3), 3, 4),  # the one cell of "a1" holds everybody
+    ("prefixes:a0", domain_of(9, 2), 9, 9),
 ]
 
 
@@ -320,7 +315,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
         Product((4,), (0,), (((0, 1), (2, 3)) if each == (0, 2) else ((each[0], each[-1] + 1),),))
         for each in sets
     ]
-    workload = dp.LinearWorkload(domain_of((4,)), tuple(queries))
+    workload = dp.LinearWorkload(domain_of(4), tuple(queries))
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
         10 * UNIT, 10 * UNIT**2, True
     )
@@ -331,7 +326,7 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
 
 def test_sensitivity_of_conjunctions_of_larger_attributes_is_exact():
     """With s > 2 levels, s literals hold in any cell, and four differ between any two levels."""
-    workload = dp.parse_linear_workload("conjunctions:1", domain_of((4, 5, 5)))
+    workload = dp.parse_linear_workload("conjunctions:1", domain_of(4, 5, 5))
     assert workload_sensitivity(workload, ADD).l1 == 14 * UNIT
     assert workload_sensitivity(workload, REPLACE) == WorkloadSensitivity(
         14 * UNIT, 14 * UNIT**2, True
@@ -339,7 +334,7 @@ def test_sensitivity_of_conjunctions_of_larger_attributes_is_exact():
 
 
 def test_sensitivity_of_intervals_is_exact_and_matches_direct_counts():
-    workload = dp.parse_linear_workload("intervals:a0", domain_of((40, 3)))
+    workload = dp.parse_linear_workload("intervals:a0", domain_of(40, 3))
     covering = [(i + 1) * (40 - i) for i in range(40)]
     apart = [
         covering[i] + covering[j] - 2 * (i + 1) * (40 - j) for i in range(40) for j in range(i, 40)
