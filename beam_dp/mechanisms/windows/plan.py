@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import Progress, check_noise
+from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -362,16 +362,11 @@ class WindowDatabasesPlan(Plan):
         return self.window.time_depends_on_data
 
     def draw(
-        self,
-        number: int,
-        marginals: Marginals,
-        noise: NoiseSource,
-        horizon_id: str,
-        progress: Progress | None = None,
+        self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
     ) -> SyntheticDatabase:
         """Returns the release of one window; see ``WindowTablesPlan.draw``."""
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
-        found = self.window.release(marginals, noise, progress)
+        found = self.window.release(marginals, noise)
         of_window = {"horizon_id": horizon_id, "number": number, **self.public}
         return dataclasses.replace(found, plan={**found.plan, "windows": of_window})
 

@@ -15,12 +15,10 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import from_bytes
 from beam_dp.encoding.records import EncodedBatch
 from beam_dp.summaries.records_per_unit import UnitWords, levels_counter, levels_of_units
-from beam_dp.transforms.counting.limit_contributions import PartitionUnits, send_as_one
+from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
 from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
-
-_PARTITIONS = 256
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -44,7 +42,7 @@ class CountUnits(beam.PTransform):
         refuse_windows(records)
         words = UnitWords()
         send = functools.partial(send_as_one, words)
-        partition = beam.ParDo(PartitionUnits(words, _PARTITIONS, send))
+        partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
         levels = beam.ParDo(_Levels(self.most))
         return (
             records

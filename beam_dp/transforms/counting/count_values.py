@@ -24,11 +24,10 @@ from beam_dp.transforms.counting.count_keys import (
     read_columns,
     write_columns,
 )
-from beam_dp.transforms.counting.limit_contributions import PartitionUnits, send_as_one
+from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, DomainBatches
 from beam_dp.transforms.errors import withhold_messages
 
-_PARTITIONS = 256
 _BUFFERED_TEXTS = 2**20
 _BUFFERED_BYTES = 2**26
 
@@ -68,7 +67,7 @@ class CountValues(beam.PTransform):
         encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyBatch
         words = ValueWords()
         send = functools.partial(send_as_one, words)
-        partition = beam.ParDo(PartitionUnits(words, _PARTITIONS, send))
+        partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
         most = self.guarantee.max_records_per_unit
         keep = beam.ParDo(_KeepValues(len(self.columns.texts), most))
         kept = (

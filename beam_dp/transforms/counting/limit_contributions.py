@@ -37,6 +37,8 @@ from beam_dp.transforms.reading.records import refuse_windows
 
 # The largest size of an element, even if one unit has all records or a record has many words.
 _ELEMENT_BYTES = 2**23
+# The number of keys of a shuffle, a power of two: a worker must have enough memory for a partition.
+PARTITIONS = 256
 _BUFFERED_RECORDS = 2**18
 _BATCH_RECORDS = 2**16  # counting many tables takes twice as long with short batches
 Send = Callable[[int, np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]], Iterable[WindowedValue]]
@@ -46,8 +48,6 @@ class LimitContributions(beam.PTransform):
     """Keeps at most k records of each privacy unit.
 
     ``cost_limit``: the cost limit of each unit; None to limit only the number of records.
-    ``num_partitions``: the number of keys in the shuffle, a power of two up to 2^16; a worker must
-    have enough memory for a partition.
 
     Privacy: adding or removing one unit adds or removes at most k records of the output,
     regardless of other units, because the kept records of a unit are a function of the unit's own
@@ -64,19 +64,17 @@ class LimitContributions(beam.PTransform):
         max_records_per_unit: int,
         *,
         cost_limit: CostLimit | None,
-        num_partitions: int = 256,
     ) -> None:
         super().__init__()
         self.words = RecordWords(records) if isinstance(records, Domain) else records
         self.max_records_per_unit = max_records_per_unit
-        self.num_partitions = num_partitions
         self.cost_limit = cost_limit
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions records by unit, groups partitions, and selects records."""
         refuse_windows(records)
         send = functools.partial(send_as_one, self.words)
-        partition = beam.ParDo(PartitionUnits(self.words, self.num_partitions, send))
+        partition = beam.ParDo(PartitionUnits(self.words, PARTITIONS, send))
         select = beam.ParDo(_Select(self.words, self.max_records_per_unit, self.cost_limit))
         return (
             records
