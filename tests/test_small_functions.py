@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import runpy
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,30 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from executed_lines import lines_below
+from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 import beam_dp
 import beam_dp as dp
 from beam_dp.domain import files, ordered
 from beam_dp.flags import flag
 from beam_dp.queries.linear import Product
+from beam_dp.queries.where import read_condition
+
+
+def digits(numbers: Iterable[float], number: int = 5) -> list[float]:
+    """Numbers rounded to some decimal digits, as the literature prints them."""
+    return [float(f"{each:.{number}g}") for each in numbers]
+
+
+def selected(domain: dp.Domain, text: str) -> dict[str, list[int]]:
+    """The codes that a condition selects, of the attributes that it names."""
+    found = read_condition(domain, text).items()
+    return {domain.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found}
+
 
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
 GIVEN = {
+    "dp": dp,
     "io": io,
     "math": math,
     "np": np,
@@ -33,6 +49,25 @@ GIVEN = {
     "sa": sa,
     "FILE": __file__,
     "Flag": flag.Flag,
+    "ADD": ADD,
+    "REPLACE": REPLACE,
+    "digits": digits,
+    "promise": promise,
+    "domain_of": domain_of,
+    "workload_of": workload_of,
+    "selected": selected,
+    "LEVELS": dp.Domain(
+        (
+            dp.IntegerAttribute("hours", -2, 3, nullable=True),
+            dp.NumericAttribute("age", (0, 20, 40.5, 100)),
+            dp.CategoricalAttribute("sex", ("F", "M"), other=True),
+            dp.BooleanAttribute("in/out of bed", nullable=True),
+            dp.DateAttribute("day", ("2020-01-01", "2020-02-01", "2020-03-01")),
+        )
+    ),
+    "TICKETS": dp.Domain(
+        (dp.IntegerAttribute("class", 1, 3), dp.CategoricalAttribute("from", ("class", "a")))
+    ),
     "LinearQueries": dp.LinearQueries,
     "URL": "postgresql://bob:a@localhost/db?password=b&port=1",
     "LARGE": "epsilon 20 protects little: one privacy unit may change the odds of a result"

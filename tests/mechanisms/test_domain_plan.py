@@ -195,13 +195,6 @@ def predicted(records: np.ndarray, k: int, noise: float) -> float:
     return float(np.maximum(records - k, 0).sum()) + k * noise
 
 
-def test_levels_are_single_numbers_and_then_grow_by_a_fifth():
-    assert record_levels(2) == (1, 2)
-    assert LEVELS[:14] == (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 19)
-    assert LEVELS[-1] == MOST and len(LEVELS) == 24
-    assert len(record_levels(2**40)) < 170
-
-
 def planned(
     noise: float = 2000.0, most: int = MOST, epsilon: float = 1.0, neighboring: str = ADD
 ) -> RecordsPlan:

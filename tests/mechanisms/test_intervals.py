@@ -104,20 +104,6 @@ def test_textbook_tree_variances_sum_over_the_nodes_of_an_interval(num_leaves, n
     assert strategy.errors.mean() == pytest.approx(variances.mean(), rel=1e-12)
 
 
-def test_textbook_tree_matches_known_values():
-    add, replace = Neighboring
-    for num_leaves, levels, nodes, most in [(2, 2, 3, 1), (8, 4, 15, 4), (1024, 11, 2047, 18)]:
-        strategy = TextbookTree.build(num_leaves, add)
-        assert strategy.num_levels == levels
-        assert len(strategy.measure(np.zeros(num_leaves, np.int64))) == nodes
-        assert TextbookTree.build(num_leaves, replace).num_levels == levels - 1
-        assert strategy.errors.variances(*all_intervals(num_leaves)).max() == most
-    # Of 1,000 cells the padding's nodes are measured, but no interval needs as many as 18.
-    assert len(TextbookTree.build(1000, add).measure(np.zeros(1000, np.int64))) == 2047
-    mean = TextbookTree.build(1024, add).errors.mean()
-    assert mean == pytest.approx(8.01, abs=0.01)
-
-
 @pytest.mark.parametrize("length", [1, 2, 5, 1000])
 def test_integer_convolutions_are_exact_modulo_2_to_the_64(length):
     generator = np.random.default_rng(length)
@@ -207,28 +193,6 @@ def test_best_strategies_have_errors_below_known_values(num_leaves, pure, gaussi
     approximate = plan_intervals(num_leaves, APPROXIMATE, distribution="discrete_gaussian")
     assert approximate.choice[0] == "sine"
     assert approximate.mean_squared_error < gaussian
-
-
-def test_errors_of_single_strategies_match_known_values():
-    """Of continuous noise; the discrete noise of small trees has a little less variance."""
-    for choice, known, slack in [
-        (("histogram", "discrete_gaussian"), 10_328, 1e-3),
-        (("textbook_tree", "discrete_gaussian"), 2_662, 1e-3),
-        (("textbook_tree", "discrete_laplace"), 1_939, 1e-3),
-        (("sine", "discrete_gaussian"), 373.2, 2e-3),
-    ]:
-        error = planned(1024, APPROXIMATE, choice).mean_squared_error
-        assert error == pytest.approx(known, rel=slack), choice
-    for num_leaves, choice, root in [
-        (128, ("histogram", "discrete_gaussian"), 36.1743),
-        (128, ("textbook_tree", "discrete_gaussian"), 35.0506),
-        (1024, ("histogram", "discrete_laplace"), 25.0946),
-        (8192, ("histogram", "discrete_laplace"), 70.9178),
-        (8192, ("textbook_tree", "discrete_laplace"), 65.6581),
-    ]:
-        error = planned(num_leaves, APPROXIMATE, choice).mean_squared_error
-        assert math.sqrt(error) == pytest.approx(root, rel=1e-5), choice
-    assert planned(1024, APPROXIMATE, ("tree", "discrete_laplace")).mean_squared_error < 158
 
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 3, 20, 130])

@@ -32,14 +32,6 @@ def planned(guarantee: dp.Guarantee, domain: dp.Domain = DOMAIN) -> LeftOutPlan:
     return plan_left_out(domain, guarantee, Loss.pure(share_guarantee(guarantee).epsilon))
 
 
-def test_replacements_have_sensitivity_k_for_one_count_and_2k_for_more():
-    one, two = domain_of(3), domain_of(3, 3)
-    guarantee = promise(REPLACE, most=4)
-    assert planned(guarantee, one).sensitivity == 4
-    assert planned(guarantee, two).sensitivity == 8
-    assert planned(promise(ADD, most=4), two).sensitivity == 4
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
 def test_release_with_counts_costs_no_more_than_a_release_alone(mechanism):
     """Every two of delta, epsilon and relation meet in some case, but for the largest epsilon."""

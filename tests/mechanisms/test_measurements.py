@@ -29,8 +29,6 @@ from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     best_table_strategy,
-    freedoms,
-    num_noisy_cells,
     predicted_variance,
     residual_norm,
     residual_query,
@@ -292,13 +290,6 @@ def test_draw_adds_noise_to_exact_integers_and_returns_records(kind, names):
         assert measurement.to_json()["scale"] == 5.0
 
 
-def test_numbers_of_noisy_cells_and_degrees_of_freedom_match_known_values():
-    domain = domain_of(3, 2, 1)
-    each = [Measurement(("a0", "a1"), "table", "discrete_laplace", 1.0)]
-    assert num_noisy_cells(domain, [*each, Measurement((), "table", "discrete_laplace", 1.0)]) == 7
-    assert freedoms((3, 2)) == 2 and freedoms(()) == 1 and freedoms((3, 1)) == 0
-
-
 SHAPES = [(2,), (1,), (3, 2), (2, 2, 2), (4, 1, 2), (5, 3)]
 
 
@@ -338,12 +329,6 @@ def test_residual_sensitivity_of_many_attributes_is_bounded(monkeypatch):
     assert exact <= bound <= 2 * exact
 
 
-def test_disjoint_tables_share_epsilon_by_the_cube_roots_of_their_weights():
-    workload = dp.Workload(domain_of(500, 500, 500), (("a0",), ("a1",), ("a2",)), (1.0, 8.0, 64.0))
-    found = best_table_strategy(workload, promise(ADD), True, 2**26)
-    assert [each.scale for each in found] == pytest.approx([7, 7 / 2, 7 / 4], rel=1e-9)
-
-
 @pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("sizes, ways", [((3, 2, 4), 2), ((2, 2, 2, 2), 2), ((5, 9), 1)])
 def test_random_shares_of_laplace_tables_predict_no_smaller_error(sizes, ways, public):
@@ -366,18 +351,6 @@ def test_random_shares_of_laplace_tables_predict_no_smaller_error(sizes, ways, p
             factors = np.exp(rng.normal(0, deviation, len(tables)))
             other = [share * factor for share, factor in zip(shares or [], factors, strict=True)]
             assert predicted(workload, tables, other) >= best * (1 - 1e-6)
-
-
-def test_noise_scales_match_known_values():
-    histogram = workload_of(domain_of(4), 1)
-    assert table_strategy(histogram, promise(ADD))[0].scale == pytest.approx(1)
-    assert table_strategy(histogram, promise(REPLACE))[0].scale == pytest.approx(2)
-    hundred = dp.Workload(domain_of(*[2] * 100), tuple((f"a{i}",) for i in range(100)))
-    assert table_strategy(hundred, promise(ADD))[0].scale == pytest.approx(100)
-    for neighboring, sigma in ((ADD, 5.77869), (REPLACE, math.sqrt(2) * 5.77869)):
-        guarantee = promise(neighboring, APPROXIMATE)
-        plan = dp.Gaussian("textbook").plan(histogram.domain, histogram, guarantee, 10)
-        assert plan.measurements[0].scale == pytest.approx(sigma, rel=1e-5)
 
 
 def test_residual_of_one_attribute_has_the_analytic_sigma():
@@ -452,11 +425,3 @@ def test_noise_scales_stay_in_range_for_extreme_inputs(epsilon, neighboring):
             assert each.grid < 2**50
         if public:
             assert 0 < predicted_variance(workload, found, True) < math.inf
-
-
-def test_only_the_total_is_measured_if_every_attribute_has_one_level():
-    workload = workload_of(domain_of(1, 1), 2)
-    for neighboring in (ADD, REPLACE):
-        assert residual_strategy(workload, promise(neighboring, APPROXIMATE), True) == ()
-    (total,) = residual_strategy(workload, promise(ADD, APPROXIMATE), False)
-    assert total.names == ()

@@ -216,14 +216,6 @@ def test_nested_queries_are_told_from_crossed_ones():
         assert not is_nested(table)
 
 
-def test_public_sizes_determine_the_sampler_on_the_card():
-    assert MultisetChoice(prefix_queries(128), 1.0, 1000, 16).public["sampler"] == "nested"
-    crossed = MultisetChoice(FOUR, 1.0, 5, 4).public
-    assert crossed["sampler"] == "enumeration" and crossed["sampler_arithmetic"] == "exact"
-    searched = MultisetChoice(FOUR, 1.0, 5, 4, sampler="search").public
-    assert searched["sampler"] == "search" and searched["sampler_time_depends_on_data"]
-
-
 def test_size_that_a_refusal_names_is_feasible():
     bits = np.arange(256)[None, :] >> np.arange(8)[:, None] & 1
     assert MultisetChoice(bits, 1.0, 1000, 4).public["sampler"] == "enumeration"

@@ -1,4 +1,4 @@
-"""Online multiplicative weights, dense and sparse: settings, errors within bounds, runs."""
+"""Online multiplicative weights, dense and sparse, and the sparse vectors that they ask."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,8 @@ from tiny import ADD, REPLACE, domain_of, promise
 import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import num_slots
-from beam_dp.mechanisms.sparse_vector.noise import published_accuracy
+from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, HaltedError, NumericSparse
+from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.models.weights import SparseWeights
 from beam_dp.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
@@ -233,61 +234,6 @@ def test_steps_assume_the_largest_possible_number_of_records(calibration):
     assert settings.exhausted_bound is not None
 
 
-def settled(num_cells, questions, total, delta=0.0, calibration="tight", **named):
-    plan = dp.plan_private_mw(
-        domain_of(num_cells),
-        promise(REPLACE, delta),
-        total,
-        num_questions=questions,
-        calibration=calibration,
-        **named,
-    )
-    return plan.settle(total)
-
-
-@pytest.mark.parametrize(
-    "num_cells, questions, alpha, total, delta, updates, threshold",
-    [
-        (1024, 1000, 0.1, 10**6, 0.0, 2773, 0.993818),
-        (1024, 1000, 0.1, 10**6, 1e-9, 2773, 0.229287),
-        (1024, 1000, 0.1, 10**8, 0.0, 2773, 0.2),
-        (16, 100, 0.2, 10**5, 0.0, 278, 0.766011),
-    ],
-)
-def test_textbook_settings_match_known_values(
-    num_cells, questions, alpha, total, delta, updates, threshold
-):
-    settings = settled(num_cells, questions, total, delta, "textbook", max_error=alpha)
-    assert settings.noise.max_above == updates
-    assert settings.threshold / GRID / total == pytest.approx(threshold, rel=1e-5)
-    assert settings.learning_rate == alpha / 2
-    assert settings.exhausted_bound is not None
-
-
-@pytest.mark.parametrize(
-    "num_cells, questions, alpha, total, delta, threshold",
-    [
-        (1024, 1000, 0.1, 10**6, 0.0, 0.993664),
-        (1024, 1000, 0.1, 10**6, 1e-9, 0.229268),
-        (1024, 1000, 0.1, 10**8, 0.0, 0.00993664),
-        (16, 100, 0.2, 10**5, 0.0, 0.763835),
-        (16, 100, 0.2, 10**5, 1e-6, 0.458716),
-        (1024, 1000, 0.0379192, 10**8, 0.0, 0.0758384),
-        (1024, 1000, 0.0118001, 10**8, 1e-9, 0.0236002),
-        (16, 100, 0.117769, 10**6, 0.0, 0.235538),
-    ],
-)
-def test_published_threshold_matches_the_printed_formula(
-    num_cells, questions, alpha, total, delta, threshold
-):
-    """The printed formula, in which the number of updates is no integer."""
-    updates = 4 * math.log(num_cells) / alpha**2
-    published = published_accuracy(
-        promise(REPLACE, delta), updates, 2 * questions, 0.05, answers=True
-    )
-    assert 2 * published / total == pytest.approx(threshold, rel=1e-4)
-
-
 # For sparse queries: the hypothesis, slots, and releases of conjunctions.
 
 
@@ -438,3 +384,49 @@ def test_representations_and_errors_never_contain_data_keys():
             run.answer(query)
         shown.append(str(caught.value) if query != "secret" else "")
     assert not any("secret" in text for text in shown)
+
+
+# Sparse vectors.
+
+
+def test_mechanism_halts_after_its_last_answer():
+    noise = sparse_vector_noise(promise(), 2, answers=True)
+    mechanism = NumericSparse(10, noise, NoNoise())
+    assert [mechanism.ask(each) for each in (3, 10, 9)] == [None, 10, None]
+    assert mechanism.num_left == 1 and not mechanism.has_halted
+    assert mechanism.ask(20, value=7) == 7
+    assert mechanism.has_halted
+    with pytest.raises(HaltedError, match="were paid for, and all were given"):
+        mechanism.ask(0)
+
+
+def test_questions_beyond_64_bits_are_compared():
+    noise = sparse_vector_noise(promise(), 1, answers=False)
+    assert not AboveThreshold(0, noise, NoiseSource()).ask(-(10**30))
+    assert AboveThreshold(0, noise, NoiseSource()).ask(10**30)
+
+
+def test_calibration_with_smallest_margin_is_used():
+    few = sparse_vector_noise(promise(ADD, 1e-9), 10, answers=True)
+    many = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True)
+    assert (few.method, many.method) == ("pure", "zcdp")
+    textbook = sparse_vector_noise(promise(ADD, 1e-9), 346, answers=True, calibration="textbook")
+    assert many.margin(1000, 0.05) < textbook.margin(1000, 0.05) / 2
+    assert many.answer_scale < textbook.answer_scale / 9
+    # The pure one does without the composition that the textbook states for small epsilon.
+    assert sparse_vector_noise(promise(ADD, 1e-9, 60.0), 1, answers=False).method == "pure"
+
+
+@pytest.mark.parametrize(
+    "times, delta, epsilon", [(1, 1e-9, 25.8), (10, 1e-9, 45), (1, 1e-3, 11.5)]
+)
+def test_epsilon_too_large_for_published_composition_is_refused(times, delta, epsilon):
+    """It is stated for epsilon < 1, and holds up to these."""
+
+    def plan(scale: float) -> None:
+        guarantee = dp.Guarantee(epsilon * scale, delta, ADD, "record", 1, allow_large_delta=True)
+        sparse_vector_noise(guarantee, times, answers=False, calibration="textbook")
+
+    plan(1.0)
+    with pytest.raises(dp.InputError, match="textbook's composition"):
+        plan(1.01)

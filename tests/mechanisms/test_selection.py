@@ -26,9 +26,7 @@ from tiny import (
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.marginals import (
-    released_records as records_module,
-)
+from beam_dp.mechanisms.marginals import released_records as records_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import (
     MAX_SELECTED_CELLS,

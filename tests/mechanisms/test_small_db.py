@@ -14,11 +14,7 @@ from tiny import ADD, domain_of, promise, summary
 import beam_dp as dp
 from beam_dp.mechanisms.small_db import law as law_module
 from beam_dp.mechanisms.small_db.law import TILT_BITS, MultisetLaw, find_tilts
-from beam_dp.mechanisms.small_db.size import (
-    size_of_workload,
-    small_db_size,
-    small_db_size_by_vc,
-)
+from beam_dp.mechanisms.small_db.size import size_of_workload, small_db_size, small_db_size_by_vc
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.vc_dimension import sauer_bound
@@ -56,17 +52,6 @@ def test_releases_follow_the_distribution_that_excludes_impossible_cells():
     noise = Seeded(2)
     outcomes = [cells_of(released(plan, [3, 1, 1, 0], noise)) for _ in range(1000)]
     assert audit.audit_sampler(outcomes, law).passes
-
-
-def test_values_on_a_grid_are_scaled_to_the_smallest_integers():
-    domain = domain_of(3)
-    make = dp.LinearQueries(domain)
-    workload = dp.LinearWorkload(domain, (make.explicit([0, 0.25, 1]), make.explicit([0.5, 0, 0])))
-    _, matrix, denominator = query_matrix(workload)
-    assert (matrix.tolist(), denominator) == ([[0, 1, 4], [2, 0, 0]], 4)
-    fine = dp.LinearWorkload(domain, (make.explicit([0, 2**-16, 1]),))
-    assert query_matrix(fine)[2] == 2**16
-    assert query_matrix(dp.parse_linear_workload("prefixes:a0", domain))[2] == 1
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -177,38 +162,6 @@ def test_marginals_with_all_cells_as_queries_have_the_query_bound():
     assert not released(crossed, [1] * 8, Seeded(4)).errors
 
 
-@pytest.mark.parametrize(
-    "spec, named, size, rule",
-    [
-        ("prefixes:a0", {"max_error_fraction": 0.25}, 4, "intervals"),
-        ("intervals:a0", {"max_error_fraction": 0.5}, 2, "intervals"),
-        ("conjunctions:1", {"max_error_fraction": 0.5}, 5, "queries"),
-        ("conjunctions:1", {"max_error_fraction": 0.5, "calibration": "textbook"}, 6, "queries"),
-        ("marginals:a0", {"max_error_fraction": 1.0}, 1, "intervals"),
-        ("conjunctions:1", {"size": 3}, 3, "explicit"),
-    ],
-)
-def test_plan_states_the_size_and_the_rule_that_gave_it(spec, named, size, rule):
-    plan = planned(spec, (2, 2), 1000, **named)
-    assert (plan.size, plan.public["sized_by"]) == (size, rule)
-
-
-@pytest.mark.parametrize(
-    "spec, sizes, named, told",
-    [
-        ("prefixes:a0", (8,), {}, (1, 1, "products")),
-        ("conjunctions:1", (2, 2), {}, (2, 2, "queries")),
-        ("marginals:1", (3, 3, 3), {}, (2, 2, "search")),
-        ("conjunctions:1", (2, 2), {"vc_dimension": 2}, (2, 2, "given")),
-        ("conjunctions:1", (2, 2), {"vc_dimension": 5}, (5, 2, "given")),
-    ],
-)
-def test_card_states_the_vc_dimension_of_the_queries(spec, sizes, named, told):
-    public = planned(spec, sizes, size=2, **named).public
-    names = ("vc_dimension", "vc_dimension_at_least", "vc_dimension_by")
-    assert tuple(public[name] for name in names) == told
-
-
 def test_queries_with_values_other_than_0_and_1_have_no_vc_dimension():
     domain = domain_of(2)
     workload = dp.LinearWorkload(domain, (dp.LinearQueries(domain).explicit([0.5, 1]),))
@@ -231,20 +184,6 @@ def test_marginals_are_planned_like_their_cells():
     of_queries = planned("marginals:1", (2, 2), size=2)
     assert set(of_marginals.queries) == set(of_queries.queries)
     assert dataclasses.replace(of_marginals, queries=of_queries.queries) == of_queries
-
-
-@pytest.mark.parametrize(
-    "bound, num_cells, sizes",
-    [
-        ("finite", 1024, {1: 382, 2: 694, 3: 985}),
-        ("finite", 10**6, {1: 726, 2: 1382}),
-        ("devroye", None, {1: 754, 2: 1523, 3: 2328}),
-        ("vc71", None, {1: 8943, 2: 17275}),
-    ],
-)
-def test_size_from_vc_dimension_matches_known_values(bound, num_cells, sizes):
-    for dimension, size in sizes.items():
-        assert small_db_size_by_vc(dimension, 0.1, bound, num_cells) == size
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2, 3, 5, 8])

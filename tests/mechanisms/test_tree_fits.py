@@ -40,7 +40,6 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, growing_tree, tree_cells
 from beam_dp.mechanisms.marginals.released_records import tree_release
-from beam_dp.mechanisms.marginals.selection import pair_weights
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.models.record_moves import Target
 from beam_dp.models.tree_basis import TreeBasis
@@ -224,12 +223,6 @@ def test_joins_the_pair_of_more_weight(heavy):
         plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE, 2.0), int(tied.sum()))
         release = MWEM().release(plan, summary(plan, tied), Seeded(3))
     assert [names for names, _ in release.potentials if len(names) > 1] == [heavy]
-
-
-def test_weight_of_a_pair_is_that_of_all_marginals_around_it():
-    domain = domain_of(2, 2, 2)
-    workload = Workload(domain, (("a0", "a1", "a2"), ("a1", "a0"), ("a2",)), (0.5, 4.0, 8.0))
-    assert pair_weights(workload) == {(0, 1): 4.5, (0, 2): 0.5, (1, 2): 0.5}
 
 
 # Releases over candidate records, for tables that fit neither an array nor a small tree.

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.windows.plan import (
 )
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.ranking import rank_window_strategies
-from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.releases.windows.verify import Limits, level_steps
@@ -31,19 +31,6 @@ from beam_dp.windows.horizon import Blocks
 TABLE = domain_of(4, 3)
 
 
-@pytest.mark.parametrize(("windows", "deviation"), [(1, 5.495), (7, 14.54), (168, 71.23)])
-def test_gaussian_noise_of_a_window_grows_with_the_root_of_the_windows_of_a_unit(
-    windows, deviation
-):
-    plan = plan_of(168, person(windows, 168), whole(TABLE), distribution="discrete_gaussian")
-    (table,) = plan.measurements
-    assert math.sqrt(table.variance) == pytest.approx(deviation, rel=1e-4)
-    mu = discrete_gaussian_mu(1.0, 1e-9)
-    assert math.sqrt(table.variance) == pytest.approx(math.sqrt(windows) / mu, rel=1e-6)
-    # On its grid the noise is at least as wide as what the promise needs.
-    assert Fraction(table.scale) ** 2 - 4 >= Fraction(table.grid) ** 2 * windows / Fraction(mu) ** 2
-
-
 @pytest.mark.parametrize(("windows", "records"), [(1, 1), (7, 1), (7, 3), (168, 2)])
 def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(windows, records):
     unit = person(windows, 168, records)
@@ -51,25 +38,6 @@ def test_laplace_noise_of_a_window_grows_with_all_records_of_a_unit(windows, rec
     (table,) = plan.measurements
     assert Fraction(table.scale) >= Fraction(windows * records) / Fraction(0.7)
     assert table.scale == pytest.approx(windows * records / 0.7, rel=1e-12)
-
-
-def test_record_as_unit_gets_the_same_noise_for_any_horizon():
-    for num_windows in (1, 168, 10**5):
-        (table,) = plan_of(num_windows, RECORD, delta=0.0).measurements
-        assert table.scale == 1.0 and table.distribution == "discrete_laplace"
-
-
-def test_auto_uses_laplace_noise_for_few_windows_and_gaussian_noise_for_many():
-    taken = {
-        windows: plan_of(168, person(windows, 168)).measurements[0].distribution
-        for windows in (1, 15, 16, 168)
-    }
-    assert taken == {
-        1: "discrete_laplace",
-        15: "discrete_laplace",
-        16: "discrete_gaussian",
-        168: "discrete_gaussian",
-    }
 
 
 def test_most_squares_is_the_maximum_over_all_placements():
@@ -92,22 +60,6 @@ def test_single_marginal_is_measured_as_a_table_and_several_as_residuals():
     assert {each.names for each in pairs.measurements} == {(), ("a0",), ("a1",)}
     # Two tables of their own would have twice the variance of one; residuals share the total.
     assert pairs.choice.window_variance < 2 / discrete_gaussian_mu(1.0, 1e-9) ** 2
-
-
-@pytest.mark.parametrize(
-    ("unit", "text", "records"),
-    [
-        (person(7, 168, 3), "person_id in any 168 consecutive windows of 1h", 21),
-        (person(1, 1, 3), "person_id in any window of 1h", 3),
-        (RECORD, "record", 1),
-    ],
-)
-def test_guarantee_states_the_unit_its_windows_and_its_records(unit, text, records):
-    plan = plan_of(168, unit)
-    promised = plan.promised
-    assert (promised.privacy_unit, promised.max_records_per_unit) == (text, records)
-    assert promised.neighboring.value == "add_or_remove_one"
-    assert (promised.epsilon, promised.delta, plan.mechanism) == (1.0, 1e-9, "windows")
 
 
 def test_window_loss_is_its_share_of_the_total_loss():
@@ -174,38 +126,6 @@ EPSILON, DELTA = 1.0, 1e-9
 def planned(mechanism: Any, windows: int, delta: float = DELTA) -> WindowDatabasesPlan:
     unit = person(windows, 168, 2)
     return plan_window_databases(mechanism, WORKLOAD, horizon_of(168), unit, EPSILON, delta)
-
-
-def test_guarantees_of_one_window_match_known_values():
-    found = {
-        (name, windows): planned(mechanism, windows).window.guarantee
-        for name, mechanism in (("gaussian", dp.Gaussian()), ("laplace", dp.Laplace()))
-        for windows in (7, 168)
-    }
-    assert found["gaussian", 7].epsilon == pytest.approx(0.36248, rel=1e-4)
-    assert found["gaussian", 168].epsilon == pytest.approx(0.06954, rel=1e-3)
-    assert found["gaussian", 7].delta == DELTA
-    assert found["laplace", 7].epsilon == pytest.approx(1 / 7)
-    # Of so many windows pure privacy composes better through its rho.
-    rho = zcdp_rho(EPSILON, DELTA)
-    assert found["laplace", 168].epsilon == pytest.approx(math.sqrt(2 * rho / 168))
-    assert found["laplace", 168].epsilon > 2 / 168 and found["laplace", 168].delta == 0
-
-
-def test_single_window_per_unit_gets_the_whole_budget():
-    for mechanism in (dp.MWEM(), dp.Gaussian(), dp.Laplace()):
-        guarantee = planned(mechanism, 1).window.guarantee
-        assert (guarantee.epsilon, guarantee.delta) == (EPSILON, DELTA)
-    assert planned(dp.Laplace(), 5, 0.0).window.guarantee.epsilon == pytest.approx(0.2)
-
-
-def test_guarantees_state_one_window_and_all_windows():
-    plan = planned(dp.Laplace(), 7)
-    assert plan.window.guarantee.privacy_unit == "person_id in any window of 1h"
-    assert plan.window.guarantee.max_records_per_unit == 2
-    assert plan.guarantee.privacy_unit == "person_id in any 168 consecutive windows of 1h"
-    assert plan.guarantee.max_records_per_unit == 14
-    assert (plan.mechanism, plan.block, plan.time_depends_on_data) == ("windows", None, False)
 
 
 def test_database_of_a_window_states_its_horizon_and_number(tmp_path):

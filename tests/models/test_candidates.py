@@ -11,12 +11,7 @@ from tiny import domain_of
 
 from beam_dp.domain.impossible import Impossible
 from beam_dp.models.basis import MarginalCoefficients
-from beam_dp.models.candidates import (
-    CandidateBasis,
-    _distinct,
-    candidate_basis,
-    record_table,
-)
+from beam_dp.models.candidates import CandidateBasis, _distinct, candidate_basis, record_table
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.rounding import round_to_records
 from beam_dp.models.tree_basis import TreeBasis

@@ -7,7 +7,7 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.models import denoised_attributes
-from beam_dp.models.denoised_attributes import denoised, denoised_counts, follows_before
+from beam_dp.models.denoised_attributes import denoised, denoised_counts
 from beam_dp.models.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
 from beam_dp.models.residual_basis import ResidualBasis
 
@@ -195,15 +195,3 @@ def test_unobserved_coefficients_stay_unobserved():
     observed = NoisyCoefficients(np.zeros(basis.num_coefficients), variances)
     found = denoised(domain, basis, observed, 2000.0)
     np.testing.assert_array_equal(found.variances, variances)
-
-
-def test_other_values_and_null_have_no_order():
-    text = (
-        '{"attributes": ['
-        '{"name": "age", "type": "integer", "min": 0, "max": 3,'
-        ' "other": true, "nullable": true},'
-        '{"name": "town", "type": "categorical", "values": ["a", "b", "c"]}]}'
-    )
-    age, town = dp.read_domain(text).attributes
-    assert follows_before(age).tolist() == [False, True, True, True, False, False]
-    assert not follows_before(town).any()

@@ -160,13 +160,6 @@ def check_form(shape: tuple[int, ...], sets: list[Axes]) -> None:
     assert not cliques_fit(shape, sets, cells - 1)
 
 
-def test_greedy_orders_find_the_smallest_trees_of_chains_and_cycles():
-    chain = [(axis, axis + 1) for axis in range(299)]
-    assert num_clique_cells((3,) * 300, chain) == 299 * 9
-    cycle = [*chain[:9], (0, 9)]
-    assert num_clique_cells((3,) * 10, cycle) == 8 * 27
-
-
 def test_calibrates_domain_with_more_cells_than_the_largest_float():
     shape = (1000,) * 120
     sets = [(axis, axis + 1) for axis in range(0, 20, 2)]

@@ -13,7 +13,6 @@ from beam_dp.models.basis import (
     Support,
     carry_over,
     coefficients_table,
-    contrast_levels,
     contrast_matrix,
     log_potentials,
     log_table,
@@ -301,24 +300,6 @@ def test_contrasts_are_an_orthonormal_basis_of_all_that_sums_to_zero(size):
     assert rows.shape == (size - 1, size)
     np.testing.assert_allclose(rows.sum(axis=1), 0, atol=1e-12)
     np.testing.assert_allclose(rows @ rows.T, np.eye(size - 1), atol=1e-12)
-
-
-def test_contrasts_compare_halves_of_blocks_of_adjacent_codes():
-    signs = np.sign(contrasts(6)).astype(int).tolist()
-    assert signs == [
-        [1, 1, 1, -1, -1, -1],
-        [1, 1, -1, 0, 0, 0],
-        [0, 0, 0, 1, 1, -1],
-        [1, -1, 0, 0, 0, 0],
-        [0, 0, 0, 1, -1, 0],
-    ]
-    assert contrast_levels(6).tolist() == [0, 1, 1, 2, 2]
-    assert contrast_levels(1).tolist() == []
-    # The blocks of a level halve those of the level before, so that 100 codes have 7 levels.
-    lengths = (contrasts(100) != 0).sum(axis=1)
-    assert [int(lengths[contrast_levels(100) == level].max()) for level in range(7)] == [
-        100, 50, 25, 13, 7, 4, 2,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 2), (2, 65, 3), (1, 3)])

@@ -14,12 +14,10 @@ from plan_words import KINDS, QUERIES, WINDOWS, argv
 from tiny import ADD
 
 import beam_dp as dp
-from beam_dp.cli import plan_tables
 from beam_dp.cli.main import main
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.planning.ranking import rank_window_strategies
-from beam_dp.theorems.synthesis import MAX_QUERIES
 from pipelines import answer_queries, release_projection, release_windows
 
 WIDTH = 80
@@ -153,12 +151,6 @@ def test_query_counts_depend_on_cells_and_on_a_public_number(capsys):
             assert "a public number of records" in option["assumes"]
     tight = "private_mw", "tight"
     assert of[1][tight]["num_queries"] < of[0][tight]["num_queries"]
-
-
-def test_large_query_counts_are_printed_as_powers_of_ten():
-    assert plan_tables.counted_queries(10**15 - 1) == "999,999,999,999,999"
-    assert plan_tables.counted_queries(10**15) == "about 10^15"
-    assert plan_tables.counted_queries(MAX_QUERIES) == "10^10,000 or more"
 
 
 # `beam-dp plan --windows`: the ways to measure windows, and what is refused in which words.

@@ -3,15 +3,13 @@
 import json
 from itertools import combinations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
 from beam_dp.queries.lines import expand_line, read_line
-from beam_dp.queries.where import read_condition
-from beam_dp.queries.workload import Workload, marginals, parse_workload, workload_from_json
+from beam_dp.queries.workload import Workload, parse_workload, workload_from_json
 
 DOMAIN = dp.parse_domain(
     '{"attributes": [{"name": "age", "type": "numeric", "edges": [0, 20, 40]},'
@@ -84,94 +82,10 @@ def test_expands_marginal_of_weight_one_and_rejects_other_weights():
         assert read_line(QUERIES, line).query is None
 
 
-TICKETS = dp.Domain(
-    (dp.IntegerAttribute("class", 1, 3), dp.CategoricalAttribute("from", ("class", "a")))
-)
-LEVELS = dp.Domain(
-    (
-        dp.IntegerAttribute("hours", -2, 3, nullable=True),
-        dp.NumericAttribute("age", (0, 20, 40.5, 100)),
-        dp.CategoricalAttribute("sex", ("F", "M"), other=True),
-        dp.BooleanAttribute("in/out of bed", nullable=True),
-        dp.DateAttribute("day", ("2020-01-01", "2020-02-01", "2020-03-01")),
-        dp.CategoricalAttribute("it's `odd`", ("a`b", "'")),
-    )
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "held"),
-    [
-        ("hours == 1", {"hours": [3]}),
-        ("1 == hours", {"hours": [3]}),
-        ("hours != 1", {"hours": [0, 1, 2, 4, 5, 6]}),
-        ("hours < 0", {"hours": [0, 1]}),
-        ("hours >= 0.5", {"hours": [3, 4, 5]}),
-        ("-1 <= hours < 2", {"hours": [1, 2, 3]}),
-        ("hours == null", {"hours": [6]}),
-        ("hours is None", {"hours": [6]}),
-        ("hours is not null", {"hours": [0, 1, 2, 3, 4, 5]}),
-        ("hours in (1, -2, null)", {"hours": [0, 3, 6]}),
-        ("hours not in [1, 2]", {"hours": [0, 1, 2, 5, 6]}),
-        ("hours in ((0, 2), (3, 3))", {"hours": [2, 3, 4, 5]}),
-        ("not hours < 0", {"hours": [2, 3, 4, 5, 6]}),
-        ("hours < 0 or hours > 2", {"hours": [0, 1, 5]}),
-        ("age < 20", {"age": [0]}),
-        ("20 <= age", {"age": [1, 2]}),
-        ("age > 100 or age < 20", {"age": [0]}),
-        ("20 <= age < 40.5", {"age": [1]}),
-        ("sex == 'F'", {"sex": [0]}),
-        ('sex == "other"', {"sex": [2]}),
-        ("`in/out of bed`", {"in/out of bed": [1]}),
-        ("not `in/out of bed`", {"in/out of bed": [0, 2]}),
-        ("`in/out of bed` == false", {"in/out of bed": [0]}),
-        ("day >= '2020-02-01'", {"day": [1]}),
-        ("hours == 1 and (sex == 'M' and age < 20)", {"hours": [3], "sex": [1], "age": [0]}),
-        ("hours < 2 and hours > 0", {"hours": [3]}),
-        ("age <= 100", {}),
-    ],
-)
-def test_condition_selects_the_expected_levels(text, held):
-    found = read_condition(LEVELS, text)
-    assert {
-        LEVELS.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found.items()
-    } == held
-
-
-@pytest.mark.parametrize(
-    ("text", "held"),
-    [
-        ("class in (1, 2)", {0: [0, 1]}),
-        ("`class` == 1 and from == 'class'", {0: [0], 1: [0]}),
-        ("1 < class", {0: [1, 2]}),
-    ],
-)
-def test_python_keywords_can_be_attribute_names(text, held):
-    """The example from an error message."""
-    found = read_condition(TICKETS, text)
-    assert {axis: np.flatnonzero(mask).tolist() for axis, mask in found.items()} == held
-
-
 # Workloads of marginals.
 
 
 PEOPLE = domain_from_json({"age": 85, "sex": 2, "education": 16, "a,b; c": 3})
-
-
-def test_lists_every_set_of_k_attributes():
-    workload = parse_workload("marginals:2", PEOPLE)
-    assert workload.marginals == tuple(combinations(PEOPLE.names, 2))
-    assert workload == marginals(PEOPLE, ways=2)
-    assert workload.num_cells() == 85 * 2 + 85 * 16 + 85 * 3 + 2 * 16 + 2 * 3 + 16 * 3
-    assert len(workload) == 6 and workload.weights == (1.0,) * 6
-
-
-def test_listed_marginals_are_put_in_domain_order():
-    workload = parse_workload("marginals:sex, age;education", PEOPLE)
-    assert workload.marginals == (("age", "sex"), ("education",))
-    assert workload == marginals(PEOPLE, attributes=[["age", "sex"], ["education"]])
-    assert marginals(PEOPLE, attributes=["sex", "age"]).marginals == (("age", "sex"),)
-    assert marginals(PEOPLE, ways=1, attributes=["sex", "age"]).marginals == (("age",), ("sex",))
 
 
 def test_reads_a_file_of_json_lines(tmp_path):

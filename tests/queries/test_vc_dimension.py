@@ -140,16 +140,6 @@ def test_shattered_cells_are_possible_cells(spec):
     assert everywhere.is_exact and everywhere.most == all_shattered(rows) >= found.most
 
 
-def test_vc_dimension_names_the_source_of_its_bound():
-    assert str(matrix_vc_dimension(np.eye(8))) == "1, by a search"
-    assert str(matrix_vc_dimension(np.eye(8), max_steps=0)) == (
-        "at most 3, by the number of queries; at least 1"
-    )
-    intervals = dp.parse_linear_workload("intervals:a0", domain_of(50))
-    assert str(dp.workload_vc_dimension(intervals)) == "2, by the form of the queries"
-    assert matrix_vc_dimension(np.ones((3, 2))) == matrix_vc_dimension(np.zeros((1, 1)))
-
-
 @pytest.mark.parametrize("points", range(7))
 @pytest.mark.parametrize("dimension", range(5))
 def test_sauer_bound_is_attained_and_matches_its_logarithm(points, dimension):

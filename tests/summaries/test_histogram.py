@@ -78,21 +78,6 @@ def test_merged_tables_of_bounded_size_contain_every_table(max_cells):
         assert cells <= max_cells or union in tables
 
 
-def test_all_3_way_marginals_of_16_binary_attributes_are_one_merged_table():
-    domain = domain_of(*[2] * 16)
-    tables = itertools.combinations(domain.names, 3)
-    assert len(MarginalsAccumulator(domain, tables).create()) == 1
-
-
-def test_marginal_comes_from_the_smallest_stored_table():
-    domain = domain_of(2, 3, 4)
-    large, small = np.ones((2, 3, 4), np.int64), np.full((2, 3), 7, np.int64)
-    marginals = Marginals(domain, {("a0", "a1", "a2"): large, ("a0", "a1"): small})
-    assert marginals.marginal(["a1", "a0"]).shape == (3, 2)
-    assert marginals.marginal(["a0"]).tolist() == [21, 21]
-    assert marginals.marginal(["a2"]).tolist() == [6] * 4
-
-
 def test_rejects_tables_with_wrong_attribute_order_or_shape():
     with pytest.raises(ValueError, match="order"):
         Marginals(domain_of(2, 3), {("a1", "a0"): np.zeros((3, 2), np.int64)})

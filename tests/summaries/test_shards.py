@@ -30,7 +30,6 @@ from beam_dp.summaries.shards import (
     shard_length,
     sum_shards,
     write_shard,
-    write_sparse_shard,
 )
 
 BLOCKS = st.lists(st.integers(-300, 70_000), max_size=30).map(lambda each: np.array(each, np.int64))
@@ -48,11 +47,6 @@ def test_adds_up_shards_of_any_length(blocks):
     merged = np.zeros(30, np.int64)
     add_shard(merged, merge_shards(shards))
     assert np.array_equal(merged, expected)
-
-
-def test_length_of_sparse_shard_ends_at_its_last_count():
-    assert shard_length(write_sparse_shard(np.array([3, 1]), np.array([7, 9]))) == 4
-    assert shard_length(write_sparse_shard(np.zeros(0, np.int64), np.zeros(0, np.int64))) == 0
 
 
 @given(st.integers(1, 7), st.lists(st.integers(0, 20), max_size=50))
@@ -224,10 +218,6 @@ def test_split_order_and_shards_do_not_change_sums(name, pending, sizes, largest
         ):
             assert summary.sums.dtype == np.int64
             assert (summary.sums == expected).all()
-
-
-def test_shards_have_at_most_a_mebibyte():
-    assert len(write_shard(np.full(BLOCK_CELLS, -(2**63), np.int64))) <= 2**20 + 8
 
 
 @given(st.lists(st.sampled_from([0, 1, -1, 127, 128, -128, -129, 2**63 - 1, -(2**63)])))

@@ -79,26 +79,6 @@ def test_probability_of_a_missed_floor_follows_from_binomial_counts(runs):
     assert found.blind_by_chance == pytest.approx(float(likelier @ missed @ other), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("lower_bound", "predicted", "limit", "verdicts"),
-    [
-        (0.9, 1.0, 1.0, (False, False, False)),
-        (1.0, 1.0, 1.0, (False, False, False)),
-        (1.01, 1.0, None, (True, False, False)),
-        (0.81, 1.0, None, (False, False, False)),
-        (0.8, 1.0, None, (False, True, False)),
-        (0.0, 0.0, None, (False, True, False)),  # an audit that could see nothing
-        (math.nan, 1.0, None, (False, True, False)),
-        (0.9, 1.0, 0.89, (False, False, True)),
-        (0.0, None, None, (False, False, False)),
-    ],
-)
-def test_verdict_of_an_audit_follows_from_its_numbers(lower_bound, predicted, limit, verdicts):
-    found = audit.BlackBoxAudit(1.0, lower_bound, predicted, RUNS, limit)
-    assert (found.is_refuted, found.is_blind, found.is_off_its_law) == verdicts
-    assert found.passes is not any(verdicts)
-
-
 def false_alarm(runs: int, expected: float) -> float:
     """The exact probability that the audit rejects a true law of two outcomes."""
     share = expected / runs

@@ -44,19 +44,6 @@ def close(value: float) -> object:
     return pytest.approx(value, rel=1e-5)
 
 
-def test_laplace_matches_known_answers():
-    assert laplace_theorem(100, 100.0, 1.0, 0.05).bound(1).max_error == 761
-    assert laplace_theorem(100, 1e8, 1.0, 0.05).bound(1).max_error == close(760.090e6)
-
-
-def test_small_db_matches_known_answers():
-    textbook = small_db_theorem(1024, 1024, 1.0, 0.05, "textbook")
-    assert textbook.bound(10**6).max_error_fraction == close(0.0920795)
-    assert textbook.records_needed(0.1) == 780_708
-    assert small_db_theorem(16, 16, 1.0, 0.05, "textbook").records_needed(0.1) == 134_979
-    assert small_db_theorem(8, 8, 1.0, 0.05, "textbook").records_needed(0.5) == 650
-
-
 @pytest.mark.parametrize(
     "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
 )
@@ -69,14 +56,6 @@ def test_best_small_db_size_is_as_good_as_an_even_split(num_cells, num_queries, 
     size = best_small_db_size(num_cells, num_queries, 1.0, 0.05, needed)
     sampled = math.sqrt(math.log(2 * num_queries) / (2 * size))
     assert 2 * num_queries * math.exp(-2 * size * (sampled * (1 + 1e-12)) ** 2) < 1
-
-
-def test_published_mwem_matches_known_answers():
-    bound = mwem_theorem(1024, 1000, 1.0, num_rounds=10).bound(10**6)
-    assert bound.max_error == close(1665799.998) and bound.vacuous
-    assert bound.failure_probability == 0.02
-    # With more records it is not vacuous.
-    assert not mwem_theorem(16, 10**6, 1.0).bound(10**9).vacuous
 
 
 def private_mw(
@@ -93,27 +72,6 @@ def sparse_mw(calibration: Calibration = "tight") -> Theorem:
         promise(), 1, max_sparsity=2, num_questions=30, calibration=calibration
     )
     return online_theorem(plan)
-
-
-@pytest.mark.parametrize(
-    "num_cells, num_queries, delta, num_records, alpha",
-    [
-        (1024, 1000, 0.0, 10**6, 0.167632),
-        (1024, 1000, DELTA, 10**6, 0.106717),
-        (1024, 1000, 0.0, 10**8, 0.0379192),
-        (1024, 1000, DELTA, 10**8, 0.0118001),
-        (16, 100, 0.0, 10**6, 0.117769),
-    ],
-)
-def test_online_multiplicative_weights_match_known_answers(
-    num_cells, num_queries, delta, num_records, alpha
-):
-    guarantee = promise(REPLACE, delta)
-    theorem = private_mw(num_cells, num_queries, guarantee, "textbook")
-    bound = theorem.bound(num_records)
-    assert bound.max_error_fraction == close(3 * alpha)
-    tight = private_mw(num_cells, num_queries, guarantee)
-    assert tight.bound(num_records).max_error < bound.max_error
 
 
 def test_projection_theorem_gives_the_smallest_number_of_records():
@@ -179,11 +137,6 @@ def test_every_theorem_is_vacuous_for_few_records(name):
     assert bound.vacuous and bound.max_error >= 2
 
 
-def test_records_needed_is_none_if_no_number_is_enough():
-    assert Theorem("", constant(0.05), lambda n: float(n)).records_needed(0.5) is None
-    assert Theorem("", constant(1.0), constant(1.0)).records_needed(0.5) is None
-
-
 # How many queries a number of records allows: compared with a scan and closed forms.
 
 
@@ -221,16 +174,6 @@ def test_query_count_agrees_with_scan(theorem_of, num_records, least, most):
     assert kept == list(range(least, found + 1)) and found == most
 
 
-@pytest.mark.parametrize("num_records, expected", [(10**6, 7396), (10**8, 10**391)])
-def test_published_small_db_count_matches_solving_its_theorem(num_records, expected):
-    share, log_cells = 0.1, math.log(1024)
-    solved = (num_records * share**3 - 4 * math.log(20)) / (16 * log_cells)
-    target = share * num_records
-    found = queries_allowed(small_db("textbook"), num_records, target, 0.05, least=3)
-    assert found == expected
-    assert math.log(found) <= solved < math.log(found * 10 if found > 10**15 else found + 1)
-
-
 @pytest.mark.parametrize("num_records", [10**8, 10**7, 3 * 10**6, 2 * 10**6, 10**6])
 @pytest.mark.parametrize("num_cells, units", [(8, 1), (1024, 2)])
 def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cells, units):
@@ -252,16 +195,6 @@ def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cel
     else:
         # The published failure probability for few queries is too large.
         assert 2 * rounds / math.exp(log_most) > 0.05
-
-
-def test_query_count_may_be_zero_or_unlimited():
-    assert queries_allowed(small_db("tight"), 100, 50.0, 0.05) == 0
-    # The published theorem covers at least three queries; two of three are covered by it.
-    assert queries_allowed(small_db("textbook"), 10**5, 10**4, 0.05, least=3) == 0
-    always = Theorem("", constant(0.05), constant(1.0))
-    assert queries_allowed(lambda count: always, 10, 1.0, 0.05) == MAX_QUERIES
-    # A theorem that fails more often than allowed guarantees nothing.
-    assert queries_allowed(lambda count: always, 10, 1.0, 0.04) == 0
 
 
 def test_large_query_count_is_the_largest_allowed_power_of_ten():

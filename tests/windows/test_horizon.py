@@ -32,39 +32,6 @@ def test_counted_windows_match_a_computation_record_by_record(horizon, records):
     assert found.tolist() == [window_by_hand(horizon, *record) for record in records]
 
 
-@pytest.mark.parametrize(
-    ("event", "arrival", "number"),
-    [
-        (99, 200, -1),  # before the horizon
-        (100, 100, 0),
-        (109, 114, 0),
-        (109, 115, -1),  # too late by a second
-        (110, 115, 1),
-        (109, 108, -1),  # from the future
-        (129, 134, 2),
-        (130, 130, -1),  # after the horizon
-    ],
-)
-def test_window_ends_are_exclusive(event, arrival, number):
-    horizon = dp.Horizon(100, 10, 3, 5)
-    assert counted_windows(horizon, np.array([event]), np.array([arrival])).tolist() == [number]
-
-
-def test_window_closes_after_its_grace():
-    horizon = dp.Horizon(100, 10, 3, 5)
-    assert [horizon.closes(number) for number in range(3)] == [115, 125, 135]
-    assert horizon.end == 130
-
-
-@pytest.mark.parametrize(
-    "start", ["2026-11-23T00:00Z", "2026-11-23T01:00+01:00", "2026-11-22T19:00:00-05:00"]
-)
-def test_start_is_read_with_its_time_zone(start):
-    horizon = dp.Horizon(start, "1h", 168, "30m")
-    assert horizon == dp.Horizon(1795392000, 3600, 168, 1800)
-    assert hash(horizon) == hash(dp.Horizon(1795392000, 3600, 168, 1800))
-
-
 def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
     for num_windows in range(2, 9):
         for size in range(2, num_windows + 1):
@@ -72,15 +39,6 @@ def test_each_window_is_in_one_block_and_the_last_block_may_be_shorter():
             held = [list(blocks.windows(number)) for number in range(len(blocks))]
             assert [window for each in held for window in each] == list(range(num_windows))
             assert {len(each) for each in held[:-1]} <= {size} and 1 <= len(held[-1]) <= size
-
-
-def test_run_of_windows_is_split_at_block_ends():
-    assert list(Blocks(10, 4).parts(2, 9)) == [
-        (0, range(2, 4)),
-        (1, range(4, 8)),
-        (2, range(8, 9)),
-    ]
-    assert list(Blocks(10, 4).parts(9, 10)) == [(2, range(9, 10))]
 
 
 @pytest.mark.parametrize("variances", [(1.0, 1.0), (4.08, 22.2), (2.0, 0.01)])
@@ -99,15 +57,6 @@ def test_block_weight_equals_dense_least_squares(variances):
             np.testing.assert_allclose(asked @ estimator, expected, atol=1e-12)
             least = summed * window - (summed * window) ** 2 / (windows * window + block)
             assert asked @ covariance @ asked == pytest.approx(least, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(1, "1s"), (90, "90s"), (1800, "30m"), (3600, "1h"), (86400, "1d"), (604800, "7d")],
-)
-def test_duration_round_trips_as_text(seconds, text):
-    assert dp.Horizon(0, seconds, 1, seconds).window_text == text
-    assert dp.Horizon(0, text, 1, text) == dp.Horizon(0, seconds, 1, seconds)
 
 
 NUM_WINDOWS = 6
