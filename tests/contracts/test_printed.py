@@ -1,8 +1,9 @@
 """What commands print, word for word: each line of ``tests/printed.jsonl`` is a command.
 
 ``first`` is what is done before it, in names of ``surfaces_releases`` and ``surfaces_privacy``;
-``write`` writes a release to ``FOLDER/release``, or to another folder below. What is printed is in
-``tests/printed.txt``, which ``make generated`` writes: read the difference after a change of words.
+``write`` writes a release to the folder "release", or another one, where the command is typed.
+``shows`` names a file that the command writes. What is printed is in ``tests/printed.txt``, which
+``make generated`` writes: read the difference after a change of words.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DIGITS = re.compile(r"\d+\.\d{6,}")
 
 
 def printed(row: dict[str, Any], folder: pathlib.Path) -> str:
-    """Returns the command and what it prints, with the folder's name replaced."""
+    """Returns the command and what it prints."""
 
     def write(release: Any, name: str = "release") -> None:
         unpack(draw_of(release), folder / name)
@@ -43,10 +44,16 @@ def printed(row: dict[str, Any], folder: pathlib.Path) -> str:
     if "first" in row:
         eval(row["first"], {**NAMES, "folder": folder, "write": write})
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         code = main(Program(main).argv(folder, row["arguments"]))
     assert (code, err.getvalue()) == (row.get("code", 0), ""), row
-    text = CHANGING.sub("...", out.getvalue()).replace(str(folder), "FOLDER")
+    if "shows" in row:
+        out.write((folder / row["shows"]).read_text("utf-8"))
+    text = CHANGING.sub("...", out.getvalue())
     text = DIGITS.sub(lambda number: f"{float(number.group()):.6g}", text)
     lines = [f"    {line}".rstrip() for line in text.split("\n")]
     first = f"after {row['first']}\n" if "first" in row else ""

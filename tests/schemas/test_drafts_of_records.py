@@ -271,51 +271,6 @@ def test_csv_header_gives_attribute_names_with_open_types(tmp_path):
         draft.domain()
 
 
-def test_init_writes_a_draft_of_a_csv_file(tmp_path, capsys):
-    source, output = csv_file(tmp_path, "age,sex\n83,F\n"), tmp_path / "domain.json"
-    assert main(["init", source, "--output", str(output)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "2 attributes, 2 open points" in told
-    assert '"integer" or "numeric", and its keys' in told
-    names = [each["name"] for each in json.loads(output.read_text())["attributes"]]
-    assert names == ["age", "sex"]
-
-
-def test_init_takes_types_of_a_csv_file_and_leaves_columns_out(tmp_path, capsys):
-    source, output = csv_file(tmp_path, "person_id,age,sex\n83,83,F\n"), tmp_path / "domain.json"
-    given = ["init", source, "--output", str(output), "--leave_out", "person_id"]
-    assert main([*given, "--types", "age=integer,sex=categorical"]) == 0
-    assert "finds the values or bins of age, sex" in capsys.readouterr().out
-    domain = dp.read_open_domain(output)
-    assert [each.kind for each in domain.open] == ["numeric", "categorical"]
-    assert all(each.nullable for each in domain.open)
-    output.unlink()
-    for types, condition in [
-        ("agee=integer", "types: 'agee' is not valid: must be a column of"),
-        ("age=float", "types, 'age': 'float' is not valid: must be 'boolean'"),
-        ("age", "types: 'age' is not valid: must be NAME=TYPE"),
-    ]:
-        assert main([*given, "--types", types]) == 2
-        told = capsys.readouterr().err
-        assert condition in told and told.count("\n") == 1 and not output.exists()
-    assert main(["init", source, "--output", str(output), "--leave_out", "a"]) == 2
-    assert "leave_out: 'a' is not valid: must be a column of" in capsys.readouterr().err
-
-
-def test_no_level_for_null_is_added_if_null_is_none(tmp_path, capsys):
-    schema = pa.schema({"age": pa.int64(), "alive": pa.bool_()})
-    assert all(each["nullable"] for each in dp.domain_draft(schema).attributes)
-    bare = dp.domain_draft(schema, null="none")
-    assert not any("nullable" in each for each in bare.attributes)
-    source, output = tmp_path / "schema.json", tmp_path / "domain.json"
-    source.write_text('[{"name": "alive", "type": "BOOL"}]')
-    assert main(["init", str(source), "--null", "none", "--output", str(output)]) == 0
-    assert json.loads(output.read_text()) == {"attributes": [{"name": "alive", "type": "boolean"}]}
-    assert "extra level" not in capsys.readouterr().out
-    assert main(["init", str(source), "--null", "no", "--output", "x"]) == 2
-    assert "--null: 'no' is not valid: must be 'declared' or 'none'" in capsys.readouterr().err
-
-
 CSV = b"age,sex\n1,F\n"
 READ = {
     "plain.csv": CSV,
@@ -368,19 +323,6 @@ def test_both_say_what_is_wrong_with_other_files(tmp_path, name):
             with pytest.raises(dp.InputError, match=reason) as error:
                 read(str(path))
             assert "secret" not in str(error.value)
-
-
-def test_columns_without_a_name_of_their_own_are_left_out_with_a_word(tmp_path):
-    """pandas writes its index as a column without a name."""
-    path = tmp_path / "a.csv"
-    path.write_text(",age,sex,note,note, ,2019\n0,30,F,a,b,,1\n")
-    draft = dp.domain_draft(str(path))
-    assert [each["name"] for each in draft.attributes] == ["age", "sex", "2019"]
-    assert dict(draft.left_out).keys() == {"", "note"}
-    source = dp.ReadRecords(str(path))
-    source.check_column("domain", "age")
-    with pytest.raises(dp.InputError, match="unique"):
-        source.check_column("domain", "note")
 
 
 def test_column_whose_quoted_name_has_a_semicolon_is_one_column(tmp_path):
