@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
-from beam_dp.domain.discover import MAX_LEAVES, DiscoverBins, OpenAttribute
+from beam_dp.domain.discover import DiscoverBins, OpenAttribute
 from beam_dp.domain.files import open_domain_from_json
 from beam_dp.encoding.records import encode_column
 
@@ -54,58 +54,6 @@ def test_found_values_and_edges_close_a_domain() -> None:
     assert dp.read_domain(closed.to_json()) == closed
 
 
-def test_nothing_found_leaves_one_level_and_other() -> None:
-    entry = {"name": "city", "type": "categorical", "discover": {"max_values": 3}}
-    assert open_domain(entry).closed({"city": []})["city"].labels() == ("(none found)", "other")
-
-
-def test_a_found_text_that_means_other_is_no_level_of_its_own() -> None:
-    entry = {**CITY, "case": "ignore"}
-    assert open_domain(entry).closed({"city": ["other", "b"]})["city"].labels() == (
-        *("Rome", "b"),
-        "other",
-    )
-
-
-def test_bounds_are_the_largest_domain_that_may_be_found() -> None:
-    bounded = open_domain({**CITY, "nullable": True}, SEX, INCOME, DAY).bounded()
-    assert bounded.shape == (1 + 3 + 2, 2, 4, 2)
-    taken = {"max_values": 2, "include": ["value 1", "VALUE 2"]}
-    entry = {"name": "a", "type": "categorical", "discover": taken, "case": "ignore"}
-    labels = ("value 1", "VALUE 2", "value 3", "value 4", "other")
-    assert open_domain(entry).bounded()["a"].labels() == labels
-
-
-@pytest.mark.parametrize(
-    ("entry", "num_leaves", "first", "last"),
-    [
-        (INCOME, 70_193, [0.0, 1e-4, 1.001e-4], [8191.0, 8192.0]),
-        ({**INCOME, "whole": True}, 8193, [0.0, 1.0, 2.0], [8192.0, 8192.5]),
-        (DAY, 365, [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], None),
-        (
-            {**INCOME, "whole": True, "discover": {"bins": 2, "min": 17, "max": 91}},
-            75,
-            [17.0, 18.0],
-            [91.0, 91.5],
-        ),
-        (
-            {**DAY, "type": "datetime", "discover": {**DAY["discover"], "min": "2019-12-31T00:00"}},
-            MAX_LEAVES,
-            [datetime.datetime(2019, 12, 31)],
-            [datetime.datetime(2020, 12, 31)],
-        ),
-        ({**INCOME, "discover": {"bins": 2}}, 270_002, [-1e12, -9.999e11], [1e12]),
-    ],
-    ids=["numeric", "whole", "date", "few integers", "datetime", "no range"],
-)
-def test_leaves_cover_the_range(entry: dict, num_leaves: int, first: list, last: list) -> None:
-    leaves = open_domain(entry).open[0].leaves
-    assert leaves.num_levels == num_leaves
-    assert list(leaves.edges[: len(first)]) == first
-    assert last is None or list(leaves.edges[-len(last) :]) == last
-    assert leaves.clip
-
-
 @given(data=st.data(), low=st.integers(-9999, 9999), length=st.integers(1, 9999))
 @settings(max_examples=20)
 def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
@@ -119,13 +67,6 @@ def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
     wide_first, wide_last = column.leaves.whole_ends
     assert first[0] == wide_first[cuts[0]]
     assert last[-1] == wide_last[cuts[-1] - 1]
-
-
-def test_found_bins_of_zeros_and_ones_hold_no_two() -> None:
-    column = OpenAttribute("a", "numeric", DiscoverBins(4), whole=True)
-    zero = column.leaves.edges.index(0)
-    first, last = column.closed(column.edges_at([zero, zero + 1, zero + 2])).whole_ends
-    assert (first.tolist(), last.tolist()) == ([0, 1], [0, 1])
 
 
 def test_open_domains_are_written_as_they_are_read() -> None:

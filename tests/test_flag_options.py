@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from beam_dp.flags import shared, windows
 from beam_dp.flags.flag import (
     Flag,
     FlagError,
-    OrWord,
     check_applies,
     flags_of,
     integer,
@@ -19,10 +17,7 @@ from beam_dp.flags.flag import (
     texts_of,
     values_of,
 )
-from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
 from beam_dp.mechanisms.registry import ANSWERS, SKETCHES, SYNTHETIC, options_of
-from beam_dp.queries.sparse import KEY_TYPES
-from beam_dp.windows.horizon import Horizon, WindowUnit
 from pipelines import answer_queries, release_projection, release_synthetic_database
 
 TABLES = {
@@ -56,11 +51,6 @@ def test_texts_and_fields_round_trip():
     assert Choice(**values_of(Choice, texts_of(Choice(share=0.25)))) == Choice(share=0.25)
 
 
-def test_text_of_a_number_or_a_word_is_read():
-    size = OrWord(integer, "all")
-    assert (size("size", "all"), size("size", "9")) == ("all", 9)
-
-
 def test_refuses_value_if_the_flag_does_not_apply():
     flags = {
         "one": (Flag("mode", "", default="a"),),
@@ -92,43 +82,3 @@ def test_refuses_flag_of_another_mechanism():
             with pytest.raises(FlagError, match=pattern) as refused:
                 check_applies({flag.name: "1"}, name, table)
             assert not re.search(rf"\b{name}\b", str(refused.value))
-
-
-def test_key_type_flag_offers_every_key_type():
-    assert shared.KEY_TYPE.choices == KEY_TYPES  # which takes numpy to import
-
-
-WEEK = {"start": "2026-11-23T00:00Z", "window": "1h", "num_windows": "168", "grace": "30m"}
-PERSON = {
-    "privacy_unit": "person_id",
-    "max_records_per_unit": "3",
-    "max_windows_per_unit": "7",
-    "protected_windows": "168",
-}
-
-
-def test_reads_horizon_from_required_flags():
-    assert read_horizon(WEEK) == Horizon("2026-11-23T00:00Z", 3600, 168, 1800)
-    assert {flag.name for flag in windows.HORIZON} == set(WEEK)
-    assert all(flag.required for flag in windows.HORIZON)
-
-
-def test_reads_protected_unit_from_flags():
-    assert read_window_unit(PERSON) == WindowUnit("person_id", 3, 7, 168)
-
-
-def test_record_unit_has_one_window_by_default():
-    assert read_window_unit({"privacy_unit": "record"}) == WindowUnit("record", 1, 1, 1)
-
-
-def test_flags_of_a_unit_of_windows_have_no_defaults():
-    for name in [*PERSON][1:]:
-        given = {flag: text for flag, text in PERSON.items() if flag != name}
-        with pytest.raises(FlagError, match=rf"^--{name} is required.* --privacy_unit person_id: "):
-            read_window_unit(given)
-
-
-def test_reads_questions_and_block_for_the_planner():
-    assert read_measured({}) == {}
-    given = {"questions": "one, trailing:24,running", "block": "12"}
-    assert read_measured(given) == {"questions": ("one", "trailing:24", "running"), "block": 12}

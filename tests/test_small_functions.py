@@ -24,6 +24,7 @@ import beam_dp
 import beam_dp as dp
 from beam_dp.domain import files, ordered
 from beam_dp.flags import flag
+from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
 from beam_dp.queries.where import read_condition
 
@@ -85,6 +86,18 @@ GIVEN = {
     "ADDED": dp.Neighboring.ADD_OR_REMOVE_ONE,
     "REPLACED": dp.Neighboring.REPLACE_ONE,
     "SHARES": dp.NumericAttribute("share", (0, 0.5, 10)),
+    "LEVELS": files.read_domain(
+        {
+            "attributes": [
+                {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}
+                | {"nullable": True},
+                {"name": "hours", "type": "integer", "min": -3, "max": 3, "other": True},
+                {"name": "age", "type": "numeric", "edges": [17, 25, 35], "nullable": True},
+                {"name": "member", "type": "boolean", "nullable": True},
+            ]
+        }
+    ),
+    "QUERY_KEY_TYPES": sparse.KEY_TYPES,
     "ODD_NAMES": ["age", "class", "in/out", "2nd", "in_out"],
 }
 
