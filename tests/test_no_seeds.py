@@ -3,7 +3,6 @@
 That only `noise/source.py` draws is a rule of the linter, see `test_architecture.py`.
 """
 
-import ast
 import os
 import re
 import subprocess
@@ -34,29 +33,13 @@ READING = {
 }
 
 
-def words_in(source: str) -> set[str]:
-    """Every name in a file, and every string that is no documentation."""
-    nodes = [*ast.walk(ast.parse(source))]
-    documented = {
-        id(node.body[0].value)
-        for node in nodes
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    fields = ("id", "attr", "arg", "name", "value")
-    held = [getattr(node, field, None) for node in nodes for field in fields
-            if id(node) not in documented]  # fmt: skip
-    return {text for text in held if isinstance(text, str)}
+DOCUMENTED = re.compile(r'"""(?s:.*?)"""|#.*')
 
 
 def using(sources: dict[str, str], pattern: str) -> set[str]:
-    """The files in which a name or a string matches."""
+    """The files in which something matches that is no documentation."""
     return {
-        path
-        for path, source in sources.items()
-        if re.search(pattern, source)  # which is quick
-        and any(re.search(pattern, word) for word in words_in(source))
+        path for path, source in sources.items() if re.search(pattern, DOCUMENTED.sub("", source))
     }
 
 
