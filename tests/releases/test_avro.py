@@ -14,7 +14,7 @@ import pytest
 from executed_lines import lines_below
 from hypothesis import given, settings, strategies as st
 from kind_examples import ONE, TWO, TWO_RECORDS, potential, records_of, tables_of
-from release_examples import DOMAIN, DRAW, records_bytes, release_of
+from release_examples import DRAW, records_bytes, release_of
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
@@ -27,25 +27,13 @@ from beam_dp.releases.synthetic_database import (
     records_avro as avro,
     shards as shards_module,
 )
-from beam_dp.releases.synthetic_database.files import read_tables, table_bytes
+from beam_dp.releases.synthetic_database.files import read_tables
 from beam_dp.storage.store import DamagedFileError
 
 
 def read_records(data, release):
     is_drawn = bool(release.drawn)
     return avro.read_records(data, release.domain, release.num_records, is_drawn=is_drawn)
-
-
-def hypothesis_bytes(release):
-    return table_bytes("hypothesis", release.draw_id, release.potentials)
-
-
-def test_other_avro_reader_reads_the_hypothesis():
-    release = release_of()
-    rows = list(fastavro.reader(io.BytesIO(hypothesis_bytes(release))))
-    assert [tuple(row["attributes"]) for row in rows] == [names for names, _ in release.potentials]
-    for row, (_, table) in zip(rows, release.potentials, strict=True):
-        assert np.array_equal(np.reshape(row["values"], row["shape"]), table)
 
 
 ATTRIBUTES = [
@@ -148,33 +136,6 @@ def test_handmade_files_are_read():
     data = tables_of((1, block))
     ((names, table),) = read_tables("hypothesis", data, domain)
     assert names == ("a",) and table.tolist() == list(range(3000))
-
-
-def as_another_writer(schema):
-    """Returns an equivalent schema: types as objects, attributes in another order."""
-    if isinstance(schema, list):
-        return [as_another_writer(each) for each in schema]
-    if isinstance(schema, str):
-        return {"other": 1, "type": schema}
-    if schema["type"] == "record":
-        fields = [
-            {"doc": "d", "type": as_another_writer(each["type"]), "name": each["name"]}
-            for each in schema["fields"]
-        ]
-        return {"fields": fields, "name": "a.Row", "type": "record"}
-    return schema
-
-
-@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2"])
-def test_reads_records_written_by_another_program(codec):
-    release = release_of(num_records=500)
-    rows = list(fastavro.reader(io.BytesIO(records_bytes(release))))
-    file = io.BytesIO()
-    schema = as_another_writer(avro.records_schema(DOMAIN))
-    fastavro.writer(file, schema, rows[::-1], codec, sync_interval=300)
-    codes, counts = read_records(file.getvalue(), release)
-    assert all(map(np.array_equal, codes, release.codes))
-    assert np.array_equal(counts, release.counts)
 
 
 def test_rejects_unsupported_codec():

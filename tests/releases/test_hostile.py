@@ -9,7 +9,6 @@ import tracemalloc
 import zlib
 from typing import Any
 
-import fastavro
 import pytest
 from damaged_files import edited_card, refusal_line, replace_file
 from executed_lines import lines_below
@@ -20,7 +19,6 @@ import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import shown
-from beam_dp.releases.answers.files import read_rows
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.avro import HEADER, decode, encode, file_name, write_blocks
 from beam_dp.releases.files.commit import probe_output
@@ -163,14 +161,6 @@ def test_answers_use_memory_in_proportion_to_their_file(tmp_path):
     tracemalloc.stop()
     assert len(release.rows) == 10_000
     assert peak < 2**20
-
-
-def test_any_avro_reader_reads_answers(tmp_path):
-    write_answers_of(tmp_path, 12_000)
-    (path,) = tmp_path.glob("answers-*.avro")
-    with path.open("rb") as file:
-        assert list(fastavro.reader(file)) == [ROW] * 12_000
-    assert list(read_rows(path.read_bytes())) == [ROW] * 12_000
 
 
 HOURS_AGO = 1.7e9

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-import fastavro
 import numpy as np
 import pytest
 from horizons import (
@@ -255,20 +254,6 @@ def test_file_size_does_not_depend_on_counts(tmp_path):
         card, file = sorted((tmp_path / str(number)).iterdir())
         sizes.add((card.stat().st_size, file.stat().st_size))
     assert len(sizes) == 1
-
-
-def test_any_avro_reader_reads_the_tables(tmp_path):
-    release = window_of()
-    dp.write_release(release, tmp_path)
-    (path,) = tmp_path.glob("tables-*.avro")
-    with path.open("rb") as file:
-        rows: list[Any] = list(fastavro.reader(file))
-    assert [tuple(row["attributes"]) for row in rows] == list(release.workload)
-    for row in rows:
-        names = tuple(row["attributes"])
-        table = np.array(row["values"]).reshape(row["shape"])
-        np.testing.assert_array_equal(table, release.tables[names])
-        assert row["variance"] == release.variance(names)
 
 
 def test_rejects_too_many_measurements():

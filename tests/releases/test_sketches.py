@@ -3,10 +3,9 @@
 import dataclasses
 import math
 
-import fastavro
 import numpy as np
 import pytest
-from kind_examples import DRAW, KEY, intervals_of, listed_keys, sketch_of
+from kind_examples import intervals_of, listed_keys
 from noise_sources import Seeded
 from rich.console import Console
 from scipy import stats
@@ -35,22 +34,6 @@ def test_description_and_report_show_hostile_keys_as_text():
     assert "and 19 more: release.listed_keys() in Python" in shown
     page = "".join(report_sparse_release(release, None).sections.values())
     assert "&lt;script&gt;" in page and "<script>" not in page and "\u202e" not in page
-
-
-def test_fastavro_reads_the_payload(tmp_path):
-    release = sketch_of()
-    dp.write_release(release, tmp_path)
-    rows = {}
-    for name in ("projection", "histogram", "hash-key"):
-        with (tmp_path / f"{name}-{DRAW}.avro").open("rb") as file:
-            rows[name] = list(fastavro.reader(file))
-    cells = [cell for row in rows["projection"] for cell in row["cells"]]
-    np.testing.assert_array_equal(cells, release.sketch.cells)
-    assert [row["first_cell"] for row in rows["projection"]] == [0, 2**16, 2**17]
-    assert [row["count"] for row in rows["histogram"]] == release.histogram.counts.tolist()
-    elements = [row["element"] % 2**64 for row in rows["histogram"]]
-    assert elements == release.histogram.elements.tolist()
-    assert HashKey.from_bytes(rows["hash-key"][0]["key"]) == KEY
 
 
 _RUNS = 1000
