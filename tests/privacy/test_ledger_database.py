@@ -102,11 +102,6 @@ def test_rejects_missing_file_without_creating_it(tmp_path, url, condition):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rejects_missing_folder(tmp_path):
-    with pytest.raises(LedgerError, match="must be a file that can be opened"):
-        declared(f"{tmp_path}/nowhere/l.sqlite")
-
-
 @pytest.mark.parametrize("damage", ["junk", "truncated", "overwritten"])
 def test_rejects_damaged_file(tmp_path, damage):
     path = tmp_path / "l.sqlite"

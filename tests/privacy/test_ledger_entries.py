@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 import sqlalchemy as sa
-from ledger_workers import TENTH, declared, spend
+from ledger_workers import declared, spend
 
 import beam_dp as dp
 from beam_dp.cli.main import main
@@ -14,14 +14,6 @@ from beam_dp.privacy.ledger.entries import LedgerError, Origin, system_user
 from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
-
-
-def test_opens_file_by_uri(tmp_path):
-    path = tmp_path / "l.sqlite"
-    declared(str(path))
-    spend(Ledger(f"sqlite:///file:{path}?uri=true&mode=rw"))
-    assert len(Ledger(f"sqlite:///file:{path}?mode=ro&uri=true").entries("visits")) == 1
-
 
 PASSWORDS = [
     "postgresql://somebody:s3cret@/ledger?host={folder}",
@@ -78,16 +70,6 @@ def test_payer_defaults_to_system_user(ledger_url):
     spend(declared(ledger_url))
     (entry,) = Ledger(ledger_url).entries("visits")
     assert entry.origin == Origin(system_user(), None, None)
-
-
-def test_continued_release_keeps_its_first_origin(ledger_url):
-    ledger = declared(ledger_url)
-    for origin in (SAID, Origin("bob")):
-        found, _ = ledger.spend_once(
-            "visits", TENTH, Loss.pure(0.1), "windows", {"id": "a"}, "id", origin
-        )
-        assert (found.origin, found.parameters) == (SAID, {"id": "a"})
-    assert len(ledger.entries("visits")) == 1
 
 
 def test_reads_entries_without_origin(ledger_url):

@@ -25,7 +25,7 @@ from ledger_workers import (
 )
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.privacy.ledger.entries import Entry, LedgerError, OverBudgetError, Token
+from beam_dp.privacy.ledger.entries import Entry, LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 
@@ -71,15 +71,6 @@ def test_release_with_same_id_in_another_dataset_is_paid_separately(ledger_url):
     assert paid(ledger, "ab")[1]
 
 
-def test_paid_release_continues_after_the_budget_is_spent(ledger_url):
-    ledger = declared(ledger_url, 0.1)
-    entry, _ = paid(ledger, "ab")
-    assert paid(ledger, "ab") == (entry, False)
-    with pytest.raises(OverBudgetError):
-        paid(ledger, "cd")
-    assert ledger.entries("visits") == [entry]
-
-
 def test_only_one_of_several_threads_pays_for_an_id(ledger_url):
     declared(ledger_url)
     start = threading.Barrier(4)
@@ -123,14 +114,6 @@ def test_each_state_is_used_once_and_in_order(ledger_url):
             with pytest.raises(LedgerError, match=rf"must be {number + 1}, .* is it a backup\?$"):
                 call(token, number + 2)
     assert ledger.total("visits") == pytest.approx(0.1)
-
-
-def test_two_entries_number_their_states_separately(ledger_url):
-    ledger, first = paid_run(ledger_url)
-    second = ledger.spend("visits", TENTH, LOSS, "private_mw")
-    ledger.use_state(first, 1)
-    ledger.use_state(second, 1)
-    ledger.use_state(first, 2)
 
 
 def all_at_once(number: int, work: Callable[..., None], *arguments: Any) -> list[int | None]:

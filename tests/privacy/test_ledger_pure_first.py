@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from claim_rows.composition import NUM_ANSWERS, Analyst, History, Masked, Run, TwoResponses, is_open
-from ledger_workers import AR, declared
+from ledger_workers import AR
 from tiny import domain_of
 
 import beam_dp as dp
@@ -235,17 +235,6 @@ def test_existing_ledger_keeps_its_composition(ledger_url, composition):
             "delta: 1e-09 is not valid: must fit 'visits', which leaves at most epsilon 2,"
             " delta 0, as with Laplace noise; requested rho "
         )
-
-
-def test_refusal_names_an_epsilon_that_can_then_be_spent(ledger_url):
-    ledger = declared(ledger_url, 3.0, 1e-9)
-    ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
-    with pytest.raises(OverBudgetError) as error:
-        ledger.spend("visits", guarantee(2.5), loss_of("gaussian", 2.5, 1e-9), "mwem")
-    assert str(error.value).startswith(
-        "epsilon: 2.5 is not valid: must fit 'visits', which leaves at most epsilon 2, delta 1e-09;"
-    )
-    ledger.spend("visits", guarantee(2.0), loss_of("gaussian", 2.0, 1e-9), "mwem")
 
 
 class PaidAtTheEnd(Analyst):
