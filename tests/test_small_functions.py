@@ -86,7 +86,7 @@ GIVEN = {
     "ADDED": dp.Neighboring.ADD_OR_REMOVE_ONE,
     "REPLACED": dp.Neighboring.REPLACE_ONE,
     "SHARES": dp.NumericAttribute("share", (0, 0.5, 10)),
-    "LEVELS": files.read_domain(
+    "FOUR_KINDS": files.read_domain(
         {
             "attributes": [
                 {"name": "degree", "type": "categorical", "values": ["BA", "MA", 7], "other": True}
