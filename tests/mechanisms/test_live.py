@@ -191,14 +191,6 @@ def test_concurrent_queries_are_measured_no_more_often_than_paid_for(same, monke
     assert routes == (["update"] * 4 if same else ["exhausted"] * 3 + ["update"])
 
 
-def test_same_query_from_several_threads_is_measured_once(monkeypatch):
-    crowd = Crowd(monkeypatch)
-    run = small_run(3, crowd.noise())
-    query = cells(run.plan.domain, 0)
-    found = crowd.run(*[lambda: run.answer(query)] * 3)
-    assert found[0] == found[1] == found[2] and run.updates_left == 2
-
-
 def test_answer_during_hand_over_is_in_the_saved_run(monkeypatch):
     crowd = Crowd(monkeypatch)
     run = small_run(1, crowd.noise())

@@ -156,22 +156,16 @@ def loosen_bounds(sampler: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(multisets_searched, "exp_above", lambda x, bits: exp_above(x / 2, bits))
 
 
-def always_keep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Seeded, "coin", lambda self, bounds: True)
-
-
 @pytest.mark.usefixtures("weights_once")
 @pytest.mark.part
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("bug", [None, always_keep])
-def test_rejection_corrects_loose_bounds(sampler, bug, monkeypatch):
+def test_rejection_corrects_loose_bounds(sampler, monkeypatch):
+    """Without it the law is another: an audit has that mutant."""
     mechanism = mechanism_of("prefixes", 8.0, 7, 3, sampler)
     counts = counts_of(mechanism)
     loosen_bounds(sampler, monkeypatch)
-    if bug is not None:
-        bug(monkeypatch)
-    found = audit.audit_sampler(drawn(mechanism, counts, 10_000), law_by_hand(mechanism, counts))
-    assert found.passes == (bug is None)
+    outcomes = drawn(mechanism, counts, 10_000)
+    assert audit.audit_sampler(outcomes, law_by_hand(mechanism, counts)).passes
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

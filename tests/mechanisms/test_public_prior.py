@@ -1,8 +1,6 @@
 """Public records as the prior of a selection: when they are used, what that costs, and attacks."""
 
 import dataclasses
-import functools
-from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
@@ -13,36 +11,25 @@ from noise_sources import NoNoise, Seeded
 from tiny import (
     ADD,
     APPROXIMATE,
-    REPLACE,
     check_release,
     correlated,
     domain_of,
     exact_table,
-    neighbours,
     on_trees,
     plan_of,
     promise,
     summary,
-    units,
-    with_unit,
     workload_of,
 )
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
-from beam_dp.mechanisms.marginals.public_prior import (
-    PRIOR_SHARE,
-    affordable,
-    noisy_distance,
-    prior_budget,
-)
+from beam_dp.mechanisms.marginals.public_prior import affordable
 from beam_dp.mechanisms.marginals.released_records import start_log_weights
-from beam_dp.mechanisms.marginals.selection import selection_budget
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.models.maximum_entropy import NoisyCoefficients, independent_variances
 from beam_dp.models.prior_fit import learned
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.summaries.histogram import Histogram
 
 # Fits are dear: they run with the jobs.
@@ -51,13 +38,6 @@ pytestmark = pytest.mark.job
 DOMAIN = domain_of(4, 3, 4, 3)
 WORKLOAD = workload_of(DOMAIN, 2)
 COUNTS = correlated(DOMAIN, 4000)
-TABLES = {(0, 1): np.array([[0.4, 1.6], [2.0, 0.0]]), (0, 2): np.array([[3.0, 0.5], [0.0, 0.5]])}
-PROMISES = [
-    dp.Guarantee(epsilon, 1e-9, relation, "person" if k > 1 else "record", k)
-    for epsilon in (0.1, 3.0)
-    for relation in (ADD, REPLACE)
-    for k in (1, 5)
-]
 
 
 def records(counts: np.ndarray) -> StartingRecords:
@@ -133,64 +113,6 @@ def test_forged_statements_about_public_records_fail_verification(change):
         assert not dp.verify_release(dataclasses.replace(release, **forged)).holds
     except ValueError as refused:
         assert "fit" in str(refused)
-
-
-@pytest.mark.parametrize("promised", PROMISES)
-@pytest.mark.parametrize("num_pairs", [1, 3, 500])
-def test_loss_with_public_records_is_at_most_the_promise(promised, num_pairs):
-    budget = selection_budget(promised, num_pairs, True)
-    moved = promised.neighboring.num_moved * promised.max_records_per_unit
-
-    def spent(change: int, scale: float) -> Fraction:
-        return Fraction(change) ** 2 / (Fraction(scale) ** 2 - 4)
-
-    whole = Fraction(discrete_gaussian_mu(promised.epsilon, promised.delta)) ** 2
-    of_prior = spent(moved * num_pairs * budget.prior.grid, budget.prior.scale)
-    assert of_prior <= Fraction(PRIOR_SHARE) * whole
-    # The scores are one vector.
-    of_scores = num_pairs * spent(moved * budget.score_grid, budget.score_scale)
-    pairs = Fraction(budget.pairs) ** 2 + Fraction(budget.attributes) ** 2
-    assert of_prior + of_scores + pairs <= whole
-
-
-HOSTILE = {
-    "usual": TABLES,
-    "far": {axes: table * 1e6 for axes, table in TABLES.items()},
-    "huge": {axes: np.full((2, 2), 1e300) for axes in TABLES},
-    "infinite": {axes: np.full((2, 2), -np.inf) for axes in TABLES},
-    "not a number": {axes: np.full((2, 2), np.nan) for axes in TABLES},
-    "signed": {axes: np.array([[1e18, -1e18], [np.nan, 0]]) for axes in TABLES},
-}
-
-
-@pytest.mark.parametrize("tables", HOSTILE)
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
-@pytest.mark.parametrize("k", [1, 2])
-def test_no_public_tables_make_the_distance_more_sensitive(tables, relation, k):
-    """Over all neighbours of a few tables, and for any public tables, the law is as private."""
-    domain = domain_of(2, 2, 2)
-    promised = promise(relation, APPROXIMATE, 1.0, k)
-    whole = Fraction(discrete_gaussian_mu(1.0, APPROXIMATE)) ** 2
-    budget = prior_budget(promised, whole, len(TABLES))
-    plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 20)
-    bases = [np.zeros(8, int), np.arange(8), np.full(8, 10**12)]
-
-    @functools.cache
-    def exact(base: int, unit: tuple[int, ...]) -> int:
-        noise = NoNoise()
-        held = summary(plan, with_unit(bases[base], unit))
-        noisy_distance(HOSTILE[tables], held, domain, budget, noise)
-        return int(noise.draws[0].exact[0])
-
-    moved = (2 if relation == REPLACE else 1) * k * len(TABLES) * budget.grid
-    largest = max(
-        abs(exact(base, one) - exact(base, other))
-        for base in range(len(bases))
-        for one, other in neighbours(units(8, k), relation)
-    )
-    assert largest <= moved
-    if tables == "usual" and k == 1:
-        assert largest == moved
 
 
 def test_smallest_pairs_are_measured_if_not_all_are_affordable(monkeypatch):

@@ -300,35 +300,6 @@ def test_stopped_run_states_the_derived_bound_of_the_released_hypothesis():
     assert plan.public["bound_of_average"] is None
 
 
-def fall(data: np.ndarray, weights: np.ndarray, query: np.ndarray, noise: float) -> float:
-    """By how much an update lowers the relative entropy, with noise in what it learns from."""
-    error = float(query @ (data - weights)) + noise
-    moved = weights * np.exp(query * error / 2)
-    return float(data @ np.log(moved / moved.sum() / weights))
-
-
-def test_update_lowers_relative_entropy_by_at_least_what_the_threshold_assumes():
-    """Cells and other queries, errors either way, and noise that makes the most of its bound."""
-    rng, closest = np.random.default_rng(0), math.inf
-    for _ in range(3000):
-        size = int(rng.integers(2, 9))
-        weights, data = rng.dirichlet(np.ones(size)), rng.dirichlet(np.full(size, 0.3))
-        query = (rng.random(size) < 0.5).astype(np.float64)
-        error = abs(float(query @ (data - weights)))
-        bound = error * rng.random()
-        counted_on = (error - bound) * (15 * error + bound) / 32
-        if error < 1e-3:
-            continue
-        for noise in (-bound, bound, bound * rng.uniform(-1, 1)):
-            least = fall(data, weights, query, noise)
-            assert least >= counted_on * (1 - 1e-9)
-            closest = min(closest, least / counted_on)
-    # With half of the weight on the query Hoeffding's lemma loses next to nothing.
-    even, tilted = np.array([0.5, 0.5]), np.array([0.51, 0.49])
-    least = fall(tilted, even, np.array([1.0, 0.0]), 0.0)
-    assert least == pytest.approx(15 / 32 * 0.01**2, rel=1e-4) and closest < 1.2
-
-
 @pytest.mark.parametrize("delta", [PURE, APPROXIMATE])
 def test_threshold_solves_the_equation_for_its_number_of_rounds(delta):
     noise = round_noise(promise(REPLACE, delta), 50, stops=True)

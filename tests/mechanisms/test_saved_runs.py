@@ -24,7 +24,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     save_private_mw,
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
-from beam_dp.privacy.ledger.entries import LedgerError, Token
+from beam_dp.privacy.ledger.entries import LedgerError
 from beam_dp.queries.disjunction import negation
 from beam_dp.summaries.histogram import Histogram
 
@@ -245,17 +245,6 @@ def test_unpaid_run_resumes_without_a_ledger(tmp_path):
     with pytest.raises(dp.InputError, match=r"^ledger: .* must not be given: no ledger paid"):
         resume(tmp_path / "run", ledger)
     resume(tmp_path / "run")
-
-
-def test_rejects_token_of_another_release():
-    other = promise(REPLACE, 0.0, 4.0)
-    for token in (
-        Token("visits", 1, "sparse_mw", GUARANTEE, PLAN.loss),
-        Token("visits", 1, "private_mw", other, PLAN.loss),
-        Token("visits", 1, "private_mw", GUARANTEE, dataclasses.replace(PLAN.loss, epsilon=4.0)),
-    ):
-        with pytest.raises(dp.InputError, match=r"^ledger_token: 'visits/1' is not valid"):
-            dp.PrivateMW(PLAN, HISTOGRAM, NoNoise(), ledger_token=token)
 
 
 @pytest.mark.part

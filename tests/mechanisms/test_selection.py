@@ -18,14 +18,12 @@ from tiny import (
     on_trees,
     plan_of,
     promise,
-    scripted,
     selects_only,
     summary,
     workload_of,
 )
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals import released_records as records_module
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import (
@@ -146,17 +144,6 @@ def test_selection_over_wide_domain_gives_well_formed_release(name, delta, num_r
     assert without_delta.public["num_rounds"] == "annealed"
 
 
-@pytest.mark.part
-@pytest.mark.parametrize("mechanism", [MWEM(), MWEM(num_rounds=2), Gaussian(), Laplace()], ids=repr)
-def test_one_way_marginals_of_a_wide_domain_need_no_selection(mechanism):
-    workload = workload_of(domain_of(*[9] * 35), 1)
-    plan = plan_of(mechanism, workload, promise(ADD, APPROXIMATE), 50)
-    release = mechanism.release(plan, zeros(plan), Seeded(2))
-    check(release, plan, 9 * 35)
-    if mechanism != MWEM(num_rounds=2):
-        assert all(answer.bound is not None for answer in release.answer(workload))
-
-
 # What is drawn, and what it costs.
 
 
@@ -187,27 +174,6 @@ def test_noise_of_the_scores_has_the_planned_scale(neighboring, moved, most):
 
 
 # Data reach the release through noise alone.
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("epsilon", [1e-9, 1e-6, 1e-3, 1e3])
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_selection_is_refused_by_the_plan_or_runs_on_any_counts(epsilon, neighboring):
-    """Whatever the public numbers and the data, nothing fails once records have been read."""
-    domain = domain_of(40, 3, 1, 2)
-    workload = dataclasses.replace(workload_of(domain, 2), weights=(1e6, 1.0, 1e-6, 1.0, 3.0, 1e3))
-    for most in (1, 10**6):
-        for num_records in (1, 10**6):
-            with on_trees(130):
-                try:
-                    guarantee = promise(neighboring, APPROXIMATE, epsilon, most)
-                    plan = plan_of(MWEM(), workload, guarantee, num_records)
-                except InputError as refused:
-                    assert refused.name == "epsilon" and epsilon < 1e-3
-                    continue
-                for counts in (np.zeros(240), np.full(240, 10**9), np.eye(240)[7] * 2**45):
-                    selects_only(plan, summary(plan, counts), NoNoise())
-                    selects_only(plan, summary(plan, counts), scripted(1, 9, 2**40)())
 
 
 @pytest.mark.part

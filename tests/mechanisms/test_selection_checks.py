@@ -46,7 +46,7 @@ from beam_dp.mechanisms.marginals.pair_scores import (
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.triple_scores import candidates, choose_triples
-from beam_dp.privacy.accounting import discrete_gaussian_mu, range_mu
+from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.summaries.histogram import Histogram
@@ -153,21 +153,6 @@ def test_check_chooses_at_most_half_and_none_if_noise_is_too_strong(check):
     assert {each: choices(budget, each, 1e6) for each in check.numbers} == check.numbers
     least, most = budget.choice_scale * math.log(500) / check.least_gain, check.numbers[500]
     assert [choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, most]
-
-
-@each_check
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-@pytest.mark.parametrize("most", [1, 3])
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
-def test_choice_and_addition_spend_their_shares_of_the_budget(check, neighboring, most, epsilon):
-    squared_mu = Fraction(discrete_gaussian_mu(epsilon, APPROXIMATE)) ** 2
-    budget = check.budget(promise(neighboring, APPROXIMATE, epsilon, most), squared_mu)
-    moved = check.moved[neighboring] * most
-    choice = range_mu(2 * moved / Fraction(budget.choice_scale)) ** 2
-    assert choice <= Fraction(check.module.CHOICE_SHARE) * squared_mu
-    assert choice == pytest.approx(float(check.module.CHOICE_SHARE * squared_mu), rel=1e-9)
-    assert choice + Fraction(budget.added) ** 2 <= budget.squared_mu
-    assert budget.added**2 == pytest.approx(float(check.module.ADDED_SHARE * squared_mu), rel=1e-9)
 
 
 @each_check

@@ -72,24 +72,6 @@ def test_noisy_number_of_records_and_the_choice_share_the_budget(most):
     assert draw.exact.tolist() == [9] and release.represented == 9
 
 
-@pytest.mark.part
-def test_errors_exceed_the_bound_no_more_often_than_stated():
-    """At a failure probability of 0.3, 200 runs: 90 failures would be 4.6 standard errors more."""
-    counts = np.array([30, 2, 9, 0, 1, 5, 3, 10])
-    for num_records in (60, "noisy"):
-        plan = planned(
-            "prefixes:a0", (8,), num_records, max_error_fraction=0.25, failure_probability=0.3
-        )
-        exact = np.cumsum(counts)[:-1]
-        noise, failures = Seeded(3), 0
-        for _ in range(200):
-            release = released(plan, counts, noise, failure_probability=0.3)
-            answers = release.answer_queries(plan.queries.queries[:-1])
-            worst = max(abs(each.value - true) for each, true in zip(answers, exact, strict=True))
-            failures += worst > release.query_error["bound"]
-        assert failures < 90
-
-
 def test_answers_are_scaled_and_unchanged_by_saving(tmp_path):
     plan = planned("prefixes:a0", (4, 2), 1000, size=3)
     release = released(plan, [100, 20, 300, 0, 80, 0, 0, 500], Seeded(4))

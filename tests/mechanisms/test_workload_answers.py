@@ -2,18 +2,15 @@
 
 import dataclasses
 import math
-from itertools import product
 
 import numpy as np
 import pytest
-from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, domain_of, promise
 from top_choice_laws import LAWS, PICKS
 
 import beam_dp as dp
 from beam_dp.errors import InputError
-from beam_dp.mechanisms import choosing as choose
 from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
@@ -21,26 +18,12 @@ from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.testing import audit
 
 DOMAIN = domain_of(4, 2, 3)
 COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)
 PAIRS = parse_linear_workload("conjunctions:2", DOMAIN)
 VALUES = np.random.default_rng(1).random((5, DOMAIN.num_cells))
 FRACTIONAL = LinearWorkload(DOMAIN, tuple(LinearQueries(DOMAIN).explicit(row) for row in VALUES))
-
-
-@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
-@pytest.mark.parametrize("kind", ["discrete_laplace", "discrete_gaussian"])
-def test_without_noise_the_answers_are_exact(workload, kind):
-    plan = plan_workload_answers(workload, promise(ADD, 1e-9), "noisy", kind)
-    source = NoNoise()
-    answers = draw_workload_answers(plan, COUNTS, source)
-    expected = [query.count(COUNTS) / 2**16 for query in workload]
-    assert answers.values.tolist() == expected
-    (draw,) = source.draws
-    assert draw.scale == plan.scale and draw.kind == kind.removeprefix("discrete_")
-    assert draw.exact.tolist() == [round(each * plan.grid) for each in expected]
 
 
 @pytest.mark.parametrize(("delta", "size", "chosen"), [
@@ -116,56 +99,6 @@ def test_plan_states_the_bound_of_its_own_failure_probability():
 # Selections: known answers, exact laws on all neighbours, samplers against laws, and mutants.
 
 
-SCORES = np.array([10, 9, 5, 0])
-
-
-def test_exact_distributions_match_known_values():
-    scale = choose.selection_scale(1, 1.0)
-    expected = {
-        "exponential_mechanism": ([0.589847, 0.357761, 0.0484176, 0.00397436], 0.639592),
-        "permute_and_flip": ([0.670382, 0.294314, 0.0326804, 0.00262362], 0.483953),
-    }
-    for name, (law, shortfall) in expected.items():
-        found = np.array(list(LAWS[name](SCORES.tolist(), scale).values()))
-        assert found.tolist() == pytest.approx(law, rel=1e-5)
-        assert found @ (10 - SCORES) == pytest.approx(shortfall, rel=1e-5)
-
-
-def test_choices_of_two_candidates_have_the_known_distributions():
-    rounds = in_rounds(audit.exponential_mechanism, [1, 0], 2, 1.0)
-    assert rounds == pytest.approx({(0, 1): 0.731059, (1, 0): 0.268941}, rel=1e-5)
-    assert geometric_noisy_top([1, 1], 1, 1.0) == pytest.approx(
-        {(0,): 0.731059, (1,): 0.268941}, rel=1e-5
-    )
-
-
-def test_permute_and_flip_distribution_matches_sum_over_subsets():
-    """The sum over subsets of McKenna and Sheldon, as a second way to its law."""
-    coins = np.exp((SCORES - 10) / 2)
-    for index, found in audit.permute_and_flip(SCORES.tolist(), 2.0).items():
-        rest = np.delete(coins, index)
-        expected = 0.0
-        for chosen in product([False, True], repeat=3):
-            sign, share = (-1) ** sum(chosen), 1 / (1 + sum(chosen))
-            expected += sign * share * np.prod(rest[list(chosen)])
-        assert found == pytest.approx(coins[index] * expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("monotone", [False, True])
-def test_every_shift_of_the_scores_has_a_loss_of_at_most_epsilon(name, monotone):
-    """All differences of three integer scores within 6; the worst pair spends all of it."""
-    scale = choose.selection_scale(1, 1.0, monotone)
-    shifts = [(0, 1)] * 3 if monotone else [(-1, 0, 1)] * 3
-    worst = 0.0
-    laws = {u: LAWS[name](u, scale) for u in product(range(-8, 9), repeat=3) if max(u) <= 1}
-    for scores in product(range(-6, 1), repeat=3):
-        for shift in product(*shifts):
-            other = tuple(a + b for a, b in zip(scores, shift, strict=True))
-            worst = max(worst, audit.largest_log_ratio(laws[scores], laws[other]))
-    assert (0.9 if name == "exponential_mechanism" else 0.999999) < worst <= 1 + 1e-9
-
-
 def draws(name: str, scores: np.ndarray, runs: int, **named: bool) -> list[int]:
     """Of seeded coins; only the sampler of the exponential mechanism takes no seed."""
     noise = NoiseSource() if name == "exponential_mechanism" else Seeded(7)
@@ -226,15 +159,3 @@ def test_noise_that_needs_delta_is_refused_without_delta():
     assert plan.choice_scale < 20 * plan.choice_grid and plan.distribution == "discrete_gaussian"
     with pytest.raises(InputError, match="mechanism"):
         check_promise(dataclasses.replace(plan, guarantee=promise(ADD)), promise(ADD))
-
-
-@pytest.mark.parametrize("workload", [PAIRS, FRACTIONAL])
-@pytest.mark.parametrize("choice", METHODS)
-def test_without_noise_the_largest_answers_are_exact(workload, choice):
-    plan = dp.plan_top_queries(workload, promise(ADD, APPROXIMATE), "noisy", 4, choice)
-    found = dp.draw_top_queries(plan, COUNTS, NoNoise())
-    exact = [query.count(COUNTS) / 2**16 for query in workload]
-    assert found.values.tolist() == sorted(exact, reverse=True)[:4]
-    assert [exact[place] for place in found.places] == found.values.tolist()
-    assert found.public == plan.public
-    assert plan.answered(COUNTS, NoNoise()) == dict(zip(found.places, found.values, strict=True))

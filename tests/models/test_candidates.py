@@ -45,16 +45,6 @@ def test_moments_and_marginals_over_all_cells_equal_those_of_a_tree(shape, ways)
         np.testing.assert_allclose(found, table, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_synthesis_is_the_transpose_of_analysis(shape):
-    basis, rng = all_cells(shape), np.random.default_rng(2)
-    values = rng.normal(size=basis.codes.shape[1])
-    coefficients = rng.normal(size=basis.num_coefficients)
-    assert basis.analyse(values) @ coefficients == pytest.approx(
-        values @ basis.synthesise(coefficients)
-    )
-
-
 def test_candidate_with_base_weight_2_counts_like_two_candidates():
     """A candidate of base 2 weighs as much as two candidates of base 1."""
     shape, codes = (2, 3), np.array([[0, 1, 1], [2, 0, 1]], dtype=np.int32)

@@ -16,16 +16,10 @@ from beam_dp.models.basis import (
     contrast_matrix,
     log_potentials,
     log_table,
-    marginal_of,
     squared_scale,
     table_coefficients,
 )
-from beam_dp.models.maximum_entropy import (
-    NoisyCoefficients,
-    fit_maximum_entropy,
-    independent_log_weights,
-    refit,
-)
+from beam_dp.models.maximum_entropy import NoisyCoefficients, fit_maximum_entropy
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.tree_basis import TreeBasis
 
@@ -95,22 +89,6 @@ def test_tree_and_dense_array_give_the_same_marginals(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_marginals_from_coefficients_equal_marginals_of_the_weights(name):
-    dense, tree, raw, scaled = both(name)
-    for basis, weights in ((dense, scaled), (tree, raw)):
-        inside = [
-            axes
-            for axes in basis.supports
-            if all(s in basis.slices for k in range(len(axes)) for s in combinations(axes, k))
-        ]
-        coefficients = basis.log_moments(weights, 0.0)[1]
-        for axes, table in zip(inside, basis.marginals(weights, inside), strict=True):
-            np.testing.assert_allclose(
-                marginal_of(basis, coefficients, axes), table, rtol=1e-7, atol=1e-12
-            )
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_log_potentials_add_up_to_the_log_weights(name):
     dense, tree, raw, scaled = both(name)
     sets = list(tree.sets) * 2
@@ -124,32 +102,6 @@ def test_log_potentials_add_up_to_the_log_weights(name):
     np.testing.assert_allclose(
         log_table(dense, scaled, sets[0]), log_table(tree, raw, sets[0]), rtol=1e-9, atol=1e-9
     )
-
-
-def observations(name: str, seed: int = 1):
-    """Noisy coefficients of one table of counts in both bases."""
-    dense, tree, _, _ = both(name)
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(3000, rng.dirichlet(np.full(dense.num_cells, 0.5))).astype(float)
-    noise = rng.normal(0, 3, dense.num_coefficients)
-    scale = scales(dense)
-    values = dense.analyse(counts) + noise / scale
-    variances = 9 / scale**2
-    return (
-        (dense, NoisyCoefficients(values, variances)),
-        (tree, NoisyCoefficients(values * scale, variances * scale**2)),
-    )
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_tree_and_dense_array_give_the_same_refit(name):
-    found = []
-    for basis, observed in observations(name):
-        start = independent_log_weights(basis, observed, 3000)
-        log_weights = refit(basis, observed, 3000, start, 0.01, tolerance=1e-8)
-        found.append(basis.marginals(log_weights, basis.supports))
-    for left, right in zip(*found, strict=True):
-        np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
 
 
 def test_weights_are_unchanged_after_adding_supports():
@@ -187,27 +139,6 @@ def test_fits_a_domain_too_large_for_an_array(num_attributes):
     np.testing.assert_allclose(far, np.repeat(answers[0][1][:, None] / 10, 10, axis=1), rtol=1e-6)
 
 
-def test_fits_give_impossible_cells_no_mass():
-    shape, supports = CASES["cycle"]
-    forbidden = np.zeros((2, 4), dtype=bool)
-    forbidden[0, 1:] = True
-    basis = TreeBasis(shape, supports, [((0, 2), forbidden)])
-    plain = TreeBasis(shape, supports)
-    rng = np.random.default_rng(3)
-    log_weights = rng.normal(size=basis.num_coefficients)
-    (joint,) = plain.marginals(log_weights, [(0, 1, 2, 3)])
-    joint[0, :, 1:] = 0.0
-    (found,) = basis.marginals(log_weights, [(0, 1, 2, 3)])
-    np.testing.assert_allclose(found, joint / joint.sum(), rtol=1e-9)
-    noise = rng.normal(0, 5, basis.num_coefficients)
-    values = 1000 * basis.log_moments(log_weights, 0.0)[1] + noise
-    observed = NoisyCoefficients(values, np.full(len(values), 25.0))
-    fit = fit_maximum_entropy(basis, observed, 1000, np.ones(len(values)), np.ones(len(values)))
-    (fitted,) = basis.marginals(fit.log_weights, [(0, 2)])
-    assert (fitted[forbidden] == 0).all() and fitted.sum() == pytest.approx(1)
-    np.testing.assert_allclose(fitted, found.sum((1, 3)), atol=0.05)
-
-
 # The residual basis against Kronecker products written out.
 
 
@@ -231,30 +162,16 @@ def matrix(shape: tuple[int, ...], supports: list[Support]) -> np.ndarray:
     return np.concatenate([vectors(shape, support) for support in distinct])
 
 
-def subsets(num_axes: int, largest: int) -> list[Support]:
-    return [s for size in range(largest + 1) for s in combinations(range(num_axes), size)]
-
-
 KRONECKER: dict[str, tuple[tuple[int, ...], list[Support]]] = {
-    "one cell": ((1,), [(), (0,)]),
-    "one attribute": ((5,), [(), (0,)]),
-    "constant alone": ((2, 3), [()]),
-    "not the constant": ((2, 3, 2), [(0,), (1, 2)]),
-    "not down-closed": ((3, 2, 4, 2), [(0, 1, 2, 3), (1,), (0, 3)]),
     "disordered and repeated": ((3, 2, 4), [(1, 2), (), (0,), (1, 2), (0, 1)]),
-    "sizes of one": ((1, 3, 1, 2, 1), subsets(5, 3)),
-    "only sizes of one": ((1, 1, 1), subsets(3, 3)),
-    "binary, all three-way": ((2,) * 8, subsets(8, 3)),
-    "everything": ((3, 4, 2), subsets(3, 3)),
-    "sizes of one alone on a level": ((1, 40, 1, 33), subsets(4, 1)),
-    "one large": ((70,), [(), (0,)]),
-    "large among small": ((3, 65, 2), subsets(3, 3)),
-    "large first": ((66, 2, 2), subsets(3, 2)),
-    "two large": ((65, 67), subsets(2, 2)),
-    "at the limit": ((64, 2), subsets(2, 2)),
-    "large, not down-closed": ((2, 65, 3), [(0, 2), (1,), (0, 1, 2)]),
+    "sizes of one alone on a level": ((1, 40, 1, 33), [(), (0,), (1,), (2,), (3,)]),
+    "large among small": (
+        (3, 65, 2),
+        [s for size in range(4) for s in combinations(range(3), size)],
+    ),
+    "two large": ((65, 67), [(), (0,), (1,), (0, 1)]),
+    "at the limit": ((64, 2), [(), (0,), (1,), (0, 1)]),
     "medium that do not merge": ((20, 30, 7), [(0, 1), (2,), ()]),
-    "chain": ((4,) * 5, [(0, 1), (1, 2), (2, 3), (3, 4), ()]),
 }
 
 
@@ -274,21 +191,17 @@ def check(shape: tuple[int, ...], supports: list[Support], atol: float) -> None:
         np.testing.assert_allclose(found[where], vectors(shape, support) @ table, atol=atol)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(each, marks=pytest.mark.part) if each == "two large" else each
-        for each in KRONECKER
-    ],
-)
+@pytest.mark.parametrize("case", KRONECKER)
 def test_transforms_equal_kronecker_products(case):
     check(*KRONECKER[case], atol=1e-10)
 
 
-@settings(max_examples=30)
+@settings(max_examples=50)
 @given(st.data())
 def test_transforms_of_any_supports_equal_kronecker_products(data):
-    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33]), min_size=1, max_size=4)))
+    shape = tuple(
+        data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 33, 66]), min_size=1, max_size=4))
+    )
     assume(math.prod(shape) <= 2**13)  # the reference is a square matrix of cells
     axes = st.sets(st.integers(0, len(shape) - 1)).map(lambda found: tuple(sorted(found)))
     check(shape, [*data.draw(st.lists(axes, max_size=8)), ()], atol=1e-9)

@@ -134,16 +134,6 @@ def test_listed_and_dense_changes_make_the_same_moves(num_records, monkeypatch):
     assert (found[0] != tree_records(tree, num_records)).any()
 
 
-def test_moves_approach_tables_outside_the_tree():
-    tree = calibrated()
-    codes = tree_records(tree, 5000)
-    other = calibrated(seed=9)
-    wanted = tree_records(other, 5000)
-    targets = [Target(axes, table_of(wanted, axes).astype(float), 1.0) for axes in PAIRS]
-    before = error_of(codes, targets)
-    assert improve_records(SHAPE, codes, targets, 0.0) < 0.1 * before
-
-
 def test_moves_stop_at_the_wanted_error():
     tree = calibrated()
     codes = tree_records(tree, 5000)
@@ -228,17 +218,6 @@ def test_rounding_keeps_the_sum_and_is_no_worse_than_systematic_sampling(kind):
         assert error <= other * (1 + 1e-9) + 1e-9
         again = round_to_records(basis, weights, num_records, importance, 0.0)
         assert (again == counts).all()
-
-
-def test_rounding_error_is_far_below_systematic_rounding_and_random_draws():
-    basis = ResidualBasis(CELLS, SUPPORTS)
-    weights, importance = weights_of("random", basis.num_cells), np.ones(basis.num_coefficients)
-    counts = round_to_records(basis, weights, 2000, importance, 0.0)
-    drawn = np.random.default_rng(8).multinomial(2000, weights)
-
-    error = error_of_table(basis, weights, counts)
-    assert error < 0.5 * error_of_table(basis, weights, round_systematically(weights, 2000))
-    assert error < 0.01 * error_of_table(basis, weights, drawn)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2,) * 17, (70, 2, 3, 90)])

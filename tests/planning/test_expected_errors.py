@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from noise_sources import Seeded
 from planning_estimates import table_errors
-from tiny import ADD, REPLACE, domain_of, plan_of, promise, summary, workload_of
+from tiny import domain_of, plan_of, promise, summary, workload_of
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import Mechanism
@@ -21,7 +21,6 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.job import Option
-from beam_dp.planning.linear_answers import answers_option
 from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
 from beam_dp.summaries.histogram import Histogram
 
@@ -95,24 +94,6 @@ def test_predicts_error_of_marginals(name, shape):
     assert float(np.sqrt(np.median(squares["empty"]))) <= predicted * FACTOR
 
 
-@pytest.mark.parametrize("spec", ["intervals:a0", "conjunctions:2", "prefixes:a1"])
-@pytest.mark.parametrize("neighboring", [ADD, REPLACE])
-def test_predicts_error_of_linear_answers(spec, neighboring):
-    workload = dp.parse_linear_workload(spec, domain_of(12, 8))
-    guarantee = promise(neighboring, DELTA)
-    job, noise = dp.PlanningJob(workload, guarantee, 10**6, True), Seeded(2)
-    for kind in ("discrete_laplace", "discrete_gaussian"):
-        option = answers_option(job, kind)
-        plan = dp.plan_workload_answers(workload, guarantee, 10**6, kind)
-        errors = []
-        while sum(map(len, errors)) < 600:
-            counts = data(workload.domain, 10**6, 1.0, len(errors))
-            noisy = dp.draw_workload_answers(plan, counts, noise)
-            errors.append(noisy.values - workload.counts(counts) / 2**16)
-        assert option.expected_error is not None
-        check(option.expected_error, root_mean_square([np.concatenate(errors)]))
-
-
 @functools.cache
 def linear_job(spec: str) -> tuple[dp.PlanningJob, tuple[Option, ...]]:
     """The job of 400,000 records, and its options."""
@@ -140,24 +121,6 @@ def test_predicts_error_of_linear_queries_on_a_release(name, spec):
         errors.append(np.array(answers) - queries.counts(counts) / 2**16)
     assert option.expected_error is not None
     check(option.expected_error, root_mean_square(errors))
-
-
-@pytest.mark.part
-@pytest.mark.parametrize("delta", [0.0, DELTA])
-def test_predicts_error_of_measured_online_answers(delta):
-    domain = domain_of(4, 2)
-    total = 10**6
-    plan = dp.plan_private_mw(domain, promise(REPLACE, delta), total, num_questions=8)
-    counts = np.array([total, *[0] * 7])
-    query = dp.parse_linear_workload("marginals:a0", domain).queries[0]
-    errors, noise = [], Seeded(4)
-    for _ in range(700):
-        answer = dp.PrivateMW(plan, Histogram(domain, counts), noise).answer(query)
-        assert answer.route == "update"
-        # Answers are cut at the number of records; noise is symmetric below it.
-        errors.append(answer.value - total)
-    below = [each for each in errors if each < 0]
-    check(plan.settle(total).noise.answer_deviation, root_mean_square([np.array(below)]))
 
 
 def test_predictions_of_measurements_and_answers_are_as_measured():
@@ -202,20 +165,6 @@ def test_detects_predictions_wrong_by_factor_two():
     for wrong in (2.0, 0.5):
         with pytest.raises(AssertionError):
             check(wrong * plan.public["predicted_cell_error"], measured)
-
-
-@pytest.mark.part
-def test_best_predicted_mechanism_has_least_measured_error():
-    domain = domain_of(*(2,) * 8)
-    workload = workload_of(domain, 3)
-    ranking = dp.rank_mechanisms(dp.PlanningJob(workload, promise(delta=DELTA), 10**6, True))
-    assert ranking.best is not None
-    measured, noise = {}, Seeded(7)
-    counts = data(domain, 10**6, 10.0)
-    for name, mechanism in MECHANISMS.items():
-        plan = plan_of(mechanism, workload, promise(delta=DELTA), 10**6)
-        measured[name] = root_mean_square([table_errors(plan, counts, noise) for _ in range(10)])
-    assert measured[ranking.best.mechanism] <= 1.3 * min(measured.values())
 
 
 @pytest.mark.parametrize("num_attributes", [10, pytest.param(17, marks=pytest.mark.part)])

@@ -322,14 +322,3 @@ def test_compares_all_pairs_if_bound_and_search_are_inconclusive(monkeypatch):
     compare_no_pairs(monkeypatch)
     bound = workload_sensitivity(workload, REPLACE)
     assert bound == WorkloadSensitivity(12 * UNIT, 12 * UNIT**2, False)
-
-
-def test_sensitivity_of_intervals_is_exact_and_matches_direct_counts():
-    workload = dp.parse_linear_workload("intervals:a0", domain_of(40, 3))
-    covering = [(i + 1) * (40 - i) for i in range(40)]
-    apart = [
-        covering[i] + covering[j] - 2 * (i + 1) * (40 - j) for i in range(40) for j in range(i, 40)
-    ]
-    assert workload_sensitivity(workload, ADD).l1 == max(covering) * UNIT
-    found = workload_sensitivity(workload, REPLACE)
-    assert found.l1 == max(*covering, *apart) * UNIT and found.is_exact

@@ -301,19 +301,3 @@ def test_adding_a_record_raises_a_count_by_at_most_one(partial):
         after = ElementCounts.of([*parts, batch_of((7, 1))]).counts[0]
         assert 0 <= after - before <= 1
         assert after <= MOST
-
-
-def test_partial_sums_add_up_in_any_order():
-    parts = [
-        batch_of((1, MOST - 5)),
-        batch_of((1, 3)),
-        batch_of((1, 4), (2, 9)),
-        batch_of((1, MOST)),
-    ]
-    forms = {
-        tuple(ElementCounts.of(order).counts.tolist())
-        for order in (parts, parts[::-1], [parts[1], parts[2], parts[0], parts[3]])
-    }
-    first = ElementCounts.of(parts[:2])
-    merged = ElementCounts.of([KeyBatch(first.elements, first.counts), *parts[2:]])
-    assert forms == {(MOST, 9)} == {tuple(merged.counts.tolist())}
