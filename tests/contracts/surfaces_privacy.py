@@ -13,9 +13,12 @@ from ledger_workers import AR, TENTH, declared, spend
 from surfaces import Surface
 from surfaces_values import guarantee
 
+from beam_dp.domain.attributes import PaidRelease
+from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LONGEST, Origin, Token
-from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
 from beam_dp.privacy.loss import Loss
 
 NESTED = functools.reduce(lambda inner, _: [inner], range(10**5), list[Any]())
@@ -65,6 +68,19 @@ class Paid:
             "mechanism": "laplace",
         }
         self.ledger.spend(**{**valid, **changed})
+
+
+def edges(release_id: str) -> Domain:
+    """A domain whose edges come from a release of that name."""
+    origin = PaidRelease(release_id, "0123456789abcdef" * 2)
+    return Domain((NumericAttribute("age", (0, 5, 9), edges_from=origin),))
+
+
+def drawn(folder: pathlib.Path) -> Ledger:
+    """A ledger that paid for another draw than that of the edges."""
+    paid = Paid.of(folder)
+    paid.ledger.mark_released(paid.token, "f" * 32)
+    return paid.ledger
 
 
 paid = Paid.of

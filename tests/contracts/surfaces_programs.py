@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
+import io
 import pathlib
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobs import interval_flags, job_flags
+import apache_beam as beam
+import pytest
+from jobs import interval_flags, job_flags, paid_by
 from program_jobs import (
     RELEASE,
     WINDOWS,
@@ -22,6 +29,7 @@ from program_jobs import (
     named,
     small_db,
     sparse_answers,
+    texts,
     windows,
     yaml_file,
 )
@@ -51,6 +59,50 @@ def program(name: str, flags: Callable[[pathlib.Path], Mapping[str, str | None]]
         return {**found, "ledger": str(ledger), "dataset_id": "people"}
 
     return Program(main_of(name), paid if flags not in (checked, yaml_file) else flags)
+
+
+@functools.cache
+def saved_run() -> pathlib.Path:
+    """A folder with a saved run of one answer, and the ledger that paid for it."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    flags = answers(folder, num_questions="10", state=str(folder / "state"))
+    _, argv = paid_by(texts(flags), folder)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert main_of("answer_queries")(argv) == 0
+    shutil.rmtree(folder / "out")
+    return folder
+
+
+def resumed(folder: pathlib.Path) -> Flags:
+    """Goes on from a copy of that run; another dataset could pay, too."""
+    shutil.copytree(saved_run(), folder, dirs_exist_ok=True)
+    ledger = Ledger(str(folder / "ledger.sqlite"))
+    ledger.declare("other", 1000.0, 1e-9, "record", "add_or_remove_one")
+    paid = {"ledger": ledger.name, "dataset_id": "people", "resume": str(folder / "state")}
+    return {**answers(folder, num_questions="10"), **paid}
+
+
+def for_engines(folder: pathlib.Path) -> Flags:
+    """A job, with programs that say what Java says, or something else, and an empty jar."""
+    said = {"java8": 'openjdk version "1.8.0_392"', "java11": 'openjdk version "11.0.21"'}
+    for name, text in {**said, "java": 'openjdk version "17.0.9"', "other": "what?"}.items():
+        (folder / name).write_text(f"#!/bin/sh\necho '{text}'\n", encoding="utf-8")
+    (folder / "no-program").write_text("\x7fELF of another machine", encoding="utf-8")
+    for path in folder.iterdir():
+        path.chmod(0o755)
+    with zipfile.ZipFile(folder / "beam-dp-flink-1.20-job-server-2.70.0.jar", "w") as file:
+        file.writestr("META-INF/MANIFEST.MF", "")
+    return {**named(job_flags(folder)), "job_server_java_launcher": str(folder / "java")}
+
+
+def without_engines(argv: Sequence[str]) -> int:
+    """Runs the program where the environment names no Java, job server or Prism."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("JAVA_HOME", "BEAM_DP_PRISM", "BEAM_DP_FLINK_JOB_SERVER_JAR"):
+            patch.delenv(name, raising=False)
+        patch.setattr("pipelines.job_servers.SECONDS_TO_ANSWER", 0.5)
+        return main_of("release_synthetic_database")(argv)
 
 
 class InYamlError(InputError):
@@ -86,6 +138,14 @@ def in_yaml(name: str, **changed: Any) -> object:
         raise InYamlError(str(error)) from None
 
 
+def applied(build: Callable[[], object]) -> object:
+    """Builds a pipeline with a transform."""
+    try:
+        return build()
+    except ValueError as error:
+        raise InYamlError(str(error)) from None
+
+
 OPEN = {"attributes": [{"name": "age", "type": "numeric", "discover": {"bins": 5}}]}
 
 
@@ -101,7 +161,16 @@ SURFACES: dict[str, Surface] = {
     "release-windows": program("release_windows", windows),
     "answer-queries": program("answer_queries", answers),
     "answer-queries, sparse_mw": program("answer_queries", sparse_answers),
+    "answer-queries, resumed": Program(main_of("answer_queries"), resumed),
+    "on engines": Program(without_engines, for_engines),
     "check-domain": program("check_domain", checked),
     "run-yaml": program("run_yaml", yaml_file),
-    "Beam YAML": {"yaml": in_yaml, "OPEN": OPEN, "nan": float("nan"), "object": object()},
+    "Beam YAML": {
+        "yaml": in_yaml,
+        "applied": applied,
+        "beam": beam,
+        "OPEN": OPEN,
+        "nan": float("nan"),
+        "object": object(),
+    },
 }

@@ -1,10 +1,8 @@
 """Payments: before a program runs, by one entry, and from the budget that paid for edges."""
 
-import copy
 import dataclasses
 import errno
 import functools
-import json
 import os
 import pickle
 import re
@@ -25,9 +23,6 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.storage.store import LocalStore
 from pipelines import (
     answer_queries,
-    release_intervals,
-    release_synthetic_database,
-    release_windows,
     running,
 )
 from pipelines.release_synthetic_database import main, parse_arguments
@@ -123,66 +118,6 @@ def test_later_token_contains_its_entry_once_it_is_paid_for():
     token.pay(paid)
     assert token.release_id == "visits/7"
     assert pickle.loads(pickle.dumps(token)) == paid
-
-
-DRAW = "0f" * 16
-FROM_RELEASE = copy.deepcopy(jobs.DOMAIN)
-FROM_RELEASE["attributes"][0]["edges_from"] = {"ledger_release": "visits/1", "draw_id": DRAW}
-# Each program, and the flags of a valid job of it.
-PROGRAMS_WITH_EDGES: dict[str, tuple[Callable[[list[str]], int], Callable[..., list[str]]]] = {
-    "synthetic": (release_synthetic_database.main, jobs.job_flags),
-    "intervals": (release_intervals.main, jobs.interval_flags),
-    "windows": (release_windows.main, jobs.window_flags),
-    "answers": (answer_queries.main, jobs.job_flags),
-}
-
-
-def flags_of(program: str, folder: Path, ledger: dp.Ledger | None, **flags: str) -> list[str]:
-    paid = {} if ledger is None else {"ledger": ledger.name, "dataset_id": "visits"}
-    own: dict[str, str | None] = {"privacy_unit": "record", "max_records_per_unit": None}
-    if program == "answers":
-        own |= {"workload": None, "queries": "intervals:age", "mechanism": "laplace"}
-    only_age = {"attributes": FROM_RELEASE["attributes"][:1]}
-    domain = {"domain": json.dumps(only_age)} if program == "windows" else {}
-    argv = PROGRAMS_WITH_EDGES[program][1](folder, **{**own, **domain, **paid, **flags})
-    (folder / "domain.json").write_text(json.dumps(FROM_RELEASE), encoding="utf-8")
-    return argv
-
-
-def ledger_of(folder: Path, draw_id: str) -> dp.Ledger:
-    ledger = dp.Ledger(str(folder / f"{draw_id[:4]}.sqlite"))
-    ledger.declare("visits", 9000.0, 1e-9, "record", "add_or_remove_one")
-    ledger.declare("others", 9000.0, 1e-9, "record", "add_or_remove_one")
-    guarantee = dp.Guarantee(1.0, 0.0, "add_or_remove_one", "record", 1)
-    ledger.mark_released(ledger.spend("visits", guarantee, Loss.pure(1.0), "tree"), draw_id)
-    return ledger
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("program", PROGRAMS_WITH_EDGES)
-def test_only_the_budget_that_paid_for_edges_may_pay_again(tmp_path, capfd, program):
-    ledger, other = ledger_of(tmp_path, DRAW), ledger_of(tmp_path, "1f" * 16)
-    for argv, told in (
-        (
-            flags_of(program, tmp_path, None),
-            "--ledger is required, the ledger of the earlier release",
-        ),
-        (
-            flags_of(program, tmp_path, other),
-            "must be the ledger of the earlier release: the edges of 'age' come from",
-        ),
-        (
-            flags_of(program, tmp_path, ledger, dataset_id="others"),
-            "--dataset_id: 'others' is not valid: must be 'visits'",
-        ),
-    ):
-        jobs.refused_line(PROGRAMS_WITH_EDGES[program][0], argv, capfd, told, folder=tmp_path)
-    for each in (ledger, other):
-        assert [len(each.entries(name)) for name in ("visits", "others")] == [1, 0]
-    argv = flags_of(program, tmp_path, ledger)
-    assert PROGRAMS_WITH_EDGES[program][0]([*argv, "--validate_only", "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card["ledger"]["dataset_id"] == "visits"
 
 
 @pytest.mark.job

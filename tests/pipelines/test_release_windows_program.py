@@ -16,7 +16,6 @@ import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
 from jobs import START, everything_under, refused_line, window_flags, write_table
-from preview_pages import check_page
 from program_jobs import WINDOWS
 from versions import since
 from yaml_jobs import run, step
@@ -137,20 +136,6 @@ def test_source_is_the_same_from_another_current_folder(tmp_path, monkeypatch):
     assert main(argv) == 2
 
 
-@pytest.mark.parametrize("mechanism", ["tables", "mwem"])
-def test_preview_shows_the_windows_to_release(tmp_path, capfd, monkeypatch, mechanism):
-    monkeypatch.setenv("COLUMNS", "80")
-    argv = window_flags(tmp_path, validate_only="", mechanism=mechanism)
-    assert main(argv) == 0
-    facts = (
-        "3 windows of",
-        "records expected in a cell",
-        "no ledger: releases from this data are not added up",
-    )
-    check_page(capfd.readouterr().out, *facts)
-    assert [path.name for path in tmp_path.iterdir()] == ["landing"]
-
-
 @since("apache-beam", "2.76")
 def test_stream_may_start_with_an_empty_folder(tmp_path, capsys, monkeypatch):
     (tmp_path / "landing").mkdir()
@@ -267,27 +252,6 @@ def test_horizon_continues_without_another_draw_or_payment(tmp_path):
     promised = json.loads(json.dumps(release_windows.parse_arguments(argv).card()))
     card = json.loads((out / "horizon.json").read_text())
     assert [card[name] for name in PROMISED] == [promised[name] for name in PROMISED]
-
-
-@pytest.mark.parametrize("is_joined", [False, True])
-def test_source_that_cannot_be_read_again_is_refused(tmp_path, is_joined):
-    fields = {**FIELDS, "output": str(tmp_path / "out")}
-    pipeline = beam.Pipeline()
-    records = pipeline | beam.Create([{"age": 1}])
-    if is_joined:
-        files = pipeline | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
-        records = (files, records) | beam.Flatten()
-    with pytest.raises(ValueError, match="must all come from ReadKafka or ReadRecords"):
-        _ = records | beam_dp.yaml.ReleaseWindows(**fields)
-    assert not (tmp_path / "out").exists()
-
-
-def test_two_transforms_do_not_write_the_same_horizon(tmp_path):
-    records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
-    fields = {**FIELDS, "output": str(tmp_path / "out")}
-    _ = records | beam_dp.yaml.ReleaseWindows(**fields)
-    with pytest.raises(ValueError, match="this pipeline writes there already"):
-        _ = records | "again" >> beam_dp.yaml.ReleaseWindows(**fields)
 
 
 def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):
