@@ -4,22 +4,22 @@ import os
 
 import pytest
 from engines.cluster import FlinkCluster
-from engines.contracts import check_contract
-from program_jobs import JOBS, ONE_OF_EACH, texts
+from engines.contracts import ON_CLUSTER, check_contract
+from program_jobs import texts
 
 NUM_ENVIRONMENTS = 2
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", ON_CLUSTER)
 def test_cluster_release_has_the_same_structure_and_guarantee(tmp_path, cluster, name):
-    check_contract(name, tmp_path, cluster.flags())
+    check_contract(ON_CLUSTER[name], tmp_path, cluster.flags())
 
 
 def test_work_is_spread_over_both_task_managers(tmp_path, cluster):
     """A cluster that ran everything in one process would prove nothing."""
     cluster.forget_workers()
-    job = JOBS["intervals"]
+    job = ON_CLUSTER["intervals"]
     assert job.main([*texts(job.flags(tmp_path)), *cluster.flags()]) == 0
     controls = set(cluster.python_workers().values())
     # One port of a task manager per environment: the single worker's asks for memory.
@@ -31,7 +31,7 @@ def test_cluster_job_runs_with_ordinary_flags(tmp_path, cluster, job_server_jar)
     flags = ["--runner=FlinkRunner", f"--flink_master={cluster.master}", "--parallelism=2"]
     flags += [f"--flink_job_server_jar={job_server_jar}"]
     flags += [flag for flag in cluster.flags() if flag.startswith("--environment")]
-    check_contract("intervals", tmp_path, flags)
+    check_contract(ON_CLUSTER["intervals"], tmp_path, flags)
 
 
 def test_stopped_cluster_leaves_no_process_or_file(job_server_jar):

@@ -15,10 +15,10 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from engines import faults, moments
+from engines.contracts import ON_CLUSTER
 from engines.faults import FAULTS, Fault, Outcome, new_folder, run_trial
 from job_pages import DOMAIN, PEOPLE, released, write_row
 from patience import HANG_SECONDS, wait_for
-from program_jobs import JOBS, ONE_OF_EACH
 
 import beam_dp as dp
 
@@ -60,7 +60,7 @@ AT_LANDINGS = "c. task manager, during the write"
 def test_one_whole_draw_or_nothing_is_published_after_a_fault(
     tmp_path, cluster, waiting, google_storage, name, in_a_bucket
 ):
-    program, fault = JOBS["synthetic database"], FAULTS[name]
+    program, fault = ON_CLUSTER["synthetic database"], FAULTS[name]
     # The worst moment of the write: committed, but nothing in its place yet.
     worst = moments.AFTER_CARD
     number = fault.at.index(worst) if worst in fault.at else 0
@@ -77,7 +77,7 @@ def test_one_whole_draw_or_nothing_is_published_after_a_fault(
 def test_fault_checks_detect_a_careless_writer(tmp_path, cluster, waiting):
     """A writer that publishes file by file, as ordinary ones do: the checks must detect it."""
     fault = Fault(faults.TASK_MANAGER, (moments.HALF_DRAFT,), is_careless=True)
-    outcome = run_trial(cluster, waiting, JOBS["synthetic database"], fault, tmp_path)
+    outcome = run_trial(cluster, waiting, ON_CLUSTER["synthetic database"], fault, tmp_path)
     assert outcome.num_draws >= 2
     assert [flaw for flaw in outcome.flaws if flaw.startswith(faults.SECOND_DRAW)]
 
@@ -114,13 +114,13 @@ def show(pytestconfig) -> Callable[[Sequence[str]], None]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("program", [*ONE_OF_EACH, IN_A_BUCKET])
+@pytest.mark.parametrize("program", [*ON_CLUSTER, IN_A_BUCKET])
 @pytest.mark.parametrize("name", FAULTS)
 def test_at_most_one_draw_is_published_after_any_fault_in_any_program(
     tmp_path, cluster, waiting, google_storage, show, name, program
 ):
     service = google_storage if program == IN_A_BUCKET else None
-    job, outcomes = JOBS[program.removesuffix(", in a bucket")], []
+    job, outcomes = ON_CLUSTER[program.removesuffix(", in a bucket")], []
     for number in range(NUM_TRIALS):
         folder = new_folder(tmp_path, number)
         fault = FAULTS[name]

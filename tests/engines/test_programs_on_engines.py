@@ -42,7 +42,7 @@ def assert_paid_and_released(ledger: Ledger, folder: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_meets_its_contract_on_each_engine(name, tmp_path, engine):
-    check_contract(name, tmp_path, engine)
+    check_contract(PROGRAMS[name], tmp_path, engine)
 
 
 def test_answers_are_accurate_and_bad_line_gets_an_error(tmp_path, engine):
