@@ -1,5 +1,8 @@
 """What commands print, word for word: each line of ``tests/printed.jsonl`` is a command.
 
+With a ``surface`` of ``surfaces_programs``, the arguments are flags in addition to its own. What
+goes to the standard error has a mark.
+
 ``first`` is what is done before it, in names of ``surfaces_releases`` and ``surfaces_privacy``;
 ``write`` writes a release to the folder "release", or another one, where the command is typed.
 ``shows`` names a file that the command writes. What is printed is in ``tests/printed.txt``, which
@@ -43,21 +46,28 @@ def printed(row: dict[str, Any], folder: pathlib.Path) -> str:
 
     if "first" in row:
         eval(row["first"], {**NAMES, "folder": folder, "write": write})
+    given = row["arguments"]
+    surface = SURFACES[row["surface"]] if "surface" in row else Program(main)
+    assert isinstance(surface, Program)
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        code = main(Program(main).argv(folder, row["arguments"]))
-    assert (code, err.getvalue()) == (row.get("code", 0), ""), row
+        code = surface.main(surface.argv(pathlib.Path(), given))
+    assert code == row.get("code", 0), row
     if "shows" in row:
         out.write((folder / row["shows"]).read_text("utf-8"))
     text = CHANGING.sub("...", out.getvalue())
     text = DIGITS.sub(lambda number: f"{float(number.group()):.6g}", text)
     lines = [f"    {line}".rstrip() for line in text.split("\n")]
+    lines += [f"  ! {line}" for line in err.getvalue().splitlines()]
     first = f"after {row['first']}\n" if "first" in row else ""
-    return first + "\n".join([f"$ beam-dp {shlex.join(row['arguments'])}", *lines])
+    if isinstance(given, dict):
+        flags = given.items()
+        given = [f"no {name}" if each is None else f"--{name}={each}" for name, each in flags]
+    return first + "\n".join([f"$ {row.get('surface', 'beam-dp')} {shlex.join(given)}", *lines])
 
 
 def whole() -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import everything_under, job_flags, refused_line
+from jobs import job_flags, refused_line
 from noise_sources import watch_draws
 from open_domains import CITY, DOMAIN as OPEN_DOMAIN, FREQUENT, INCOME, SEX, residents
 from program_jobs import JOBS, Job, choosing, discovering, texts
@@ -161,32 +161,6 @@ def test_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd):
     refused_line(main, texts(flags), capfd, "--composition with_slack keeps for them")
     assert len(ledger.entries("people")) == 1
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.job
-@pytest.mark.parametrize(
-    ("name", "facts"),
-    [
-        (DOMAIN, ["30 % of the budget: epsilon ", "at most 20 values that about"]),
-        (CHOICE, ["at most 20: epsilon 0.4 chooses the number, epsilon 19.6 is left"]),
-        (BOTH, ["at most 20: epsilon 0.4 chooses the number", "in proportion for fewer"]),
-    ],
-)
-def test_preview_states_the_split(tmp_path, capfd, name, facts):
-    _, flags = JOBS[name].paid_flags(tmp_path)
-    before = everything_under(tmp_path)
-    assert main([*texts(flags), "--validate_only"]) == 0
-    printed = " ".join(capfd.readouterr().out.split())
-    for fact in facts:
-        assert fact in printed
-    assert everything_under(tmp_path) == before
-    assert main([*texts(flags), "--validate_only", "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    if name == CHOICE:
-        assert card["records_per_unit"]["noise"][0]["measured"] == "records per unit"
-    else:
-        assert card["domain"] == dp.read_open_domain(OPEN_DOMAIN).to_json()
-        assert [each["measured"] for each in card["discovered"]["noise"]] == ["city", "income"]
 
 
 @pytest.mark.job

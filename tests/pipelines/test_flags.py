@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from jobs import job_flags, paid_by, people, refused_line
+from jobs import job_flags, people, refused_line
 from noise_sources import NoNoise
-from preview_pages import check_page
-from program_jobs import JOBS, texts
 from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 
 import beam_dp as dp
@@ -78,27 +76,6 @@ def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
     assert flags.one_line(error, shared.COMMON) == f"error: {line}"
 
 
-FACTS = {
-    "synthetic database": ("records expected in a cell (root mean square)", "marginals"),
-    "projection": ("queries of up to", "each answer comes with its own standard error"),
-    "intervals": ("all intervals of", "root mean square over all intervals"),
-    "answers, private_mw": ("queries over 24 cells", "bound depends on the number of records"),
-    "answers, sparse_mw": ("arbitrary keys", "bound depends on the number of records"),
-    "answers, laplace": ("records expected of an answer", "with probability 95 %"),
-}
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_preview_shows_facts_cost_and_author_and_spends_nothing(tmp_path, capfd, monkeypatch, name):
-    monkeypatch.setenv("COLUMNS", "80")
-    ledger, flags = paid_by(texts(JOBS[name].flags(tmp_path)), tmp_path, 1e5)
-    told = ["--purpose=a report", "--who=Zoë", "--validate_only"]
-    assert JOBS[name].main([*flags, *told]) == 0
-    cost = "budget people: epsilon 100000, delta 1e-06"
-    check_page(capfd.readouterr().out, *FACTS[name], cost, "by Zoë, for a report")
-    assert ledger.entries("people") == [] and not (tmp_path / "out").exists()
-
-
 def test_domain_file_is_UTF8_text(tmp_path, capfd):
     argv = job_flags(tmp_path)
     (tmp_path / "domain.json").write_bytes(b'{"age": \xff}')
@@ -137,21 +114,14 @@ def released_intervals(strategy: str, total: int) -> dp.IntervalRelease:
     return release_intervals(plan, counts, NoNoise())
 
 
+MECHANISMS: list[Mechanism] = [
+    *(dp.MWEM(), dp.MWEM(num_rounds=2), dp.MWEM(num_rounds="annealed")),
+    *(dp.Laplace(), dp.SmallDB(size=3)),
+]
+STRATEGIES = ("windows", "textbook_tree", "histogram")
 RELEASED: dict[str, Callable[[int], Release]] = {
-    **{
-        repr(each): functools.partial(released, each)
-        for each in (
-            *(dp.MWEM(), dp.MWEM(num_rounds=2), dp.MWEM(num_rounds="annealed")),
-            *(dp.Laplace(), dp.SmallDB(size=3)),
-        )
-    },
-    **{
-        repr(each): functools.partial(released, each) for each in (dp.Laplace(), dp.SmallDB(size=3))
-    },
-    **{
-        each: functools.partial(released_intervals, each)
-        for each in ("windows", "textbook_tree", "histogram")
-    },
+    **{repr(each): functools.partial(released, each) for each in MECHANISMS},
+    **{each: functools.partial(released_intervals, each) for each in STRATEGIES},
 }
 
 
@@ -271,15 +241,6 @@ WORKLOAD = dp.marginals(DOMAIN, ways=1)
 TOLD = "epsilon 11 protects little"
 
 
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_plan_warns_about_a_large_epsilon(capfd, more):
-    flags = ['--domain={"age": 3}', "--workload=marginals:1", "--delta=0", "--epsilon=11"]
-    unit = ["--neighboring=add_or_remove_one", "--privacy_unit=record", "--num_records=500"]
-    assert cli(["plan", *flags, *unit, *more]) == 0
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("warning: ") and TOLD in line
-
-
 def promise_of(epsilon: float, unit: str = "record") -> dp.Guarantee:
     return dp.Guarantee(epsilon, 0.0, "add_or_remove_one", unit, 1)
 
@@ -304,13 +265,6 @@ def test_no_warning_if_the_person_is_the_unit_or_the_column_is_released():
     dp.release(table, DOMAIN, WORKLOAD, promise_of(1.0, "patient_id"))
     member = dp.read_domain({"member": 2})
     dp.release(pa.table({"member": [1]}), member, dp.marginals(member, ways=1), promise_of(1.0))
-
-
-def test_program_hints_at_a_person_column_if_the_unit_is_the_record(tmp_path, capfd):
-    table = people().rename_columns(["user_id", "age", "sex", "smokes"])
-    assert main([*job_flags(tmp_path, table, epsilon="1"), "--validate_only"]) == 0
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "privacy_unit: 'record' protects single records" in line and "'user_id'" in line
 
 
 def test_recognizes_column_names_that_identify_people():

@@ -15,7 +15,7 @@ from pytest import CaptureFixture
 import beam_dp as dp
 from beam_dp.cli import main as cli
 from pipelines.release_intervals import main
-from pipelines.release_projection import main as release_projection, parse_arguments
+from pipelines.release_projection import main as release_projection
 
 AGES: dict[str, Any] = {"name": "age", "type": "integer", "min": 10, "max": 79}
 
@@ -179,14 +179,6 @@ def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
     out, _ = capfd.readouterr()
     assert re.search(r"^plane \d+ +40 +0[.]0\d+$", out, re.MULTILINE) and "and 30 more" in out
     assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
-
-
-def test_preview_shows_the_bound_on_noise(tmp_path):
-    job = parse_arguments(flags_of_keys(tmp_path, epsilon="1", mechanism="sparse_project"))
-    stated = job.card()["parameters"]["bound"]
-    told = job.facts()["noise"]
-    assert f"at most {stated['noise']:.3g} to an answer, with probability 97.5 %" in told
-    assert "noise" not in parse_arguments(flags_of_keys(tmp_path, mechanism="count_sketch")).facts()
 
 
 @pytest.mark.job

@@ -4,7 +4,6 @@ import bisect
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,16 +76,6 @@ def test_counts_of_every_mechanism_are_close_to_the_truth(tmp_path, mechanism, c
     assert len(records) == 500 or not textbook_mwem
     (answer,) = release.answer(dp.marginals(release.domain, attributes=["age", "smokes"]))
     assert np.abs(answer.values - true_counts(table).sum(axis=1)).max() <= limit
-
-
-def test_preview_shows_the_bound_of_early_stopping(tmp_path, capsys):
-    stopping = {"calibration": "textbook", "num_rounds": "3", "stop_below": "0.9"}
-    flags = jobs.job_flags(tmp_path, **stopping, delta="0", num_records="50000")
-    assert main([*flags, "--validate_only"]) == 0
-    page = " ".join(capsys.readouterr().out.split())
-    assert re.search(
-        r"if the rounds end early, with probability 95 %, all within [\d,]+ records", page
-    )
 
 
 @pytest.mark.job
@@ -180,15 +169,3 @@ def test_release_answers_prefixes(tmp_path, capsys):
     described = " ".join(capsys.readouterr().out.split())
     assert "records 500 (public)" in described
     assert "released 20 records; answers are scaled to all records" in described
-
-
-@pytest.mark.job
-@pytest.mark.parametrize("sampler", ["search", "auto"])
-def test_warns_that_search_time_depends_on_records(tmp_path, capsys, sampler):
-    argv = jobs.job_flags(
-        tmp_path, **SMALL, size="3", epsilon="1", num_records="500", sampler=sampler
-    )
-    assert main(argv) == 0
-    warned = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert len(warned) == (sampler == "search")
-    assert all("--sampler search" in line and "depends on the records" in line for line in warned)
