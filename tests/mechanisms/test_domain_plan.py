@@ -94,18 +94,6 @@ def test_a_release_with_the_whole_budget_breaks_the_guarantee() -> None:
         check_together(again, greedy)
 
 
-def test_mwem_measures_with_gaussian_noise_where_laplace_would_not_add_up() -> None:
-    domain = open_domain(CITY)
-    small = dp.marginals(domain.bounded(), ways=1)
-    alone = plan_release(dp.MWEM(), domain.bounded(), small, guarantee(5.0, 1e-9))
-    assert alone.loss.kind == "pure"  # Laplace noise is best for one table
-    promise = guarantee(5.0, 1e-9)
-    plan = dp.plan_domain(domain, promise)
-    options = ReleaseOptions(discovered=plan.shared)
-    both = plan_release(dp.MWEM(), domain.bounded(), small, promise, options)
-    assert (both.mechanism, both.measurements[0].distribution) == ("mwem", "discrete_gaussian")
-
-
 def test_a_mechanism_whose_loss_does_not_add_up_is_refused() -> None:
     domain = open_domain()
     asked = domain, dp.marginals(domain, ways=2), guarantee()
@@ -128,27 +116,6 @@ def test_a_pure_release_of_few_tables_adds_its_epsilon_to_that_of_the_domain() -
     many = open_domain(CITY, SEX, *({**SEX, "name": f"s{place}"} for place in range(12)))
     first, later = plan_discovery(dp.MWEM(), many, dp.marginals(many, ways=2), guarantee())
     assert (later.loss.kind, first.main.delta) == ("gaussian", 5e-10)
-
-
-def test_a_release_that_a_ledger_pays_for_leaves_room_for_more() -> None:
-    domain = open_domain()
-    asked = dp.MWEM(), domain, dp.marginals(domain, ways=2), guarantee()
-    first, later = plan_discovery(*asked, is_paid=True)
-    assert (later.loss.kind, first.main.delta) == ("gaussian", 5e-10)
-    account = Account(3.0, 1e-6, "pure_first", (later.loss.in_doubles(),))
-    assert account.largest_epsilon("gaussian", 1e-9) > 1
-    pure = Account(3.0, 1e-6, "pure_first", (plan_discovery(*asked)[1].loss.in_doubles(),))
-    assert pure.largest_epsilon("gaussian", 1e-9) < account.largest_epsilon("gaussian", 1e-9)
-
-
-def test_a_pure_release_with_more_than_the_rest_of_epsilon_is_refused() -> None:
-    domain = open_domain()
-    first = dp.plan_domain(domain, guarantee(), later_is_pure=True)
-    greedy = dataclasses.replace(first.shared, main=guarantee(0.9, 0.0))
-    workload = dp.marginals(domain, ways=2)
-    plan = plan_release(dp.Laplace(), domain.bounded(), workload, greedy.main)
-    with pytest.raises(dp.InputError, match="must keep the whole guarantee"):
-        check_together(plan, greedy)
 
 
 def test_a_token_must_have_paid_for_both_parts() -> None:

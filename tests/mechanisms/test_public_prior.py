@@ -30,7 +30,6 @@ from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.models.maximum_entropy import NoisyCoefficients, independent_variances
 from beam_dp.models.prior_fit import learned
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.summaries.histogram import Histogram
 
 # Fits are dear: they run with the jobs.
 pytestmark = pytest.mark.job
@@ -169,32 +168,6 @@ def planned(start: object, mechanism: Mechanism | None = None, **changed: Any) -
 def started(counts: np.ndarray, start: object, epsilon: float, seed: int = 0):
     plan = planned(start, guarantee=promise(epsilon=epsilon, delta=1e-9))
     return dp.MWEM().release(plan, summary(plan, counts), Seeded(seed))
-
-
-def distance_of(release, counts: np.ndarray) -> float:
-    """Mean total variation distance of the hypothesis's pairs to the true ones."""
-    exact = Histogram(STARTED, counts).marginals(ALL_PAIRS.marginals)
-    distances = [
-        np.abs(answer.values - exact.marginal(answer.attributes)).sum() / 2 / counts.sum()
-        for answer in release.answer(ALL_PAIRS)
-    ]
-    return float(np.mean(distances))
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(("other", "most"), [(1, 2 / 3), (3, 1.15)], ids=["similar", "misleading"])
-def test_public_records_lower_the_error_if_they_are_similar_and_hardly_raise_it_if_not(other, most):
-    """Eight data sets, each started with the same seed of noise with the records and without."""
-    public = frame(drawn(distribution(other), 5000, 2))
-    with_start, without, used = [], [], []
-    for seed in range(8):
-        counts = drawn(distribution(1), 5000, 10 + seed)
-        without.append(distance_of(started(counts, None, 0.1, seed), counts))
-        release = started(counts, public, 0.1, seed)
-        with_start.append(distance_of(release, counts))
-        used.append(release.fit["start_was_used"])
-    assert np.mean(with_start) < most * np.mean(without)
-    assert other == 1 or sum(used) <= 2
 
 
 @pytest.mark.part

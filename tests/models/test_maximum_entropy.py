@@ -19,7 +19,7 @@ from beam_dp.models.maximum_entropy import (
     independent_variances,
     refit,
 )
-from beam_dp.models.quasi_newton import Penalised, Point, QuasiNewton, TableCurvature
+from beam_dp.models.quasi_newton import TableCurvature
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.tree_basis import TreeBasis
 
@@ -332,56 +332,6 @@ def test_fit_to_a_smooth_table_has_less_error_than_with_equal_penalties(monkeypa
 
 
 # The solver: its minimum, its inverse of tables, and few evaluations.
-
-
-SIZE = 60
-
-
-class LogSum:
-    """The log of a sum of exponentials, and how often it was asked for."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(1)
-        # Neighbouring features hang together: no diagonal describes the curvature.
-        self.features = np.cumsum(rng.normal(size=(SIZE, 400)), axis=0) / SIZE**0.5
-        self.evaluations = 0
-
-    def __call__(self, place: np.ndarray) -> tuple[float, np.ndarray]:
-        self.evaluations += 1
-        logs = place @ self.features
-        weights = np.exp(logs - logs.max())
-        value = logs.max() + np.log(weights.sum())
-        return 1000 * value, 1000 * self.features @ (weights / weights.sum())
-
-
-def problem(penalty: float, reference: np.ndarray) -> Penalised:
-    # Without penalties the minimum is at a known place.
-    linear = LogSum()(np.random.default_rng(2).normal(size=SIZE) / SIZE)[1]
-    return Penalised(linear, np.full(SIZE, penalty), reference)
-
-
-def minimum(function: LogSum, asked: Penalised, start: Point, tolerance: float) -> Point:
-    diagonal = 1000 * (function.features**2).mean(axis=1) + asked.penalties
-
-    def evaluate(place: np.ndarray) -> Point:
-        return Point(place, *function(place))
-
-    solver = QuasiNewton(evaluate, SIZE)
-    return solver.minimise(asked, start, tolerance, lambda vector: vector / diagonal)
-
-
-@pytest.mark.parametrize("penalty", [1e3, 1.0, 1e-2])
-def test_gradient_vanishes_at_the_minimum(penalty):
-    function = LogSum()
-    asked = problem(penalty, np.full(SIZE, 0.1))
-    start, far = (Point(place, *function(place)) for place in (np.zeros(SIZE), np.full(SIZE, -0.5)))
-    found = minimum(function, asked, start, 1e-9)
-    assert asked.value(found) < asked.value(start)
-    first = np.linalg.norm(asked.gradient(start))
-    assert np.linalg.norm(asked.gradient(found)) < 1e-4 * first
-    # The same place from far off on the other side: the problem is convex.
-    other = minimum(function, asked, far, 1e-9)
-    np.testing.assert_allclose(asked.value(other), asked.value(found), rtol=1e-10)
 
 
 BASES = {

@@ -10,88 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from plan_words import KINDS, QUERIES, WINDOWS, argv
+from plan_words import QUERIES, WINDOWS, argv
 from tiny import ADD
 
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.sketches.errors import sparse_error
-from beam_dp.planning.ranking import rank_window_strategies
 from pipelines import answer_queries, release_projection, release_windows
-
-WIDTH = 80
-
-
-def lines_of(capsys: pytest.CaptureFixture[str], words: list[str]) -> list[str]:
-    assert main(words) == 0
-    return capsys.readouterr().out.splitlines()
-
-
-def table_of(lines: list[str]) -> list[str]:
-    """The lines of the table: from its header to the next empty line."""
-    start = next(n for n, line in enumerate(lines) if line.startswith(("mechanism ", "error ")))
-    return lines[start : lines.index("", start)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "changed"),
-    [
-        ("marginals", {"max_error": "0.001"}),
-        ("marginals", {"max_error": "1e-9", "epsilon": "1e-9", "num_records": "1e12"}),
-        ("intervals", {}),
-        ("conjunctions", {"num_records": "1099511627776"}),
-        ("windows", {"questions": "one,trailing:168,running,trailing:2,trailing:3,trailing:4"}),
-        ("windows", {"epsilon": "1e-4"}),
-        *(
-            pytest.param(kind, {"epsilon": None, "target_error": "1234.5"}, marks=pytest.mark.part)
-            for kind in ("marginals", "windows")
-        ),
-        pytest.param("keys", {"delta": "1e-9"}, marks=pytest.mark.part),
-        pytest.param("keys", {"epsilon": None, "target_error": "4000"}, marks=pytest.mark.part),
-    ],
-)
-def test_each_option_fits_in_one_line(capsys, monkeypatch, kind, changed):
-    words = argv(KINDS[kind], **{"epsilon": "1", **changed})
-    monkeypatch.setenv("COLUMNS", "300")
-    wide = table_of(lines_of(capsys, words))
-    monkeypatch.setenv("COLUMNS", str(WIDTH))
-    lines = lines_of(capsys, words)
-    assert [line.split() for line in table_of(lines)] == [line.split() for line in wide]
-    # The command line at the end is to be copied.
-    assert max(map(len, lines[:-1])) <= WIDTH
-
-
-def test_flag_all_shows_refusals_instead_of_their_number(capsys):
-    words = argv(KINDS["marginals"], epsilon="1")
-    few = "\n".join(lines_of(capsys, words))
-    assert "4 other mechanisms cannot do this job; --all explains why" in few
-    assert "intervals, tight" not in few
-    told = " ".join(" ".join(lines_of(capsys, [*words, "--all"])).split())
-    assert "intervals, tight: not possible: workload: 26 is not valid: must be intervals" in told
-    assert "--all explains why" not in told
-
-
-@pytest.mark.parametrize(
-    ("kind", "asked"),
-    [
-        ("marginals", {"epsilon": "1"}),
-        pytest.param("marginals", {"target_error": "50"}, marks=pytest.mark.part),
-        ("windows", {"epsilon": "1"}),
-    ],
-)
-def test_plan_with_released_edges_says_which_budget_must_pay(capsys, kind, asked):
-    origin = {"ledger_release": "visits/1", "draw_id": "0f" * 16}
-    age = {"name": "age", "type": "numeric", "edges": [0, 20, 40], "edges_from": origin}
-    domain = json.dumps({"attributes": [age]})
-    words = argv(KINDS[kind], domain=domain, workload="marginals:1", **asked)
-    told = " ".join(" ".join(lines_of(capsys, words)).split())
-    assert "--ledger LEDGER --dataset_id visits" in told
-    assert told.endswith(
-        "the edges of 'age' come from the release 'visits/1': pay from the same budget, 'visits' in"
-        " the ledger that paid for that release, because both releases add up"
-    )
-
 
 # `beam-dp plan --target_error` without a workload: how many queries may be asked.
 
@@ -100,39 +26,6 @@ def planned(capsys: pytest.CaptureFixture[str], **given: str | None) -> dict[str
     assert main(argv(QUERIES, "--json", **given)) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"max_sparsity": "16"},
-        {"num_cells": "1e300", "max_sparsity": "2147483648", "num_records": "1099511627776"},
-        {"num_cells": "1", "num_records": "1e9"},
-        {"num_cells": None, "max_sparsity": "1", "target_error": "1e-9"},
-        {"num_cells": None, "domain": '{"a": 4, "b": 3}', "delta": "1e-9", "neighboring": ADD},
-    ],
-)
-def test_table_of_query_counts_fits_80_columns(capsys, monkeypatch, given):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(argv(QUERIES, "--all", **given)) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    start = next(n for n, line in enumerate(lines) if line.startswith("mechanism "))
-    table = lines[start + 1 : lines.index("", start)]
-    options = [each for each in planned(capsys, **given)["options"] if each["refusal"] is None]
-    assert [line.split(" [")[0] for line in table] == [
-        f"{each['mechanism']}, {each['calibration']}" for each in options
-    ]
-    for line, each in zip(table, options, strict=True):
-        queries = line.split("]")[1].strip()
-        if each["num_queries"] is not None:
-            assert queries == (f"{each['num_queries']:,}" if each["num_queries"] else "none")
-        else:
-            assert f"10^{each['log10_num_queries']:,.0f}" in queries
-    text = " ".join("\n".join(lines).split())
-    assert ("the error for no query" in text) == any(each["num_queries"] == 0 for each in options)
-    assert all(each["theorem"] in text and each["assumes"] in text for each in options)
 
 
 def test_query_counts_depend_on_cells_and_on_a_public_number(capsys):
@@ -157,32 +50,10 @@ def test_query_counts_depend_on_cells_and_on_a_public_number(capsys):
 
 
 GIVEN = {**WINDOWS, "grace": "30m", "epsilon": "1", "delta": "1e-9"}
-WORKLOAD = dp.Workload(dp.read_domain(GIVEN["domain"]), (("a",),))
-WEEK = dp.Horizon(GIVEN["start"], "1h", 168, "30m")
-PEOPLE = dp.WindowUnit("person_id", 1, 7, 168)
 
 
 def words(*more: str, **changed: str | None) -> list[str]:
     return argv(GIVEN, *more, **{"neighboring": None, **changed})
-
-
-def test_windows_table_shows_best_options_and_promise(capfd, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(words()) == 0
-    out = capfd.readouterr().out
-    _, _, (_, *strategies), (_, *noises), *_ = (line.split() for line in out.splitlines())
-    assert len(noises) == 4 and set(zip(strategies, noises, strict=True)) == {
-        (strategy, noise)
-        for strategy in ("independent", "levels")
-        for noise in ("laplace", "gaussian")
-    }
-    best = rank_window_strategies(WORKLOAD, WEEK, PEOPLE, 1.0, 1e-9)[0]
-    assert strategies[0] == best.strategy == "independent"
-    for question, error in best.errors.items():
-        (row,) = (line.split() for line in out.splitlines() if line.startswith(f"{question} "))
-        assert row[1] == f"{error:.3g}"
-    told = " ".join(out.split())
-    assert "records of one person_id are used in at most 7 of any 168 consecutive windows" in told
 
 
 def test_json_lists_all_options_and_the_promise(capfd):
@@ -301,18 +172,6 @@ def test_sketches_that_need_delta_are_refused_without_delta():
     assert possible == ["count_sketch", "sparse_mw"]
     assert {o["refusal"] for o in options if o["refusal"]} == {"it needs a delta above 0"}
     assert all(o["command"] is None for o in options if o["refusal"])
-
-
-@pytest.mark.part
-def test_histograms_that_do_not_fit_are_refused(capsys):
-    words = ["--delta", "1e-6", "--num_records", "4000000", "--max_sparsity", "5", "--size", "64"]
-    given = ["plan", *words, "--num_keys", "4000", "--largest_count", "1000", *PROMISE]
-    assert main(given) == 0
-    assert "3 other mechanisms cannot do this job; --all explains why" in capsys.readouterr().out
-    assert main([*given, "--all"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "histogram: not possible: its keys do not fit into 64 numbers" in told
-    assert "sparse_mw: not possible: --num_questions must be given" in told
 
 
 @pytest.mark.part

@@ -79,33 +79,6 @@ def test_counts_too_noisy_cells_as_reports_do():
     assert best.noisy_cells == 0
 
 
-@pytest.mark.parametrize(
-    ("num_records", "told"),
-    [
-        (100_000, ""),
-        (10**9, "the whole job with mwem, tight takes about 2 min of processor time and 300 MB"),
-        pytest.param(
-            *(10**10, "warning: the whole job with mwem, tight takes about 18 min of"),
-            marks=pytest.mark.part,
-        ),
-    ],
-)
-def test_plan_tells_how_long_a_large_job_takes(capsys, num_records, told):
-    assert main(flags(domain='{"age": 100, "sex": 2}', num_records=str(num_records))) == 0
-    lines = " ".join(capsys.readouterr().out.split())
-    assert told in lines and ("whole job" in lines) is bool(told)
-    assert "warning: the whole job" in lines or num_records < 10**10
-    size = f"mwem, tight releases take up to {40 * num_records // 10**9} GB on disk"
-    assert (size in lines) is bool(told)
-
-
-def test_plan_refuses_what_noise_would_make_too_large(capsys):
-    domain = '{"age": 100, "sex": 2}'
-    assert main(flags("--all", domain=domain, epsilon="1e-6", num_records="500")) == 0
-    lines = " ".join(capsys.readouterr().out.split())
-    assert "gaussian, textbook: not possible: num_synthetic_records is required" in lines
-
-
 def test_impossible_options_say_why():
     refusals = [o.refusal for o in ranked(delta=0.0).options if o.mechanism == "gaussian"]
     assert len(refusals) == 2 and all("delta" in str(each) for each in refusals)

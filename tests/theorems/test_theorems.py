@@ -10,18 +10,16 @@ from intervals import all_intervals
 from noise_sources import Seeded
 from planning_estimates import table_errors
 from scipy.stats import binom
-from tiny import ADD, REPLACE, domain_of, plan_of, promise, workload_of
+from tiny import ADD, domain_of, plan_of, promise, workload_of
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals
-from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.noise.source import NoiseSource
 from beam_dp.planning.linear_answers import answers_theorem
-from beam_dp.planning.query_counts import QueryCountJob, count_queries
 from beam_dp.planning.synthetic_databases import tables_theorem
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
@@ -32,7 +30,6 @@ from beam_dp.theorems.synthesis import (
     mwem_queries_allowed,
     mwem_theorem,
     online_theorem,
-    queries_allowed,
     small_db_theorem,
 )
 from beam_dp.theorems.theorem import Calibration, Theorem, constant
@@ -140,40 +137,6 @@ def test_every_theorem_is_vacuous_for_few_records(name):
 # How many queries a number of records allows: compared with a scan and closed forms.
 
 
-def small_db(calibration: Calibration, num_cells: int = 1024) -> Callable[[int], Theorem]:
-    return lambda count: small_db_theorem(num_cells, count, 1.0, 0.05, calibration)
-
-
-def run(plan: OnlinePlan) -> Callable[[int], Theorem]:
-    return lambda count: online_theorem(dataclasses.replace(plan, num_questions=count))
-
-
-PRIVATE_MW = dp.plan_private_mw(domain_of(64), promise(REPLACE), 1, num_questions=1)
-PUBLISHED_MW = dp.plan_private_mw(
-    domain_of(4), promise(REPLACE, 1e-9), 1, num_questions=1, calibration="textbook"
-)
-SPARSE_MW = dp.plan_sparse_mw(promise(ADD), "noisy", max_sparsity=3, num_questions=1)
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(
-    "theorem_of, num_records, least",
-    [
-        (small_db("textbook", 16), 50_000, 3),
-        (small_db("tight"), 10_000, 1),
-        (run(PRIVATE_MW), 500_000, 1),
-        (run(PUBLISHED_MW), 500_000, 1),
-        (run(SPARSE_MW), 500_000, 1),
-    ],
-)
-@pytest.mark.parametrize("most", [7, 40])
-def test_query_count_agrees_with_scan(theorem_of, num_records, least, most):
-    target = theorem_of(most).error(num_records) * (1 + 1e-9)
-    found = queries_allowed(theorem_of, num_records, target, 0.05, least=least)
-    kept = [n for n in range(least, 60) if theorem_of(n).error(num_records) <= target]
-    assert kept == list(range(least, found + 1)) and found == most
-
-
 @pytest.mark.parametrize("num_records", [10**8, 10**7, 3 * 10**6, 2 * 10**6, 10**6])
 @pytest.mark.parametrize("num_cells, units", [(8, 1), (1024, 2)])
 def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cells, units):
@@ -197,16 +160,6 @@ def test_no_other_number_of_rounds_allows_more_mwem_queries(num_records, num_cel
         assert 2 * rounds / math.exp(log_most) > 0.05
 
 
-def test_large_query_count_is_the_largest_allowed_power_of_ten():
-    for theorem_of, num_records in ((run(PRIVATE_MW), 10**7), (small_db("tight"), 10**6)):
-        target = 0.1 * num_records
-        found = queries_allowed(theorem_of, num_records, target, 0.05)
-        power = round(math.log10(found))
-        assert found == 10**power and power > 15
-        assert theorem_of(found).error(num_records) <= target
-        assert theorem_of(10 * found).error(num_records) > target
-
-
 def test_margin_is_exact_for_more_questions_than_a_double_can_represent():
     noise = sparse_vector_noise(promise(), 10, answers=True)
     for count in (2**31 + 1, 10**30, 10**300):
@@ -214,47 +167,6 @@ def test_margin_is_exact_for_more_questions_than_a_double_can_represent():
         expected = noise.question_scale * (math.log(count) - math.log(2**31))
         assert added == pytest.approx(expected, abs=2 / 2**16)
     assert math.isfinite(noise.margin(10**10_000, 1e-100))
-
-
-JOB = QueryCountJob(promise(REPLACE), 10**6, True, 10**5, num_cells=64, max_sparsity=3)
-
-
-def numbers(**changed: object) -> dict[tuple[str, str], int]:
-    found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
-    return {(each.mechanism, each.calibration): each.num_queries for each in found}
-
-
-@pytest.mark.part
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"target_error": 3 * 10**5},
-        {"num_records": 10**7, "target_error": 10**6},
-        {"guarantee": promise(REPLACE, epsilon=4.0)},
-        {"failure_probability": 0.5},
-        {"num_cells": 8, "max_sparsity": 1},
-    ],
-)
-def test_easier_target_allows_more_queries(change):
-    fewer, more = numbers(), numbers(**change)
-    assert set(fewer) == set(more) and len(more) == 7
-    assert all(more[key] >= fewer[key] for key in fewer)
-    assert any(more[key] > fewer[key] for key in fewer)
-
-
-@pytest.mark.part
-def test_refuses_mechanisms_that_lack_a_required_number():
-    def refused(**changed: object) -> dict[str, str | None]:
-        found = count_queries(dataclasses.replace(JOB, **changed))  # type: ignore[arg-type]
-        return {each.mechanism: each.refusal for each in found if each.refusal}
-
-    assert refused() == {}
-    assert refused(max_sparsity=None) == {"sparse_mw": "max_sparsity must be given"}
-    without = refused(num_cells=None)
-    assert set(without) == {"small_db", "mwem", "private_mw"}
-    assert set(without.values()) == {"num_cells must be given"}
-    assert set(refused(guarantee=promise(REPLACE, 1e-9))) == {"mwem"}
-    assert set(refused(num_cells=2**27)) == {"private_mw"}
 
 
 # No theorem of this package is violated more often than its failure probability allows.
