@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import decimal
 import importlib
 import io
 import json
 import math
 import pathlib
 import runpy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,15 @@ from tiny import ADD, REPLACE, domain_of, promise, workload_of
 import beam_dp
 import beam_dp as dp
 from beam_dp.domain import files, ordered
+from beam_dp.encoding.check import DomainCheck
+from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.records import encode_column
+from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.flags import flag
+from beam_dp.hashing.keys import HashKey
 from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
+from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.where import read_condition
 
 
@@ -38,6 +46,68 @@ def selected(domain: dp.Domain, text: str) -> dict[str, list[int]]:
     """The codes that a condition selects, of the attributes that it names."""
     found = read_condition(domain, text).items()
     return {domain.names[axis]: np.flatnonzero(mask).tolist() for axis, mask in found}
+
+
+def alike(read: Callable[[pa.Array], Any], values: list[Any]) -> list[Any]:
+    """What is read of each value: alone, next to a null, among all others, in any storage."""
+    found = [read(arrow_column([value])).tolist()[0] for value in values]
+    assert read(arrow_column(values)).tolist() == found
+    for value, each in zip(values, found, strict=True):
+        assert read(arrow_column([value, None, value])).tolist()[::2] == [each, each]
+    texts = {value: each for value, each in zip(values, found, strict=True) if type(value) is str}
+    column = pa.array(list(texts), pa.string())
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
+    for stored in (column.dictionary_encode(), *map(column.cast, kinds)):
+        assert read(stored).tolist() == list(texts.values())
+    return found
+
+
+def codes(kind: str, **fields: Any) -> Callable[[pa.Array], Any]:
+    entry = {"name": "a", "type": kind, **fields}
+    (attribute,) = files.domain_from_json({"attributes": [entry]}).attributes
+    return lambda column: encode_column(attribute, column)
+
+
+def said_of(attribute: Any, values: list[Any]) -> Any:
+    """What ``check-domain`` says of a column."""
+    check = DomainCheck(dp.Domain((attribute,)))
+    check.add(pa.record_batch([pa.array(values)], [attribute.name]))
+    return check.columns[0]
+
+
+def quoting(line: str) -> Exception:
+    """What an engine says of a worker's error."""
+    return RuntimeError(
+        "Pipeline p failed in state FAILED: java.lang.RuntimeException: Error received from SDK"
+        " harness for instruction 11: Traceback (most recent call last):\n"
+        f'  File "bundle_processor.py", line 1, in process\n    rows = read(alice)\n{line}\n\n'
+        "\tat org.apache.beam.runners.fnexecution (record 7 of alice)"
+    )
+
+
+KEY = HashKey(4, np.arange(10, dtype=np.uint64), bytes(16))
+
+
+def keyed(key_type: KeyType) -> Callable[[pa.Array], Any]:
+    def read(column: pa.Array) -> Any:
+        elements, valid = key_elements(column, key_type, KEY)
+        return np.where(valid, elements, None)
+
+    return read
+
+
+def clamped(largest: int) -> Callable[[pa.Array], Any]:
+    def read(column: pa.Array) -> Any:
+        numbers, valid = clamped_numbers(column, largest)
+        return np.where(valid, numbers, None)
+
+    return read
+
+
+def unit(column: pa.Array) -> Any:
+    (high, low), valid = unit_fingerprints(column)
+    pairs = [(one << 64) | other for one, other in zip(high.tolist(), low.tolist(), strict=True)]
+    return np.where(valid, np.array(pairs, object), None)
 
 
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
@@ -57,6 +127,18 @@ GIVEN = {
     "domain_of": domain_of,
     "workload_of": workload_of,
     "selected": selected,
+    "alike": alike,
+    "arrow_column": arrow_column,
+    "clamped": clamped,
+    "codes": codes,
+    "keyed": keyed,
+    "said_of": said_of,
+    "quoting": quoting,
+    "files": files,
+    "unit": unit,
+    "KEY": KEY,
+    "D": decimal.Decimal,
+    "datetime": datetime,
     "LEVELS": dp.Domain(
         (
             dp.IntegerAttribute("hours", -2, 3, nullable=True),

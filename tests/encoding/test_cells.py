@@ -66,12 +66,6 @@ def test_encodes_long_batches_and_chunked_tables(monkeypatch):
     assert first.tolist() == expected[: inside[:30].sum()]
 
 
-def test_missing_column_is_null():
-    nullable = Domain((IntegerAttribute("a", 0, 1, nullable=True), IntegerAttribute("b", 0, 1)))
-    assert encode_cells(nullable, pa.table({"b": [0, 1]})).tolist() == [4, 5]
-    assert encode_cells(nullable, pa.table({"a": [0, 1]})).tolist() == []
-
-
 def test_codes_are_writable_and_input_is_unchanged():
     values = np.array([0, 1, 2, 9], np.uint8)
     array = pa.array(values)
@@ -80,13 +74,6 @@ def test_codes_are_writable_and_input_is_unchanged():
     encode_cells(domain_from_json({"a": 3}), pa.table({"a": array}))
     encode_column(IntegerAttribute("a", 0, 2, other=True), array)
     assert array.to_pylist() == [0, 1, 2, 9]
-
-
-def test_domain_without_index_has_codes_but_no_cells():
-    wide = domain_from_json({f"a{i}": 2 for i in range(63)})
-    batch = pa.table({name: [1] for name in wide.names})
-    codes, keep = encode_batch(wide, batch)
-    assert len(codes) == 63 and keep is None
 
 
 PLAIN = Domain(

@@ -30,7 +30,15 @@ from numpy.typing import NDArray
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding import contributions, units as units_module
-from beam_dp.encoding.batch import CostLimit, RecordWords, from_bytes, record_bytes, to_bytes
+from beam_dp.encoding.batch import (
+    CostLimit,
+    KeyBatch,
+    RecordWords,
+    from_bytes,
+    merged_keys,
+    record_bytes,
+    to_bytes,
+)
 from beam_dp.encoding.contributions import (
     add_identical,
     distinct_units,
@@ -464,3 +472,22 @@ def test_cost_limit_keeps_every_kind_of_record_equally_often():
     assert kept.size < 27 * num_units
     # Each count is binomial: 27 of them are within 6 deviations but for one case in 10^7.
     assert np.abs(each - expected).max() < 6 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("distinct", [1, 40, 90, 10**6])
+@pytest.mark.parametrize("heaviest", [1, 9])
+def test_merging_keeps_the_sum_of_each_key(distinct, heaviest):
+    rng = np.random.default_rng(distinct)
+    keys = rng.integers(0, distinct, 100).astype(np.uint64)
+    batch = KeyBatch(keys, rng.integers(1, heaviest + 1, 100))
+    merged = merged_keys(batch)
+    assert sums(merged) == sums(batch)
+    assert len(merged.keys) == (len(set(keys.tolist())) if distinct <= 40 else 100)
+    assert not sums(merged_keys(KeyBatch(keys[:0], batch.weights[:0])))
+
+
+def sums(batch: KeyBatch) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for key, weight in zip(batch.keys.tolist(), batch.weights.tolist(), strict=True):
+        found[key] = found.get(key, 0) + weight
+    return found

@@ -1,13 +1,11 @@
 """Columns of every Arrow type and layout are read like their values one by one."""
 
-import datetime
 import decimal
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -122,48 +120,6 @@ def test_reads_columns_of_every_type_without_undeclared_packages():
     assert [name for name in here if bare[name] != here[name]] == []
 
 
-MOMENT = datetime.datetime(2026, 11, 23, 1, 2, 3, 999_999)
-SECONDS = 1_795_395_723
-BERLIN = datetime.timezone(datetime.timedelta(hours=1))
-VALUES: dict[str, tuple[Any, int]] = {
-    "without a zone": (MOMENT, SECONDS),
-    "with a zone": (MOMENT.replace(tzinfo=BERLIN), SECONDS - 3600),
-    "day": (MOMENT.date(), SECONDS - 3723),
-    "text": ("2026-11-23T01:02:03.999", SECONDS),
-    "text with a zone": ("2026-11-23 01:02:03+01:00", SECONDS - 3600),
-    "bytes": (b"2026-11-23", SECONDS - 3723),
-    "integer": (SECONDS, SECONDS),
-    "fraction": (SECONDS + 0.999, SECONDS),
-    "before 1970": (-0.5, -1),
-    "a time before 1970": (datetime.datetime(1969, 12, 31, 23, 59, 59, 1), -1),
-    "text of an integer": (f" {SECONDS} ", SECONDS),
-    "decimal": (decimal.Decimal(f"{SECONDS}.999"), SECONDS),
-    "decimal before 1970": (decimal.Decimal("-0.5"), -1),
-    "text of an integer too large": ("9" * 20, NO_TIME),
-    "text of a fraction": ("-1.5", -2),
-    "text of two numbers": ("1 5", NO_TIME),
-    "null": (None, NO_TIME),
-    "no text of a time": ("tomorrow", NO_TIME),
-    "no date": ("2026-02-30", NO_TIME),
-    "not a number": (float("nan"), NO_TIME),
-    "infinite": (float("inf"), NO_TIME),
-    "too large": (1e300, NO_TIME),
-    "an integer too large": (2**64 - 1, NO_TIME),
-    "boolean": (True, NO_TIME),
-    "duration": (datetime.timedelta(1), NO_TIME),
-    "list": ([1], NO_TIME),
-}
-
-
-def test_value_has_expected_seconds_since_1970():
-    for name, (value, seconds) in VALUES.items():
-        assert seconds_of(arrow_column([value])).tolist() == [seconds], name
-        found = seconds_of(arrow_column([value, None, value])).tolist()
-        assert found == [seconds, NO_TIME, seconds], name
-    values, expected = zip(*VALUES.values(), strict=True)
-    assert seconds_of(arrow_column(list(values))).tolist() == list(expected)
-
-
 @given(st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=20), st.data())
 def test_reads_times_in_every_layout(values, data):
     expected = [NO_TIME if each is None else each for each in values]
@@ -177,17 +133,6 @@ def test_reads_times_in_every_layout(values, data):
     assert seconds_of(column).tolist() == expected
     assert seconds_of(column.dictionary_encode()).tolist() == expected
     assert seconds_of(pa.concat_arrays([column, column])[len(column) :]).tolist() == expected
-
-
-def test_decimals_and_dates_of_all_years_are_read_as_seconds():
-    fractions = [None, decimal.Decimal("1.999"), decimal.Decimal("-0.5")]
-    days = [2**31 - 1, -(2**31)]
-    for column, seconds in (
-        (pa.array(fractions, pa.decimal128(9, 3)), [NO_TIME, 1, -1]),
-        (pa.array(days, pa.int32()).view(pa.date32()), [86400 * day for day in days]),
-        (pa.array([86_399_999, -1]).view(pa.date64()), [86_399, -1]),
-    ):
-        assert seconds_of(column).tolist() == seconds, column.type
 
 
 def test_column_without_values_has_no_times():

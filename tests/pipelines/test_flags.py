@@ -23,7 +23,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.flags import shared
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.privacy.guarantee import PrivacyWarning, _names_people
+from beam_dp.privacy.guarantee import PrivacyWarning
 from beam_dp.releases.release import Release
 from pipelines import flags, program
 from pipelines.program import warning_of_number
@@ -62,18 +62,6 @@ def test_own_flags_are_texts_and_others_are_passed_on():
         "error: --delta: 0.0001 is not valid: must be at most 1e-05,"
         " unless --allow_large_delta is given"
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "condition", "line"),
-    [
-        ("epsilon", "must be finite and > 0", "--epsilon: 7 is not valid: must be finite and > 0"),
-        ("age.edges", "must hold two\nor more", "age.edges: 7 is not valid: must hold two or more"),
-    ],
-)
-def test_error_adds_dashes_only_to_names_of_flags(name, condition, line):
-    error = dp.InputError(name, 7, condition)
-    assert flags.one_line(error, shared.COMMON) == f"error: {line}"
 
 
 def test_domain_file_is_UTF8_text(tmp_path, capfd):
@@ -265,12 +253,6 @@ def test_no_warning_if_the_person_is_the_unit_or_the_column_is_released():
     dp.release(table, DOMAIN, WORKLOAD, promise_of(1.0, "patient_id"))
     member = dp.read_domain({"member": 2})
     dp.release(pa.table({"member": [1]}), member, dp.marginals(member, ways=1), promise_of(1.0))
-
-
-def test_recognizes_column_names_that_identify_people():
-    people = "person_id", "PassengerId", "userid", "patient", "ssn", "home email", "customer UUID"
-    assert (*filter(_names_people, people),) == people
-    assert [*filter(_names_people, ("visit_id", "id", "patient_age", "covid", ""))] == []
 
 
 def test_names_the_reason_why_a_file_cannot_be_read(tmp_path, monkeypatch):

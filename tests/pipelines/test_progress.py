@@ -14,7 +14,7 @@ from patience import HANG_SECONDS, wait_for
 
 from beam_dp.transforms.shares_done import READ, WRITTEN, ShareDone
 from pipelines import progress, release_synthetic_database
-from pipelines.progress import PROGRESS_LOGGER, Progress, Step
+from pipelines.progress import PROGRESS_LOGGER, Progress
 
 
 @pytest.fixture(autouse=True)
@@ -120,25 +120,6 @@ def test_job_counts_ranges_that_are_read_and_files_that_are_written(
     assert release_synthetic_database.main(flags) == 0
     files = len(list((tmp_path / "out").glob("records-*")))
     assert files > 1 and counted == {"found": files + 1, "done": files + 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds", "busy", "told"),
-    [
-        ("fit: about 60 to 240 s", 0, 0, "fit for 0 s, about 60 to 240 s left"),
-        ("fit: about 60 to 240 s", 30, 30, "fit for 30 s, about 30 to 210 s left"),
-        ("fit: about 60 to 240 s", 60, 60, "fit for 60 s, at most about 180 s left"),
-        ("fit: about 60 to 240 s", 240, 240, "fit for 240 s, longer than usual"),
-        # Of a processor a quarter, of more than one, and of none.
-        ("fit: about 60 to 240 s", 80, 20, "fit for 80 s, about 160 to 880 s left"),
-        ("fit: about 60 to 240 s", 80, 120, "fit for 80 s, at most about 120 s left"),
-        ("fit: about 60 to 240 s", 80, 0, "fit for 80 s, about 60 to 240 s left"),
-        ("fit", 90, 90, "fit for 90 s"),
-        ("round: 3 of 30", 7, 7, "round for 7 s"),
-    ],
-)
-def test_step_shows_elapsed_and_remaining_time_at_the_current_pace(text, seconds, busy, told):
-    assert Step.told_by(text, 1000.0, 5.0).at(1000.0 + seconds, 5.0 + busy) == told
 
 
 def test_repeated_step_replaces_its_estimate(monkeypatch):

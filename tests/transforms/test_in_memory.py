@@ -391,10 +391,3 @@ def test_refuses_to_show_rows_of_another_kind_or_of_nothing(released, tmp_path):
     for rows in (dp.SyntheticRows, dp.AnswerRows, partial(dp.WindowRows, attributes=["age"])):
         with pytest.raises(dp.ReleaseError, match=r"directory|card\.json"):
             rows(tmp_path)
-
-
-def test_attributes_with_names_of_other_fields_get_an_underscore():
-    domain = dp.Domain(tuple(dp.BooleanAttribute(name) for name in ("value", "value_", "class")))
-    fields = dp.MarginalRows(attributes=domain.names, domain=domain).fields
-    assert [*fields][:3] == ["value__", "value_", "class_"]
-    assert [*fields][3:5] == ["value", "standard_error"]

@@ -13,7 +13,6 @@ from fakes import pipeline
 from job_pages import DOMAIN, KINDS, NEIGHBOURS, PEOPLE, PROMISE, counters, expected, released, run
 
 import beam_dp as dp
-from beam_dp.transforms import job_page
 
 LOCAL = ["--runner=FnApiRunner"]
 SHOWN = {
@@ -74,14 +73,6 @@ def test_lineage_names_the_pattern_that_was_given_and_the_committed_directory(tm
     released("intervals", records, tmp_path / "out")
     place = f"filesystem:localhost.{tmp_path}"
     assert lineage(p.run()) == ({f"{place}/*.csv"}, {f"{place}/out"})
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [("gs://b.c/visits/*.avro", "gcs b.c visits/*.avro"), ("s3://b/out", "s3 b out")],
-)
-def test_lineage_names_files_in_buckets_as_beam_does(path, name):
-    assert job_page._lineage_name(path) == tuple(name.split())
 
 
 @pytest.mark.job

@@ -117,15 +117,6 @@ def test_reads_every_file_of_a_pattern(tmp_path, monkeypatch):
     assert sorted(row["id"] for row in rows) == [str(i) for i in range(10)]
 
 
-@pytest.mark.parametrize("length, most", [(20, 18), (10, 3), (7, 7), (1, 5), (0, 4)])
-def test_cuts_a_file_into_the_fewest_ranges_of_equal_length(length, most):
-    ranges = formats._ranges(length, most)
-    assert [each for start, stop in ranges for each in range(start, stop)] == list(range(length))
-    lengths = {stop - start for start, stop in ranges}
-    assert len(ranges) == -(-length // most)
-    assert not lengths or max(lengths) <= min(most, min(lengths) + 1)
-
-
 def test_reads_text_as_dictionary_only_if_dictionary_is_short(tmp_path):
     path = tmp_path / "a.parquet"
     records = {"few": [f"n{i % 9}" for i in range(9000)], "all": [f"n{i}" for i in range(9000)]}
