@@ -15,7 +15,6 @@ from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
     _Problem,
     fit_maximum_entropy,
-    independent_log_weights,
     independent_variances,
     refit,
 )
@@ -182,23 +181,6 @@ def test_step_satisfies_its_optimality_conditions(penalty, total):
     check_step(basis, observed, total, start, penalty, 1e-3 * math.sqrt(total) + 0.1)
 
 
-def test_unobserved_supports_stay_independent():
-    basis = basis_of()
-    counts = counts_of(basis.num_cells, 4000) + 5
-    observed = observe(basis, counts, 1e-6)
-    for support in PAIRS:
-        if len(support) == 2:
-            observed.variances[basis.slices[support]] = np.inf
-    found = fit(basis, observed, counts.sum())
-    table = basis.weights(found.log_weights).reshape(SHAPE)
-    first, second, third = (
-        table.sum(tuple(axis for axis in range(3) if axis != each)) for each in range(3)
-    )
-    np.testing.assert_allclose(table, np.einsum("i,j,k", first, second, third), atol=1e-4)
-    true = counts.reshape(SHAPE).sum((1, 2)) / counts.sum()
-    np.testing.assert_allclose(first, true, atol=1e-3)
-
-
 def test_fit_without_observations_is_uniform():
     basis = basis_of()
     nothing = NoisyCoefficients(
@@ -207,17 +189,6 @@ def test_fit_without_observations_is_uniform():
     found = fit(basis, nothing, 100.0)
     np.testing.assert_allclose(basis.weights(found.log_weights), 1 / basis.num_cells)
     assert found.steps == 0 and found.mismatch == 0.0
-
-
-def test_independent_start_has_the_observed_one_way_marginals():
-    basis = basis_of((3, 70, 1))
-    counts = counts_of(basis.num_cells, 10**6) + 10
-    start = independent_log_weights(basis, observe(basis, counts, 1.0), counts.sum())
-    table = basis.weights(start).reshape(3, 70)
-    truth = counts.reshape(3, 70) / counts.sum()
-    for axis in range(2):
-        np.testing.assert_allclose(table.sum(axis), truth.sum(axis), atol=1e-4)
-    np.testing.assert_allclose(table, np.outer(table.sum(1), table.sum(0)), atol=1e-9)
 
 
 SHAPES = [(1,), (2,), (1, 1), (2, 1, 3), (9, 1)]
@@ -287,12 +258,6 @@ SUPPORTS = [(), (0,), (1,), (2,), (0, 1), (1, 2)]
 def groups(shape=(8, 4, 3), supports=SUPPORTS):
     basis = MarginalCoefficients(shape, supports)
     return basis, PenaltyGroups(basis, np.arange(1, basis.num_coefficients))
-
-
-def test_attributes_have_no_groups_and_keep_their_penalties():
-    basis, found = groups(supports=SUPPORTS[:4])
-    assert not found.exist
-    assert (found.factors(np.ones(basis.num_coefficients - 1)) == 1).all()
 
 
 def test_large_blocks_that_moved_are_held_back_less():

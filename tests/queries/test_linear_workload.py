@@ -117,14 +117,6 @@ def test_every_form_of_workload_matches_its_individual_queries(domain, spec):
     check_against_each(dp.parse_linear_workload(spec, domain), 3)
 
 
-def test_marginals_become_one_query_per_cell_in_order():
-    counts = np.random.default_rng(5).integers(0, 99, MIXED.num_cells)
-    found = dp.parse_linear_workload("marginals:member,degree;age", MIXED).counts(counts) >> 16
-    table = counts.reshape(MIXED.shape)
-    expected = [*table.sum(axis=(1, 3)).ravel(), *table.sum(axis=(0, 2, 3))]
-    assert found.tolist() == [int(each) for each in expected]
-
-
 def test_conjunctions_cover_all_choices_of_literals():
     written = []
     levels = {
@@ -156,15 +148,6 @@ def test_parities_and_monotone_conjunctions_use_last_levels():
         chosen = codes[list(pair)]
         assert (one.values() == chosen.prod(axis=0)).all()
         assert (other.values() == chosen.sum(axis=0) % 2).all()
-
-
-def test_intervals_select_no_records_with_unordered_levels():
-    workload = dp.parse_linear_workload("intervals:age", MIXED)
-    assert len(workload) == 10
-    ages = MIXED.codes(np.arange(MIXED.num_cells))[1]
-    assert not any(query.values()[ages >= 4].any() for query in workload)
-    prefixes = dp.parse_linear_workload("prefixes:age", MIXED)
-    assert [int(each.values().sum()) for each in prefixes] == [6, 12, 18, 24]
 
 
 def test_reads_a_file_of_lines(tmp_path):
