@@ -3,51 +3,37 @@
 import copy
 import dataclasses
 import itertools
-import math
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from mechanism_cases import CASES, COUNTS, Case, draw_tables
 from noise_sources import Draw, NoNoise, Scripted, Seeded
-from sketch_laws import cell_by_cell, seeded_key
+from sketch_laws import cell_by_cell
 from tiny import (
     ADD,
     REPLACE,
     check_release,
-    domain_of,
     neighbours,
     promise,
     share_spent,
     summary,
     units,
     with_unit,
-    workload_of,
 )
-from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of as plan_windows, whole
 
 import beam_dp as dp
-from beam_dp.encoding.open_values import GRID
 from beam_dp.mechanisms import registry
 from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan, check_promise
-from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.discovery.values import plan_values
-from beam_dp.mechanisms.intervals.plan import planned, release_intervals
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import measure_all, rounds, selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.models import maximum_entropy
-from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.loss import Loss
 from beam_dp.releases.kinds import KINDS, release_from_bytes, release_to_bytes, verify_release
-from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.projection import Projection
 from beam_dp.verification.steps import total
 
 # A warning of numpy's is a line of log that depends on what was measured.
@@ -343,128 +329,3 @@ def scripted_draws(case: Case, plan: Any, counts: Any) -> list[Draw]:
     noise = Scripted([1, 0], lambda number, shape: np.full(shape, 3 * number))
     case.run(plan, counts, noise)
     return cell_by_cell(noise.draws)
-
-
-# Noise of 4,096 values, with the standard deviation that their plan states.
-VALUES = 4096
-ZEROS = np.zeros(VALUES, np.int64)
-Drawn = tuple[Any, Any]
-
-
-def of_tables(mechanism: Any, delta: float) -> Drawn:
-    domain = domain_of(64, 64)
-    plan = mechanism.plan(domain, workload_of(domain, 2), promise(ADD, delta), 10)
-    found = plan.release(summary(plan, ZEROS), Seeded(1)).measurements
-    measured, table = found.described[-1], np.asarray(found.tables[-1])
-    return table.ravel(), math.sqrt(measured.variance)
-
-
-def of_sketch(mechanism: Any, part: str) -> Drawn:
-    plan = mechanism.plan(promise(ADD, 1e-9), max_sparsity=9, hash_key=seeded_key(0))
-    elements, exact = np.arange(VALUES, dtype=np.uint64), np.full(VALUES, 10**6)
-    sums = None
-    if plan.sketch is not None:
-        width = plan.sketch.signs(plan.hash_key).projection_width
-        sums = Projection(np.zeros(width, np.int64))
-    listed = ElementCounts(elements, exact) if plan.histogram is not None else None
-    release = dp.release_sparse(plan, SparseSummary(sums, listed), Seeded(1))
-    if part == "histogram":
-        variance = noise_variance("discrete_laplace", plan.histogram.scale)
-        return release.histogram.counts - exact, math.sqrt(variance)
-    sketch = plan.sketch
-    variance = noise_variance(sketch.distribution, sketch.scale * sketch.grid) / sketch.grid**2
-    return release.sketch.cells / sketch.grid, math.sqrt(variance)
-
-
-def of_intervals(distribution: str) -> Drawn:
-    plan = planned(VALUES, promise(ADD, 1e-9), ("histogram", distribution))  # type: ignore[arg-type]
-    found = release_intervals(plan, ZEROS, Seeded(1)).histogram()
-    return found, math.sqrt(plan.noise_variance)
-
-
-def of_answers(top: bool, distribution: str) -> Drawn:
-    workload = dp.parse_linear_workload("marginals:1", domain_of(VALUES))
-    plan: Any
-    promised = promise(ADD, 1e-9)
-    if top:
-        promised = promise(ADD, 1e-9, 100.0)
-        plan = dp.plan_top_queries(workload, promised, "noisy", VALUES, "exponential")
-    else:
-        plan = dp.plan_workload_answers(workload, promised, "noisy", distribution)  # type: ignore[arg-type]
-    return [*plan.answered(ZEROS, Seeded(1)).values()], plan.standard_error
-
-
-def of_windows(distribution: str, level: str) -> Drawn:
-    options = {"strategy": "levels", "block": 2, "distribution": distribution}
-    plan = plan_windows(4, RECORD, whole(domain_of(VALUES)), **options)
-    draw, measured = {
-        "window": (plan.draw, plan.measurements),
-        "block": (plan.draw_block, plan.block_measurements),
-    }[level]
-    found = draw(1, marginals_of(plan, 0), Seeded(1), HORIZON_ID)
-    return found.tables["a0",], math.sqrt(measured[0].variance)
-
-
-def of_texts() -> Drawn:
-    plan = plan_values("city", promise(ADD, 1e-9), 0.5, 1e-10, VALUES)
-    texts = pa.array([b"%04d" % place for place in range(VALUES)], pa.large_binary())
-    found = plan.release(texts, np.full(VALUES, 10**4 * GRID), Seeded(1))
-    variance = noise_variance("discrete_gaussian", plan.scale)
-    return [units - 10**4 for _, units in found], math.sqrt(variance) / plan.grid
-
-
-def of_left_out() -> Drawn:
-    guarantee = promise()
-    domain = domain_of(*[2] * VALUES)
-    plan = plan_left_out(domain, guarantee, Loss.pure(share_guarantee(guarantee).epsilon))
-    found = plan.release(ZEROS, Seeded(1))
-    return [*found.counts.values()], found.standard_error
-
-
-def of_records() -> Drawn:
-    plan = plan_records(domain_of(2), promise(ADD, 0.0, 1.0, 2**40), 9.0)
-    variance, counts = plan.counts.noise_variance, np.zeros(plan.counts.num_leaves, np.int64)
-    source = Seeded(1)
-    found = [plan.release(counts, source).histogram() for _ in range(VALUES // counts.size)]
-    return np.concatenate(found), math.sqrt(variance)
-
-
-NOISES: dict[str, Callable[[], Drawn]] = {
-    "mwem": lambda: of_tables(dp.MWEM(), 0.0),
-    "mwem in rounds, laplace": lambda: of_tables(dp.MWEM(num_rounds=1), 0.0),
-    "mwem in rounds, gaussian": lambda: of_tables(dp.MWEM(num_rounds=1), 1e-9),
-    "laplace": lambda: of_tables(dp.Laplace(), 0.0),
-    "gaussian": lambda: of_tables(dp.Gaussian(), 1e-9),
-    "gaussian textbook": lambda: of_tables(dp.Gaussian("textbook"), 1e-9),
-    "sparse_project": lambda: of_sketch(dp.SparseProject(VALUES), "sketch"),
-    "count_sketch": lambda: of_sketch(dp.CountSketch(VALUES - 1, 3), "sketch"),
-    "count_sketch gaussian": lambda: of_sketch(
-        dp.CountSketch(VALUES - 1, 3, noise="gaussian"), "sketch"
-    ),
-    "stability_histogram": lambda: of_sketch(dp.StabilityHistogram(), "histogram"),
-    "hybrid, sketch": lambda: of_sketch(dp.HybridSketch(VALUES - 1, 3), "sketch"),
-    "hybrid, histogram": lambda: of_sketch(dp.HybridSketch(VALUES - 1, 3), "histogram"),
-    "intervals, laplace": lambda: of_intervals("discrete_laplace"),
-    "intervals, gaussian": lambda: of_intervals("discrete_gaussian"),
-    "laplace answers": lambda: of_answers(False, "discrete_laplace"),
-    "gaussian answers": lambda: of_answers(False, "discrete_gaussian"),
-    "top_queries": lambda: of_answers(True, "discrete_gaussian"),
-    "windows, laplace": lambda: of_windows("discrete_laplace", "window"),
-    "windows, gaussian": lambda: of_windows("discrete_gaussian", "window"),
-    "blocks of windows": lambda: of_windows("discrete_laplace", "block"),
-    "texts": of_texts,
-    "records outside the domain": of_left_out,
-    "records per unit": of_records,
-}
-
-
-@pytest.mark.parametrize("name", NOISES)
-def test_noise_has_the_variance_of_the_planned_scale(name):
-    """The seed is fixed; a scale 5 % off is 10 % of the variance, or two to four deviations.
-
-    A scale that is 10 % too small is 19 % of it.
-    """
-    noise, deviation = NOISES[name]()
-    assert len(noise) > 0.95 * VALUES
-    ratio = np.mean(np.square(noise)) / deviation**2
-    assert ratio == pytest.approx(1, abs=0.1)

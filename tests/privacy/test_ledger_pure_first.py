@@ -218,6 +218,7 @@ def test_new_ledger_uses_pure_first_and_accepts_pure_then_gaussian(ledger_url):
     ledger.spend("visits", guarantee(1.0), Loss.pure(1.0), "mwem")
     ledger.spend("visits", guarantee(1.0), loss_of("gaussian", 1.0, 1e-9), "mwem")
     assert dp.Ledger(ledger_url).account("visits").composition == "pure_first"
+    assert 2 * (1 - 1e-9) < ledger.total("visits") <= 2.06
 
 
 @pytest.mark.parametrize("composition", ["auto", "zcdp", "gaussian", "with_slack"])
