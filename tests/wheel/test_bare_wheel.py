@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from jobs import write_table
 
@@ -109,30 +108,6 @@ def test_help_lists_every_command_and_shows_the_typed_one(home):
     for command in (*PROGRAMS, *COMMANDS):
         shown = home.run("beam-dp", command, "--help")
         assert shown.startswith(f"usage: beam-dp {command} [-h]")
-
-
-@pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_synthetic_records_are_written_in_every_format(home, file_format):
-    """Integers, floats, texts, booleans, and words for these: no value of any is left out."""
-    argv = flags(
-        input=f"people.{file_format}", domain="domain.json", workload="marginals:1",
-        num_records="noisy", output=file_format, **PROMISE,
-    )  # fmt: skip
-    home.run("beam-dp", "release-synthetic-database", *argv)
-    table = people()
-    counted = [
-        np.bincount(table["children"], minlength=5),
-        np.histogram(table["weight"], [0, 50.5, 75, 200])[0],
-        [pc.sum(pc.equal(table["sex"], sex)).as_py() for sex in ("Female", "Male")],
-        np.bincount(np.array(table["smokes"]).astype(int)),
-        np.bincount(pc.index_in(table["drinks"], pa.array(DRINKS)).to_numpy() % 3),
-    ]
-    asked = [f"--marginal={attribute['name']}" for attribute in DOMAIN["attributes"]]
-    lines = json.loads(home.run("beam-dp", "answer", file_format, *asked, "--json"))
-    for line, true in zip(lines, counted, strict=True):
-        assert np.ravel(line["records"]) == pytest.approx(np.ravel(true), abs=5)
-    assert "epsilon" in home.run("beam-dp", "describe", file_format)
-    assert "complete" in home.run("beam-dp", "finish", file_format)
 
 
 def test_checks_a_domain_on_a_sample(home):
