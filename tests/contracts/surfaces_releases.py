@@ -17,7 +17,7 @@ from typing import Any
 import kind_examples
 import numpy as np
 import pyarrow as pa
-from horizons import card_of, leveled
+from horizons import WORKLOAD as WINDOWS_ASKED, card_of, leveled, released_horizon
 from kind_examples import IMPOSSIBLE, drawn, read, unpack
 from measured_database import database
 from release_examples import DOMAIN, release_of
@@ -55,6 +55,14 @@ def verify(name: str, changes: str) -> object:
     forge(card, changes)
     forged = Draw(json.dumps(card).encode(), draw.payload)
     return verify_release(release_from_bytes(forged.to_bytes()))
+
+
+def windows_after(folder: pathlib.Path, **changed: Any) -> object:
+    """Asks the windows of a horizon, of which the second has another card."""
+    released_horizon(str(folder), leveled(), range(3))
+    card = folder / "windows/000001/card.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), **changed}))
+    return dp.read_windows(folder).answer(WINDOWS_ASKED, slice(0, 2))
 
 
 def read_after(folder: pathlib.Path, damage: Callable[[pathlib.Path], object]) -> object:

@@ -3,19 +3,16 @@
 import dataclasses
 import itertools
 import math
-import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
-from horizons import leveled, released_horizon
 from noise_sources import NoNoise, Seeded
 from release_examples import DOMAIN as EXAMPLE, release_of
 from tiny import domain_of, workload_of
 from window_examples import GAUSSIAN, window_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, plan_of, whole
 
-from beam_dp.cli.main import main
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.queries.disjunction import Disjunction
@@ -239,31 +236,6 @@ def test_windows_with_synthetic_databases_are_queried_one_at_a_time():
     np.testing.assert_array_equal(found.values, own.values)
 
 
-PLAN = leveled()
-
-
-@pytest.fixture
-def week(tmp_path) -> str:
-    """Six windows and two blocks; windows 0, 1, 2, 4 and the first block are released."""
-    released_horizon(str(tmp_path), PLAN, (0, 1, 2, 4), (0,))
-    return str(tmp_path)
-
-
-def said(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Checks that a command succeeds without errors; returns the output with single spaces."""
-    assert main(argv) == 0
-    out, err = capfd.readouterr()
-    assert err == ""
-    return " ".join(out.split())
-
-
-def refusal(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
-    assert main(argv) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and err.startswith("error: ") and err.count("\n") == 1
-    return err.strip()
-
-
 def test_windows_flag_selects_the_same_as_python_slices():
     numbers = range(9)
     for first in ("", *map(str, range(-9, 9))):
@@ -274,17 +246,3 @@ def test_windows_flag_selects_the_same_as_python_slices():
                 assert numbers[windows_of(f"{first}:{stop}", 9)] == expected
             except FlagError:
                 assert len(expected) == 0
-
-
-def test_finish_removes_drafts_and_names_a_lost_file(week, capfd):
-    for place in ("", "windows/000003/", "levels/3/000001/"):
-        draft = pathlib.Path(week, f"{place}.draft-x")
-        draft.mkdir(parents=True)
-        (draft / "tables").write_text("private")
-    line = said(capfd, "finish", week)
-    assert line == f"{week}: 4 of 6 windows are released, 1 of 2 blocks; drafts removed: 3"
-    assert not list(pathlib.Path(week).rglob(".draft-*"))
-    assert said(capfd, "finish", week).endswith("drafts removed: 0")
-    next(pathlib.Path(week, "windows", "000001").glob("tables-*")).unlink()
-    line = refusal(capfd, "finish", week)
-    assert f"'{week}/windows/000001' is not valid: card.json names no files" in line

@@ -9,12 +9,12 @@ import re
 import shlex
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from interruptions import KilledError
-from jobs import everything_under, interval_flags, job_flags
+from jobs import everything_under, refused_line
 from release_examples import DRAW, release_of, same_release
 
 import beam_dp as dp
@@ -24,7 +24,6 @@ from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release
 from beam_dp.storage.store import LocalStore
-from pipelines import release_intervals, release_synthetic_database
 
 
 def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
@@ -78,47 +77,13 @@ def draft_in(folder: pathlib.Path) -> pathlib.Path:
     return folder / draft
 
 
-def finish(capfd: pytest.CaptureFixture[str], folder: pathlib.Path, code: int = 0) -> str:
-    """Checks the exit code, and that the error is one line."""
-    assert main(["finish", str(folder)]) == code
-    out, err = capfd.readouterr()
-    line, nothing = (err, out) if code else (out, err)
-    assert nothing == "" and re.fullmatch(r"[^\n]+\n", line)
-    return line.strip()
-
-
-def test_finish_counts_the_drafts_that_it_removes(tmp_path, capfd):
-    draft_in(tmp_path)
-    assert finish(capfd, tmp_path) == f"{tmp_path}: no release was committed; drafts withdrawn: 1"
-    assert everything_under(tmp_path) == []
-    commit_and_kill(tmp_path, "place")
-    draft_in(tmp_path)
-    expected = f"{tmp_path}: the release is complete; drafts removed"
-    assert finish(capfd, tmp_path) == f"{expected}: 2"
-    assert read_release(tmp_path).draw_id == release_of().draw_id
-    assert len(everything_under(tmp_path)) == 3
-    assert finish(capfd, tmp_path) == f"{expected}: 0"
-
-
-def test_finish_reports_a_lost_file(tmp_path, capfd):
-    assert commit_release(release_of(), tmp_path)
-    next(tmp_path.glob("records-*")).unlink()
-    draft_in(tmp_path)
-    line = finish(capfd, tmp_path, 2)
-    assert line == (
-        f"error: release: '{tmp_path}' is not valid: card.json names no files of a release,"
-        " or some that are missing or damaged; drafts removed: 1"
-    )
-    assert len(everything_under(tmp_path)) == 2
-
-
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_finish_reports_drafts_that_it_cannot_remove(tmp_path, capfd, monkeypatch, is_committed):
     if is_committed:
         assert commit_release(release_of(), tmp_path)
     draft_in(tmp_path)
     monkeypatch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
-    line = finish(capfd, tmp_path, 2)
+    line = refused_line(main, ["finish", str(tmp_path)], capfd)
     assert line.startswith(f"error: output: '{tmp_path}' still contains private drafts")
 
 
@@ -128,9 +93,9 @@ def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkey
 
     draft_in(tmp_path)
     monkeypatch.setattr(LocalStore, "withdraw", broken)
-    line = finish(capfd, tmp_path, 2)
+    line = refused_line(main, ["finish", str(tmp_path)], capfd)
     assert line.startswith(f"error: output: '{tmp_path}' may contain drafts, .draft-*")
-    assert line.endswith("Permission denied")
+    assert line.endswith("Permission denied\n")
 
 
 @pytest.fixture
@@ -138,37 +103,17 @@ def unfinished(tmp_path) -> pathlib.Path:
     return commit_and_kill(tmp_path / "a b", "place")
 
 
-def named_command(line: str) -> Sequence[str]:
-    """The arguments of the `beam-dp` command named in a line."""
-    found = re.search("`beam-dp (finish .*?)`", line)
-    assert found, line
-    return shlex.split(found[1])
-
-
 @pytest.mark.parametrize(
     "command", [["describe"], ["describe", "--json"], ["answer", "--marginal", "hours"]]
 )
 def test_error_for_an_unfinished_release_names_finish(unfinished, capfd, command):
+    with pytest.raises(dp.InputError, match="`beam-dp finish "):
+        check_output(unfinished)
     name, *more = command
-    assert main([name, str(unfinished), *more]) == 2
-    out, line = capfd.readouterr()
-    assert out == "" and line.count("\n") == 1
-    assert "No such file" in line
-    assert main(named_command(line)) == 0
+    line = refused_line(main, [name, str(unfinished), *more], capfd, "No such file")
+    found = re.search("`beam-dp (finish .*?)`", line)
+    assert found and main(shlex.split(found[1])) == 0
     assert read_release(unfinished).draw_id == release_of().draw_id
-
-
-@pytest.mark.job
-def test_error_of_a_restarted_job_names_the_finish_command(tmp_path, capfd):
-    commit_and_kill(tmp_path / "out", "place")
-    for program, argv in (
-        (release_synthetic_database.main, job_flags(tmp_path)),
-        (release_intervals.main, [*interval_flags(tmp_path), "--validate_only"]),
-    ):
-        assert program(argv) == 2
-        line = capfd.readouterr().err
-        assert re.fullmatch(r"error: --output: [^\n]+\n", line)
-        assert named_command(line) == ["finish", str(tmp_path / "out")]
 
 
 def test_error_for_a_draft_without_a_card_names_finish(tmp_path):

@@ -270,5 +270,3 @@ def test_window_of_databases_is_sampled_alone(tmp_path, capsys):
     assert window.sample(5).num_rows == 5
     code, out, _ = told(capsys, f"{directory}/windows/000000", "--rows", "5")
     assert code == 0 and out.count("\n") == 6
-    code, _, err = told(capsys, directory, "--rows", "5")
-    assert code == 2 and "sample one of them, such as DIR/windows/000000" in err
