@@ -7,7 +7,7 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.domain.determined import determined_pairs
-from beam_dp.domain.files import domain_from_json, parse_domain, read_domain, read_open_domain
+from beam_dp.domain.files import parse_domain, read_domain, read_open_domain
 from beam_dp.mechanisms.marginals.selection import plan_selection
 
 LONG = """
@@ -48,55 +48,7 @@ def test_reads_file_with_or_without_a_byte_order_mark(tmp_path):
     assert read_domain(path) == read_domain(str(path)) == read_domain(LONG)
 
 
-def entry(**fields):
-    return json.dumps({"attributes": [{"name": "a", **fields}]})
-
-
 YES = {"type": "boolean", "true_values": ["yes"], "false_values": ["no"]}
-DATES = {"type": "date", "edges": ["2020-01-01", "2020-02-01"]}
-AGES = {"type": "integer", "min": 0, "max": 9}
-ORIGIN = {"ledger_release": "visits, 2026/3", "draw_id": "0f" * 16}
-
-
-@pytest.mark.parametrize(
-    ("fields", "edges"),
-    [
-        ({"min": 0, "max": 512, "bins": 4}, [0, 128, 256, 384, 512]),
-        ({"min": 0.1, "max": 0.7, "bins": 6}, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]),
-        ({"min": -1e-5, "max": 1, "bins": 1}, [-1e-5, 1]),
-        ({"min": 0, "max": 1, "bins": 3}, [0, 1 / 3, 2 / 3, 1]),
-        ({"min": -1.7e308, "max": 1.7e308, "bins": 2}, [-1.7e308, 0, 1.7e308]),
-        ({"min": 0, "max": 9, "bins": 3, "whole": True, "clip": True}, [0, 3, 6, 9]),
-    ],
-)
-def test_bins_of_equal_width_have_exact_edges(fields, edges):
-    (attribute,) = parse_domain(entry(type="numeric", **fields)).attributes
-    assert attribute.edges == tuple(map(float, edges))
-    assert attribute.clip == fields.get("clip", False)
-    domain = parse_domain(entry(type="numeric", **fields))
-    assert domain_from_json(domain.to_json()) == domain
-    assert "bins" not in domain.to_json()["attributes"][0]
-
-
-MAPPED = [
-    {**DATES, "edges_from": ORIGIN},
-    {"type": "numeric", "edges": [0.0, 1.0], "clip": True, "edges_from": ORIGIN},
-    {**YES, "null_values": ["", "NA"], "nullable": True, "case": "ignore", "trim": True},
-    {**YES, "true_values": ["Y", "yes", 1]},
-    {**AGES, "clip": True, "nullable": True, "null_values": [-9, "x"], "other": True},
-    {"type": "numeric", "edges": [0.0, 1.0], "clip": True, "nullable": True, "null_values": [-0.5]},
-    {"type": "categorical", "values": ["a", 1], "case": "ignore"},
-    DATES,
-    {"type": "datetime", "edges": ["2020-01-01T00:00:00", "2020-01-01T00:00:00.000001"]},
-    {"type": "datetime", "edges": ["2020-01-01T00:00:00+00:00", "9999-12-31T00:00:00+00:00"]},
-]
-
-
-@pytest.mark.parametrize("fields", MAPPED)
-def test_json_contains_declarations_as_written(fields):
-    domain = parse_domain(entry(**fields))
-    assert domain.to_json()["attributes"] == [{"name": "a", **fields}]
-    assert domain_from_json(domain.to_json()) == domain
 
 
 def test_impossible_combinations_use_dates_and_words_as_users_write_them():

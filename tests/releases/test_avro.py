@@ -259,22 +259,6 @@ def test_records_round_trip_through_files(
         assert [row[name] for row in rows] == values
 
 
-def test_whole_number_attribute_is_written_as_integers():
-    (attribute,) = domain = dp.Domain((BINNED[1],))
-    assert attribute.avro_type() == {"type": "long", "edges": [17.0, 25.0, 35.5, 91.0]}
-    for release in (drawn_within(domain), release_of(domain, potentials=[])):
-        rows = fastavro.reader(io.BytesIO(records_bytes(release)))
-        assert all(type(row["age"]) is int and 17 <= row["age"] <= 91 for row in rows)
-    assert attribute.midpoints == (20, 30, 63)
-    assert domain_from_json(domain.to_json()) == domain
-
-
-@pytest.mark.parametrize("edges", [(0.1, 0.2), (0, 0.5, 1, 1.5, 1.75), (0, 1e17)])
-def test_rejects_bins_without_whole_numbers_for_whole_number_attribute(edges):
-    with pytest.raises(dp.InputError, match="whole number"):
-        dp.NumericAttribute("w", edges, whole=True)
-
-
 NUMERIC = dp.Domain(
     (dp.NumericAttribute("a", (0, 1, 2)), dp.NumericAttribute("b", (0, 5, 9), whole=True))
 )
