@@ -8,12 +8,16 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
+from kind_examples import listed_keys
+from open_domains import domain_release
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read, release_of
+from rich.console import Console
 from seeded_releases import seeded_releases  # noqa: F401
 
 import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
+from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.synthetic_database.describe import RecordAnswers
 from beam_dp.reports.cells import Cell, Truth, cells_of, groups_of
 from beam_dp.reports.marginals import headline, tiles
@@ -24,7 +28,7 @@ from pipelines.program import ReleaseJob
 from pipelines.release_synthetic_database import Job
 
 MAX_BYTES = 2_000_000
-HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e&"
+HOSTILE = "</title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'\x1b[31m\u202e&"
 
 
 @functools.cache
@@ -80,23 +84,44 @@ def test_every_kind_of_release_has_a_valid_page(kind):
     assert page == page_of(read(GOLDEN / kind))
 
 
-def test_names_queries_and_labels_are_escaped():
+def hostile_answers() -> AnswersRelease:
     row = {"id": None, "query": HOSTILE, "value": 3.0, "standard_error": None, "bound": 1.0}
     rows = [{**row, "route": "noisy", "error": None}, {**row, "route": None, "error": HOSTILE}]
     card = {"mechanism": "private_mw", "plan": {"scale": 2.0, "ledger_release": "visits/7"}}
     guarantee = dp.Guarantee(1.0, 0.0, "replace_one", "record", 1)
-    page = page_of(AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, stated=card))
-    check_page(page)
-    assert "Queries answered: 1; refused: 1" in page and "visits/7" in page
+    return AnswersRelease(draw_id="0" * 32, guarantee=guarantee, rows=rows, stated=card)
+
+
+def hostile_domain() -> dp.Domain:
     names = (HOSTILE, f"b{HOSTILE}")
-    domain = dp.Domain(tuple(dp.CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
-    table = pa.table({name: [HOSTILE, "x"] * 20 for name in names})
-    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    release = dp.release(table, domain, dp.marginals(domain, ways=2), guarantee)
-    page = page_of(release)
-    parsed = check_page(page)
-    assert "<script" not in page and "\u202e" not in page
-    assert any("<script>alert(1)</script>" in each for each in parsed.texts["h3"])
+    return dp.Domain(tuple(dp.CategoricalAttribute(name, (HOSTILE, "x")) for name in names))
+
+
+def hostile_keys() -> dp.SparseRelease:
+    release = listed_keys()
+    release.histogram.keys[-1] = HOSTILE
+    return release
+
+
+WITH_HOSTILE_TEXTS = {
+    "answers": (hostile_answers, "Queries answered: 1; refused: 1"),
+    "database": (lambda: random_release(hostile_domain()), "Each attribute"),
+    "keys": (hostile_keys, "and 19 more: release.listed_keys() in Python"),
+    "domain": (lambda: domain_release((HOSTILE, "Oslo")), "2 values of city"),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_HOSTILE_TEXTS)
+def test_names_queries_keys_and_labels_are_escaped(kind):
+    make, words = WITH_HOSTILE_TEXTS[kind]
+    page, console = page_of(release := make()), Console(width=80)
+    check_page(page)
+    with console.capture() as captured:
+        console.print(of_kind("describe", release))
+    assert words in page + captured.get()
+    for shown in (page, captured.get()):
+        assert "\x1b" not in shown and "\u202e" not in shown
+    assert "<script" not in page and "&lt;script&gt;" in page
 
 
 def test_page_lists_attributes_pairs_and_cells_that_are_too_noisy(page):
