@@ -17,7 +17,6 @@ from beam_dp.flags.command_line import (
     check_beam_names,
     check_files,
     flags_of_program,
-    import_program,
 )
 from beam_dp.flags.flag import Flag, FlagError
 from pipelines.flags import beam_options
@@ -116,14 +115,6 @@ def test_version_flag_prints_the_version_of_the_package(capsys):
     assert exit.value.code == 0
     version = capsys.readouterr().out.split()[1]
     assert f'VERSION = "{version}"' in (ROOT / "setup.py").read_text("utf-8")
-
-
-MODULES = {name: import_program(name) for name in PROGRAMS}
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_flags_listed_at_start_match_the_flags_of_the_program(name):
-    assert flags_of_program(name) == tuple(MODULES[name].FLAGS), "run `make generated`"
 
 
 def test_flags_file_is_generated_from_the_programs():

@@ -13,7 +13,6 @@ from apache_beam.metrics import Metrics
 import beam_dp.mechanisms.marginals.synthesis as synthesis
 import beam_dp.transforms.counting.limit_contributions as limit_module
 import beam_dp.transforms.counting.summarise as encode_module
-import beam_dp.transforms.writing as write_module
 
 Leak = Callable[[pytest.MonkeyPatch], None]
 
@@ -73,29 +72,10 @@ def leak_card(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(synthesis, "SyntheticDatabase", with_count)
 
 
-def leak_file_count(patch: pytest.MonkeyPatch) -> None:
-    """One file more where there were more records."""
-    counted = []
-    encoding(lambda rows, kept: counted.append(kept))(patch)
-    original = write_module.commit_release
-
-    def commit(release: Any, directory: str, written: Any) -> bool:
-        won = original(release, directory, written)
-        for number in range(sum(counted) // 300):
-            pathlib.Path(directory, f"part-{number}").touch()
-        return won
-
-    patch.setattr(write_module, "commit_release", commit)
-
-
 PROGRESS = logging.getLogger("beam_dp.progress")
 LEAKS: dict[str, tuple[Leak, str]] = {
     "a counter of dropped records": (
         encoding(lambda rows, kept: Metrics.counter("beam_dp", "dropped records").inc(rows - kept)),
-        "metrics",
-    ),
-    "a distribution of batch sizes": (
-        encoding(lambda rows, kept: Metrics.distribution("x", "batch").update(rows)),
         "metrics",
     ),
     "a log line with a count": (
@@ -112,5 +92,4 @@ LEAKS: dict[str, tuple[Leak, str]] = {
     "temporary files by partition": (leak_temporary_file, "written"),
     "a file of exact values": (encoding(dump), "files"),
     "a field of the card": (leak_card, "card"),
-    "a file count": (leak_file_count, "files"),
 }
