@@ -11,6 +11,7 @@ import json
 import math
 import pathlib
 import runpy
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -110,6 +111,15 @@ def unit(column: pa.Array) -> Any:
     return np.where(valid, np.array(pairs, object), None)
 
 
+def units(values: list[Any] | pa.Array, kind: pa.DataType | None = None) -> list[Any]:
+    """The unit of each value, of any objects or of one type of Arrow."""
+    if kind is not None:
+        values = pa.array(values, kind)
+    return unit(values if isinstance(values, pa.Array) else arrow_column(values)).tolist()
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
 GIVEN = {
     "dp": dp,
@@ -136,6 +146,9 @@ GIVEN = {
     "quoting": quoting,
     "files": files,
     "unit": unit,
+    "units": units,
+    "uuid": uuid,
+    "ENDLESS": ENDLESS,
     "KEY": KEY,
     "D": decimal.Decimal,
     "datetime": datetime,

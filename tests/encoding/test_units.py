@@ -1,8 +1,6 @@
 import datetime
 import decimal
 import itertools
-import uuid
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,103 +72,12 @@ def test_integer_written_as_float_is_the_same_unit_in_every_text_type(length):
     assert fingerprints(fixed) == expected[:1]
 
 
-def test_nested_time_is_exact_in_every_resolution_and_zone():
-    moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
-    units, zones = ("s", "ms", "us", "ns"), (None, "UTC", "+02:00", "Nowhere/Land")
-    columns = [
-        pa.array([[moment]], pa.list_(pa.timestamp(unit, zone))) for unit in units for zone in zones
-    ]
-    assert {fingerprints(each)[0] for each in (*columns, arrow_column([[moment]]))} == {
-        fingerprints(columns[0])[0]
-    }
-    for kind in (pa.timestamp("ns"), pa.duration("ns"), pa.time64("ns")):
-        column = pa.array([[1], [2], [1000], None]).cast(pa.list_(kind))
-        assert (
-            len({*fingerprints(column), *fingerprints(arrow_column(column.to_pylist()[2:]))}) == 4
-        )
-        assert fingerprints(arrow_column([*column])) == fingerprints(column)
-
-
-def test_time_outside_pythons_range_is_a_unit():
-    for kind, raw in (
-        (pa.date32(), [18262, 2**31 - 1]),
-        (pa.date64(), [18262 * 86_400_000, 2**62]),
-        (pa.duration("ns"), [10**9, 1]),
-        (pa.time64("ns"), [10**9, 1]),
-        (pa.timestamp("s"), [0, 2**62]),
-    ):
-        column = pa.array(raw, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-        found = fingerprints(column)
-        assert None not in found and found[0] != found[1], kind
-        assert found[0] == fingerprints(arrow_column([column[0].as_py()]))[0], kind
-
-
 def test_unreadable_unit_affects_no_other_record():
     texts = pa.array([b"ok", b"\xff"]).view(pa.string())
     for column in (texts.cast(pa.string_view()), pa.StructArray.from_arrays([texts], ["a"])):
         found = fingerprints(column)
         assert found[0] == fingerprints(column.slice(0, 1))[0] is not None
         assert found[1] is None or found[1] != found[0]
-
-
-class Person:
-    def __init__(self, name: object) -> None:
-        self.name = name
-
-
-ENDLESS: list[Any] = []
-ENDLESS.append(ENDLESS)
-
-
-def test_value_without_canonical_text_is_not_a_unit():
-    nested = [Person(1), [Person(1)], {"person": Person(1)}, {1, 2}, np.arange(3)]
-    for value in [ENDLESS, *nested, 10**5000, np.timedelta64(1, "M"), type, len]:
-        assert canonical_bytes(value) is None
-        assert fingerprints(arrow_column([value, "a", value]))[::2] == [None, None]
-
-
-def test_mapping_is_the_same_unit_in_any_order_of_keys():
-    values = [{"a": 1, "b": [2, None]}, {"b": [2, None], "a": 1}, {"b": (2.0, None), "a": "1"}]
-    assert len(set(fingerprints(arrow_column(values)))) == 1
-    different = [[], [[]], [None], ["null"], ["a", "b"], ["a,1:b"], {"a": "b"}, {"a": None}, {}]
-    assert len({canonical_bytes(each) for each in different} - {None}) == len(different)
-    kind = pa.map_(pa.string(), pa.int8())
-    one, other, twice = fingerprints(
-        pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1), ("a", 2)]], kind)
-    )
-    assert one == other == fingerprints(arrow_column([{"a": 1, "b": 2}]))[0]
-    assert twice is None
-    nested = pa.array(
-        [[[("a", 1), ("b", 2)]], [[("b", 2), ("a", 1)]], [[]], [None]], pa.list_(kind)
-    )
-    one, other, empty, null = fingerprints(nested)
-    assert one == other == fingerprints(arrow_column([[{"a": 1, "b": 2}]]))[0]
-    assert len({one, empty, null, None}) == 4
-
-
-def test_uuid_is_the_same_unit_in_python_and_arrow():
-    values = [uuid.UUID(int=5), uuid.UUID(int=2**100), None]
-    stored = pa.array([value and value.bytes for value in values], pa.binary(16)).cast(pa.uuid())
-    assert fingerprints(stored) == fingerprints(arrow_column(values))
-
-
-ADDRESSES = pa.array([number.to_bytes(8, "little") for number in range(9)], pa.binary(8))
-
-
-def test_addresses_in_memory_are_not_units():
-    """One person's objects have as many addresses as there are objects."""
-    numbers = range(2**40, 2**40 + 9)
-    for column in (
-        ADDRESSES,
-        ADDRESSES.dictionary_encode(),
-        pa.StructArray.from_arrays([ADDRESSES], ["id"]),
-        pa.FixedSizeListArray.from_arrays(ADDRESSES, 1),
-        pa.array([f"<a.Visit object at {hex(number)}>" for number in numbers]),
-        pa.array([f"<function f at {hex(number)}>".encode() for number in numbers]),
-        pa.array([f"<Visit at 0x{number:016X}>" for number in numbers]).dictionary_encode(),
-    ):
-        _, has_unit = unit_fingerprints(column)
-        assert not has_unit.any(), column.type
 
 
 def test_fingerprints_of_short_values_contain_them():
