@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import gzip
 import json
 import pathlib
 import typing
@@ -23,6 +24,7 @@ import open_domains
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
+import zstandard
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Duration, Timestamp
 from jobs import everything_under, write_table
@@ -36,6 +38,7 @@ from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.releases.files.avro import HEADER, MAGIC, encode
 from beam_dp.summaries.histogram import (
     Histogram,
     HistogramAccumulator,
@@ -48,6 +51,10 @@ from beam_dp.transforms.counting.count_units import CountUnits
 from beam_dp.transforms.counting.count_values import CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
+from beam_dp.transforms.reading.formats import Wanted
+from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
 from beam_dp.transforms.reading.seen_files import SeenFiles
 from beam_dp.windows.horizon import Blocks
 from pipelines import answer_queries
@@ -161,6 +168,55 @@ def unquoted(call: Any, *given: Any, **named: Any) -> Any:
     except dp.InputError as error:
         assert "secret" not in str(error)
         raise
+
+
+def of_bytes(folder: pathlib.Path, name: str, content: bytes) -> dp.ReadRecords:
+    """Reads a file; a job that is the first to look into it says the same of it."""
+    path = folder / name
+    path.write_bytes(content)
+    try:
+        return unquoted(dp.ReadRecords, str(path))
+    except dp.InputError as error:
+        condition = str(error).partition(" is not valid: ")[2]
+        kind = path.suffixes[0][1:]
+        step = _ReadRange(kind)
+        step.reading = Reading(Wanted(["x"]))
+        try:
+            for part in _SplitFile("", kind).process((str(path), len(content))):
+                list(step.process(part))
+        except ReadError as of_job:
+            assert condition in str(of_job), of_job
+        else:
+            raise AssertionError("accepted by a job") from None
+        raise
+
+
+def avro(folder: pathlib.Path, schema: Any, codec: str = "null") -> dp.ReadRecords:
+    """Reads a container whose block would lead a reader of a recursive schema ever deeper."""
+    text = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
+    meta = {"avro.schema": text, "avro.codec": codec.encode()}
+    header = encode(HEADER, {"magic": MAGIC, "meta": meta, "sync": bytes(16)})
+    block = encode("long", 1) + encode("bytes", b"\2\2" * 5000 + b"\2\0") + bytes(16)
+    return of_bytes(folder, "a.avro", header + block)
+
+
+def avro_record(name: str, *types: Any, **more: Any) -> dict[str, Any]:
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields, **more}
+
+
+def avro_arrays(depth: int) -> Any:
+    """Arrays in each other."""
+    kind: Any = "long"
+    for _ in range(depth):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+def avro_chain(length: int) -> dict[str, Any]:
+    """Each record holds the one before it, by its name: no bracket tells how deep that is."""
+    links = [avro_record(f"A{i}", f"A{i - 1}") for i in range(1, length)]
+    return avro_record("R", "long", avro_record("A0", "long"), *links)
 
 
 def parquet(folder: pathlib.Path, column: pa.Array) -> dp.ReadRecords:

@@ -22,9 +22,7 @@ from beam_dp.releases.files.avro import (
     write_blocks,
 )
 from beam_dp.storage.store import DamagedFileError
-from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH, range_batches, read_header
-from beam_dp.transforms.reading.read import _SplitFile
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -102,7 +100,7 @@ def test_refuses_schemas_that_no_reader_takes():
     fastavro.writer(target, {"type": "long"} | {"name": "x"}, [1, 2])
     with pytest.raises(ValueError, match="record"):
         avro_blocks.read_header(io.BytesIO(target.getvalue()))
-    for schema in (RECURSIVE["a list"][0], TOO_DEEP["many arrays"]):
+    for schema in (record("R", "long", ["null", "R"]), record("R", "long", nested(300))):
         data = write_blocks(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)])
         with pytest.raises(DamagedFileError, match="does not fit its card"):
             list(read_blocks(data, record("R", "long")))
@@ -172,80 +170,6 @@ def nested(depth: int, kind: Any = "long") -> Any:
     for _ in range(depth):
         kind = {"type": "array", "items": kind}
     return kind
-
-
-def chain(length: int) -> Schema:
-    """Each record holds the one before it, by its name: no bracket tells how deep that is."""
-    links = [record(f"A{i}", f"A{i - 1}") for i in range(1, length)]
-    return record("R", "long", record("A0", "long"), *links)
-
-
-RECURSIVE: dict[str, tuple[Schema, str]] = {
-    "a list": (record("R", "long", ["null", "R"]), "'R'"),
-    "a list in a namespace": (record("R", ["null", "R"], namespace="a.b"), "'a.b.R'"),
-    "by its full name": (record("R", ["null", "a.R"], namespace="a"), "'a.R'"),
-    "a tree": (record("R", {"type": "array", "items": "R"}), "'R'"),
-    "a map": (record("R", {"type": "map", "values": ["long", "R"]}), "'R'"),
-    "two records in turn": (record("R", record("S", ["null", "R"]), "S"), "'R'"),
-    "deeper inside": (record("R", record("S", ["null", record("T", ["null", "S"])])), "'S'"),
-    "without end": (record("R", "R"), "'R'"),
-    "what says it was checked": (
-        record("R", ["null", "R"], __fastavro_parsed=True, __named_schemas={}),
-        "'R'",
-    ),
-}
-TOO_DEEP: dict[str, Schema] = {
-    "arrays": record("R", "long", nested(MAX_DEPTH)),
-    "many arrays": record("R", "long", nested(300)),
-    "records by name": chain(MAX_DEPTH),
-    "many records by name": chain(5000),
-}
-
-
-def write_schema(path: pathlib.Path, schema: Any, body: bytes = b"\0", codec: str = "null") -> str:
-    text = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
-    entries = {b"avro.schema": text, b"avro.codec": codec.encode()}
-    header = b"".join(encode("bytes", each) for pair in entries.items() for each in pair)
-    block = encode("long", 1) + encode("bytes", body)
-    path.write_bytes(b"Obj\x01" + encode("long", 2) + header + b"\0" + MARKER + block + MARKER)
-    return str(path)
-
-
-def refusals(path: str) -> list[str]:
-    """What is said of a file at construction, and of one that is first looked at by the job."""
-    with pytest.raises(dp.InputError) as at_construction:
-        dp.ReadRecords(path)
-    with pytest.raises(ReadError) as at_run:
-        list(_SplitFile("", "avro").process((path, 1)))
-    said = [str(at_construction.value), str(at_run.value)]
-    assert all("\n" not in each and path in each for each in said)
-    return said
-
-
-def test_refuses_recursive_or_deep_schema_before_reading_a_record(tmp_path):
-    """Five thousand records in each other ended the worker's process by a signal."""
-    cases = {
-        **{
-            case: (schema, f"must not have a recursive schema: {name} may contain itself")
-            for case, (schema, name) in RECURSIVE.items()
-        },
-        **{
-            case: (schema, f"must have a schema whose records are nested at most {MAX_DEPTH} deep")
-            for case, schema in TOO_DEEP.items()
-        },
-    }
-    for case, (schema, condition) in cases.items():
-        path = write_schema(tmp_path / f"{case}.avro", schema, b"\2\2" * 5000 + b"\2\0")
-        assert [condition in each for each in refusals(path)] == [True, True], case
-
-
-@pytest.mark.parametrize("brackets", [b"[", b'{"type":'])
-def test_refuses_header_with_deeply_nested_json(tmp_path, brackets):
-    closing = b"]" if brackets == b"[" else b"}"
-    kind = brackets * 100_000 + b'"long"' + closing * 100_000
-    schema = b'{"type":"record","name":"R","fields":[{"name":"a","type":' + kind + b"}]}"
-    for each in refusals(write_schema(tmp_path / "a.avro", schema)):
-        assert f"nested at most {MAX_DEPTH} deep" in each
 
 
 def test_reads_headers_and_schemas_at_their_limits():
