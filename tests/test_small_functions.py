@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import enum
 import importlib
 import io
 import json
@@ -28,6 +29,7 @@ import beam_dp as dp
 from beam_dp.domain import files, ordered
 from beam_dp.encoding.check import DomainCheck
 from beam_dp.encoding.keys import clamped_numbers, key_elements
+from beam_dp.encoding.open_values import GRID, OpenColumns
 from beam_dp.encoding.records import encode_column
 from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.flags import flag
@@ -36,6 +38,7 @@ from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.where import read_condition
+from beam_dp.summaries.value_counts import counted_values
 
 
 def digits(numbers: Iterable[float], number: int = 5) -> list[float]:
@@ -118,6 +121,22 @@ def units(values: list[Any] | pa.Array, kind: pa.DataType | None = None) -> list
     return unit(values if isinstance(values, pa.Array) else arrow_column(values)).tolist()
 
 
+def counted_texts(attribute: dp.CategoricalAttribute, values: Any) -> dict[str, float]:
+    """The weights of the texts of an open column, each of which is a record's."""
+    columns = OpenColumns(None, (attribute,), ())
+    batch = pa.record_batch([pa.array(values)], [attribute.name])
+    texts, sums = counted_values(columns, promise(ADD), [batch]).texts[attribute.name]
+    pairs = zip(texts.to_pylist(), sums.tolist(), strict=True)
+    return {text.decode(): total / GRID for text, total in pairs}
+
+
+def counted_leaves(attribute: dp.NumericAttribute, values: list[Any]) -> list[float]:
+    columns = OpenColumns(None, (), (attribute,))
+    batch = pa.record_batch([pa.array(values)], [attribute.name])
+    counts = counted_values(columns, promise(ADD), [batch]).leaves[attribute.name]
+    return (counts / GRID).tolist()
+
+
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
@@ -141,6 +160,10 @@ GIVEN = {
     "arrow_column": arrow_column,
     "clamped": clamped,
     "codes": codes,
+    "counted_leaves": counted_leaves,
+    "counted_texts": counted_texts,
+    "enum": enum,
+    "pandas": pandas,
     "keyed": keyed,
     "said_of": said_of,
     "quoting": quoting,

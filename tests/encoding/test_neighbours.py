@@ -277,36 +277,6 @@ def test_one_fraction_in_a_column_does_not_change_how_booleans_are_read():
         assert np.count_nonzero(codes == 0) == 1000
 
 
-SAME = [
-    ("bytearray", b"a"),
-    ("memoryview", b"a"),
-    ("bytearray of a digit", 1),
-    ("scalar 'a'", "a"),
-    ("scalar 1", 1),
-    ("scalar True", True),
-    ("null scalar", None),
-    ("IntEnum", 1),
-    ("text Enum", "a"),
-    ("str_", "a\0"),
-    ("bytes_", b"a\0"),
-    ("uint64", 2**64 - 1),
-    ("datetime64 NaT", None),
-    ("datetime64[s]", DAY),
-    ("datetime64[ns]", DAY),
-    ("pandas Timestamp", DAY),
-    ("datetime64[D]", DAY.date()),
-    ("timedelta64[D]", datetime.timedelta(1)),
-    ("pandas Timedelta", np.timedelta64(1, "ns")),
-    ("nanosecond", np.datetime64(1, "ns")),
-]
-
-
-def test_values_of_other_libraries_are_read_like_python_values():
-    for kind, same_as in SAME:
-        if kind in KINDS:  # pandas may not be here
-            assert read([KINDS[kind]]) == read([same_as]), kind
-
-
 # Columns of values of one type each, as they are before one value becomes another.
 PLAIN: dict[str, list[Any]] = {
     "integers": [0, 1, 7],
