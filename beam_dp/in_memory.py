@@ -51,7 +51,7 @@ def release(
     mechanism: Mechanism | None = None,
     num_records: int | Literal["noisy"] = "noisy",
     count_left_out: bool = False,
-    within_bins: Literal["uniform", "midpoint"] = "uniform",
+    within_bins: Literal["density", "uniform", "midpoint"] = "density",
     records_format: Literal["avro", "parquet", "csv"] = "avro",
     num_synthetic_records: int | None = None,
     start_from: Any = None,

@@ -139,10 +139,11 @@ COUNT_LEFT_OUT = Flag(
 )
 WITHIN_BINS = Flag(
     "within_bins",
-    "the released values of binned columns: uniform draws a value within the bin, which costs"
-    " no budget; midpoint uses its middle",
-    default="uniform",
-    choices=("uniform", "midpoint"),
+    "the released values of binned columns: density draws a value within the bin, more often on"
+    " the side of a fuller bin; uniform draws it anywhere in the bin; midpoint uses its middle. No"
+    " choice costs budget",
+    default="density",
+    choices=("density", "uniform", "midpoint"),
 )
 RECORDS_FORMAT = Flag(
     "records_format",

@@ -31,7 +31,8 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered
-from beam_dp.releases.synthetic_database.records import WITHIN_BINS, check_records_format
+from beam_dp.releases.synthetic_database.records import check_records_format
+from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
 
 if TYPE_CHECKING:
     from beam_dp.domain.discover import OpenDomain
@@ -97,7 +98,7 @@ class ReleaseOptions:
 
     num_records: NumRecords = "noisy"
     count_left_out: bool = False
-    within_bins: Literal["uniform", "midpoint"] = "uniform"
+    within_bins: Literal["density", "uniform", "midpoint"] = "density"
     records_format: Literal["avro", "parquet", "csv"] = "avro"
     num_synthetic_records: int | None = None
     start_from: Any = None

@@ -424,6 +424,18 @@ def test_bins_follow_the_values_and_not_the_range(incomes, loss):
     assert abs(errors).max() < 5
 
 
+def test_tails_go_on_beyond_the_units_that_noise_hides_and_abrupt_ends_do_not():
+    heights = NumericAttribute("height", tuple(number_leaves(-1000, 1000)))
+    rng = np.random.default_rng(5)
+    for make, furthest in ((rng.normal, 4.2), (lambda _, width, n: rng.uniform(0, width, n), 1.0)):
+        counts, reached = counts_of(heights, make(0, 100, 50_000)), []
+        for seed in range(5):
+            bins = plan_bins(heights, 20, ADDING, mu=MU).release(counts, Seeded(seed))
+            reached.append(heights.edges[bins.cuts[-1]] / 100)
+            assert len(bins.counts) <= 20
+        assert 0.8 * furthest < np.mean(reached) and max(reached) < 1.25 * furthest
+
+
 def test_bins_are_not_narrower_than_the_noise_allows(incomes):
     plan = plan_bins(INCOMES, 1000, ADDING, mu=MU)
     for seed in range(3):

@@ -27,7 +27,7 @@ def small_files(monkeypatch):
     monkeypatch.setattr(shards, "SHARD_BYTES", 1500)
 
 
-def large(records_format="avro", within_bins="uniform", **fields):
+def large(records_format="avro", within_bins="density", **fields):
     made = release_of(
         TYPES,
         num_records=200,
@@ -43,7 +43,7 @@ def large(records_format="avro", within_bins="uniform", **fields):
 @pytest.mark.parametrize(
     ("records_format", "within_bins"),
     [
-        *(("avro", "uniform"), ("parquet", "midpoint"), ("csv", "uniform")),
+        *(("avro", "uniform"), ("parquet", "midpoint"), ("csv", "density")),
         *(
             pytest.param(*each, marks=pytest.mark.part)
             for each in (("avro", "midpoint"), ("parquet", "uniform"), ("csv", "midpoint"))

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import statistics
 from fractions import Fraction
 from typing import Any
 
@@ -33,11 +34,14 @@ from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.intervals.release import nearest_increasing
 
 # So many of the new edges of a level are in its first cell, and in its last one.
-_NUM_AT_END = 2
+_NUM_AT_END = 3
 # In standard deviations of the noise of a sum: units beyond which each end is cut off, if each sum
 # is first made smaller by _SHRINKAGE; and the units that every bin has at least. All were chosen by
 # the errors of whole copies (benchmarks/undescribed_tables.py).
 _END_ERRORS, _SHRINKAGE, _BIN_ERRORS = 3.5, 1.5, 1.0
+# A tail goes on beyond an end if the sum beyond it has so many standard deviations, and is at most
+# so large a share of all, because it is extrapolated.
+_TAIL_ERRORS, _TAIL_SHARE = 1.0, 0.02
 # How much an error in ranks weighs against the same share of an error in numbers of leaves.
 _RANKS_WEIGHT = 1.0
 
@@ -105,9 +109,10 @@ class BinsPlan:
 
         Accuracy: the ends of the range in which there seem to be no units are cut off, so that a
         few far values, or noise, do not stretch the first or the last bin; the bins next to them
-        also take those units. Every bin has at least as many units as the noise of one sum, as
-        estimated. So there may be fewer bins than ``num_bins``; with too few records there is one
-        bin, the whole range.
+        also take those units. Where a tail goes on beyond such an end, it gets a bin of its own, up
+        to where a normal tail would have its last unit. Every bin inside has at least as many units
+        as the noise of one sum, as estimated. So there may be fewer bins than ``num_bins``; with
+        too few records there is one bin, the whole range.
 
         ``counts``: the sums of the leaves in grid steps, shape (number of leaves,), int64; secret.
 
@@ -131,12 +136,45 @@ class BinsPlan:
         prefixes = np.append(0.0, np.maximum(nearest_increasing(np.cumsum(sums)), 0.0))
         start, stop = np.searchsorted(edges, ends).tolist()
         least = _BIN_ERRORS * self.noise_deviation
-        cuts = segments(prefixes, places[edges], (start, stop), self.num_bins, least)
+        first, last = self._with_tails(edges, sums, covariance, ends)
+        num_bins = self.num_bins - (first < ends[0]) - (last > ends[1])
+        cuts = segments(prefixes, places[edges], (start, stop), num_bins, least)
+        cuts = [0] * (first < ends[0]) + cuts + [len(sums)] * (last > ends[1])
         bins = np.zeros((len(cuts) - 1, len(sums)))
         for row, (low, high) in zip(bins, itertools.pairwise(cuts), strict=True):
             row[low:high] = 1.0
         errors = self.noise_deviation * np.sqrt(((bins @ covariance) * bins).sum(axis=1))
-        return Bins(tuple(edges[cuts].tolist()), tuple((bins @ sums).tolist()), tuple(errors))
+        positions = (first, *edges[cuts[1:-1]].tolist(), last)
+        return Bins(positions, tuple((bins @ sums).tolist()), tuple(errors))
+
+    def _with_tails(
+        self, edges: Positions, sums: Values, covariance: Values, ends: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Returns the positions of the ends, or of the ends of tails that go on beyond them."""
+        places, total = places_of(self.leaves), float(sums.sum())
+        moved = []
+        for end, outward in zip(ends, (-1, 1), strict=True):
+            moved.append(end)
+            inward = slice(None, None, -outward)
+            distances = outward * (places[end] - places[edges])[inward]
+            num_beyond = int(np.searchsorted(distances, 0.0))
+            beyond = float(sums[inward][:num_beyond].sum())
+            variance = covariance[inward, inward][:num_beyond, :num_beyond].sum()
+            noise = _TAIL_ERRORS * self.noise_deviation * math.sqrt(variance)
+            if not max(noise, 1.0) < beyond < _TAIL_SHARE * total:
+                continue
+            numbers = np.maximum.accumulate(beyond + np.cumsum(sums[inward][num_beyond:]))
+            inside = distances[num_beyond:]
+            step = float(np.interp(3 * beyond, np.append(beyond, numbers), inside))
+            last, here, before = map(_normal_score, (1.0, beyond, 3 * beyond), [total] * 3)
+            width = min(step * (here - last) / (before - here), float(inside[-1]))
+            moved[-1] = int(np.argmin(np.abs(places - (places[end] + outward * width))))
+        return min(moved[0], ends[0]), max(moved[1], ends[1])
+
+
+def _normal_score(number: float, total: float) -> float:
+    """Returns the standard normal quantile of a share of all units."""
+    return statistics.NormalDist().inv_cdf(number / total)
 
 
 def _ends(edges: Positions, sums: Values, few: float) -> tuple[int, int] | None:

@@ -13,7 +13,8 @@ from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.texts import DAY
-from beam_dp.releases.synthetic_database.shards import random_words, values_within
+from beam_dp.releases.synthetic_database.shards import random_words
+from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
 from beam_dp.reports.markup import paragraph, table, text
 from beam_dp.reports.terminal import short, some
 
@@ -89,11 +90,13 @@ def _in_bins(
 ) -> NDArray[np.float64]:
     """Returns a number of the level of each row, as the release draws numbers within bins."""
     words = np.full(len(codes), 2**63, np.uint64)  # the middles of bins
-    if release.drawn:
+    if release.positions:
         words = random_words(f"bins of {attribute.name}", len(codes), "<u8")
     values: NDArray[Any] = codes + np.int64(getattr(attribute, "minimum", 0))
     if isinstance(attribute, BinnedAttribute):
-        values = values_within(attribute, codes, words)
+        uniform = bin_positions(attribute, codes, "uniform")
+        positions = release.positions.get(attribute.name, uniform)
+        values = values_within(attribute, codes, words, positions)
     if isinstance(attribute, TimeAttribute):
         values = values * (attribute.resolution * attribute.released_units / DAY)
     return np.where((codes >= 0) & (codes < attribute.num_levels), values, np.nan)

@@ -43,7 +43,9 @@ _ABOUT_COUNTS = (
     "Estimated numbers of original records, as beam-dp answer gives them. Counts of synthetic rows"
     " differ; a number below 0 is noise."
 )
-_WITHIN_BINS = " Values within bins were drawn uniformly: only the bin carries information."
+_WITHIN_BINS = (
+    " Values within bins were drawn from the bins alone: only the bin carries information."
+)
 _ABOUT_PAIRS = "It is computed from the model, which can make pairs look weaker or stronger."
 _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
 
@@ -143,8 +145,9 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns a fact about the released values within bins, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
-    drawn = "drawn uniformly within their bins; only the bin carries information"
-    return {"values": drawn if release.drawn else "the middles of their bins"}
+    density = "uniformly" if release.within_bins == "uniform" else "by the counts of the bins"
+    drawn = f"drawn {density} within their bins; only the bin carries information"
+    return {"values": drawn if release.positions else "the middles of their bins"}
 
 
 def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
@@ -245,7 +248,7 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Truth | None) -
     sets = [*(domain.axes(each.names) for each in held), *asked]
     singles = range(domain.num_attributes)
     answers = RecordAnswers(release)
-    about = _ABOUT_COUNTS + (_WITHIN_BINS if release.drawn else "")
+    about = _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
     marginals = Marginals(
         answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
     )

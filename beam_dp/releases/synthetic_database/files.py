@@ -33,7 +33,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.records import (
     RECORDS_FORMATS,
-    WITHIN_BINS,
     ReadRecords,
     Records,
     records_file,
@@ -42,6 +41,7 @@ from beam_dp.releases.synthetic_database.records_avro import read_records, recor
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.shards import RecordShard
+from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
 from beam_dp.storage.store import DamagedFileError
 
 Table = tuple[Names, NDArray[np.float64]]
@@ -206,7 +206,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     within_bins = parsed.get("within_bins", "midpoint")
     check_choice("within_bins", within_bins, WITHIN_BINS)
     read_rows = partial(
-        _read_rows, payload, rows, domain, num_records, records_format, within_bins == "uniform"
+        _read_rows, payload, rows, domain, num_records, records_format, within_bins != "midpoint"
     )
     if not distinct:
         records = read_rows()

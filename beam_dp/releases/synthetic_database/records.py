@@ -22,8 +22,6 @@ from beam_dp.storage.store import DamagedFileError
 Codes = tuple[NDArray[Any], ...]
 Table = NDArray[np.float64]
 
-# The released value of a bin: a uniform draw from the bin, or the middle of the bin.
-WITHIN_BINS = ("uniform", "midpoint")
 # Parts of a file are joined once they have this many distinct records together.
 _MOST_WAITING = 2**20
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

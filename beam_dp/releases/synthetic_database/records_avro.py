@@ -211,7 +211,7 @@ def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counte
 
 def _encoded_rows(shard: RecordShard) -> Iterator[Packed]:
     """Yields the encoded records in order, in parts."""
-    columns = [_Column(attribute, shard.is_drawn) for attribute in shard.domain]
+    columns = [_Column(each, each.name in shard.positions) for each in shard.domain]
 
     def encoded(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> Packed:
         parts = [

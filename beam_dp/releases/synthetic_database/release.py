@@ -33,12 +33,12 @@ from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurement
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
 from beam_dp.releases.synthetic_database.records import (
-    WITHIN_BINS,
     FittedTables,
     check_records_format,
     checked_records,
 )
 from beam_dp.releases.synthetic_database.shards import (
+    DrawnColumn,
     RecordShard,
     RowBlock,
     drawn_columns,
@@ -46,6 +46,7 @@ from beam_dp.releases.synthetic_database.shards import (
     parts_of,
     row_blocks,
 )
+from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS, Positions, bin_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,8 +78,9 @@ class SyntheticDatabase(Release):
             (m,) per attribute, in the smallest unsigned type for the attribute's codes.
         counts: the number of rows equal to each distinct record, shape (m,), int64, >= 1; the sum
             is ``num_records``.
-        within_bins: the released value of a bin: ``"uniform"`` for values that are drawn within the
-            bin (see ``rows``), ``"midpoint"`` for its middle.
+        within_bins: the released value of a bin: ``"density"`` for values that are drawn more
+            densely towards fuller bins (see ``bin_positions``), ``"uniform"`` for uniform ones,
+            ``"midpoint"`` for the middle.
         potentials: pairs (names, table): attribute names in domain order, and a table of finite
             logarithms, float64, one axis per attribute. The hypothesis, which is the fitted
             distribution, gives a possible cell the weight exp(sum of the tables' values).
@@ -306,10 +308,20 @@ class SyntheticDatabase(Release):
         return query.mean(marginal.values.ravel() / self.represented) * self.represented
 
     @cached_property
-    def drawn(self) -> dict[str, tuple[BinnedAttribute, NDArray[Any]]]:
-        """The attributes with values drawn within bins, and their codes, by name."""
-        is_drawn = self.within_bins == "uniform"
-        return drawn_columns(self.domain, tuple(self.codes)) if is_drawn else {}
+    def positions(self) -> dict[str, Positions]:
+        """Where values lie within bins, by column; empty if they are the middles of the bins."""
+        binned = [each for each in self.domain if isinstance(each, BinnedAttribute)]
+        return {
+            each.name: bin_positions(
+                each, self.record_marginal((each.name,))[: each.num_levels], self.within_bins
+            )
+            for each in (binned if self.within_bins != "midpoint" else [])
+        }
+
+    @cached_property
+    def drawn(self) -> dict[str, DrawnColumn]:
+        """The columns with values drawn within bins, by name."""
+        return drawn_columns(self.domain, tuple(self.codes), self.positions)
 
     @property
     def represented(self) -> int:
@@ -360,7 +372,7 @@ class SyntheticDatabase(Release):
     @property
     def num_shards(self) -> int:
         """The number of files of records."""
-        return num_shards(self.domain, self.num_records, bool(self.drawn))
+        return num_shards(self.domain, self.num_records, bool(self.positions))
 
     def shards(self) -> Iterator[RecordShard]:
         """Yields the rows of each file of records, in order."""
@@ -373,7 +385,7 @@ class SyntheticDatabase(Release):
                 domain=self.domain,
                 draw_id=self.draw_id,
                 records_format=self.records_format,
-                is_drawn=bool(self.drawn),
+                positions=self.positions,
                 statements=about,
                 number=place,
                 num_shards=self.num_shards,

@@ -22,7 +22,8 @@ from beam_dp.models.elimination import num_clique_cells
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.arrow import arrow_table
 from beam_dp.releases.synthetic_database.records import code_type
-from beam_dp.releases.synthetic_database.shards import random_words, values_within
+from beam_dp.releases.synthetic_database.shards import random_words
+from beam_dp.releases.synthetic_database.within_bins import values_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,8 +138,10 @@ def drawn_table(
     ]
     values: dict[str, NDArray[Any]] = {}
     for attribute, column in zip(release.domain, narrow, strict=True):
-        if release.within_bins == "uniform" and isinstance(attribute, BinnedAttribute):
+        if isinstance(attribute, BinnedAttribute) and attribute.name in release.positions:
             name = f"{purpose} {seed} {release.draw_id} within {attribute.name}"
             words = random_words(name, len(column), "<u8")
-            values[attribute.name] = values_within(attribute, column, words)
+            values[attribute.name] = values_within(
+                attribute, column, words, release.positions[attribute.name]
+            )
     return arrow_table(release.domain, narrow, values)

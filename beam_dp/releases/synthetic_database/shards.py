@@ -1,11 +1,11 @@
 """The rows of released records: their random order, values within bins, and shards of rows.
 
 A release stores its distinct records by code, with a count of equal rows. Rows in the order of
-codes would mislead anyone who only takes the first rows, so rows are shuffled. A value within a
-bin is uniform in its bin. All random bits for this are expanded from the draw's id, which is 128
-bits of the operating system's entropy, independent of all records, and public on the card. So order
-and values reveal nothing beyond the codes and counts, and every worker that writes or reads a draw
-gets the same rows, without keeping them.
+codes would mislead anyone who only takes the first rows, so rows are shuffled. All random bits for
+this, and for values within bins, are expanded from the draw's id, which is 128 bits of the
+operating system's entropy, independent of all records, and public on the card. So order and values
+reveal nothing beyond the codes and counts, and every worker that writes or reads a draw gets the
+same rows, without keeping them.
 
 A fair coin sends each row to one of two halves, repeatedly, until a part is small; each part is
 then shuffled alone (Rao, 1961; Sandelius, 1962). All orders are equally likely, and only one part
@@ -31,6 +31,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.releases.synthetic_database.records import Codes, records_file
+from beam_dp.releases.synthetic_database.within_bins import Positions, values_within
 
 # The bytes of a shard's rows, at one byte per value and eight more per value within a bin. Encoding
 # a shard takes at most twice as much memory.
@@ -68,7 +69,7 @@ class RecordShard:
     domain: Domain
     draw_id: str
     records_format: str
-    is_drawn: bool  # whether released values are drawn within their bins
+    positions: Mapping[str, Positions]  # by column, if values are drawn within their bins
     statements: Mapping[str, str]  # the mechanism and guarantee, for the metadata of the file
     number: int  # the place of the shard in the order of the release
     num_shards: int
@@ -82,7 +83,7 @@ class RecordShard:
 
     def rows(self) -> Iterator[RowBlock]:
         """Yields the rows in order, at most 2^18 rows at once."""
-        drawn = drawn_columns(self.domain, self.codes) if self.is_drawn else {}
+        drawn = drawn_columns(self.domain, self.codes, self.positions)
         return row_blocks(self.part, self.draw_id, drawn)
 
     def to_plain(self) -> tuple[str, tuple[bytes, ...]]:
@@ -90,11 +91,12 @@ class RecordShard:
         counts = self.part.counts
         columns = [column[self.part.distinct] for column in self.codes]
         columns.append(counts.astype(np.min_scalar_type(int(counts.max(initial=0)))))
+        columns += self.positions.values()
         stated = {
             "domain": self.domain.to_json(),
             "draw_id": self.draw_id,
             "records_format": self.records_format,
-            "is_drawn": self.is_drawn,
+            "drawn": {name: ends.shape for name, ends in self.positions.items()},
             "statements": dict(self.statements),
             "number": self.number,
             "num_shards": self.num_shards,
@@ -109,10 +111,15 @@ class RecordShard:
         """Returns the shard that ``to_plain`` described."""
         stated = json.loads(plain[0])
         domain = domain_from_json(stated.pop("domain"), "domain")
-        types, node = stated.pop("types"), stated.pop("node")
-        *codes, counts = map(np.frombuffer, map(zlib.decompress, plain[1]), types)
+        types, node, drawn = stated.pop("types"), stated.pop("node"), stated.pop("drawn")
+        columns = list(map(np.frombuffer, map(zlib.decompress, plain[1]), types))
+        codes, (counts, *ends) = columns[: domain.num_attributes], columns[domain.num_attributes :]
+        positions = {
+            name: each.reshape(shape)
+            for (name, shape), each in zip(drawn.items(), ends, strict=True)
+        }
         part = Part(node, np.arange(len(counts)), counts.astype(np.int64))
-        return cls(domain=domain, codes=tuple(codes), part=part, **stated)
+        return cls(domain=domain, codes=tuple(codes), part=part, positions=positions, **stated)
 
 
 def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
@@ -140,19 +147,27 @@ def parts_of(counts: NDArray[np.int64], draw_id: str, num_parts: int) -> list[Pa
     return parts
 
 
-def drawn_columns(domain: Domain, codes: Codes) -> dict[str, tuple[BinnedAttribute, NDArray[Any]]]:
-    """Returns the attributes with bins and their codes, by name."""
-    pairs = zip(domain, codes, strict=True)
-    return {each.name: (each, of) for each, of in pairs if isinstance(each, BinnedAttribute)}
+class DrawnColumn(NamedTuple):
+    """A column whose values are drawn within bins: the codes of all records, and where they lie."""
+
+    attribute: BinnedAttribute
+    codes: NDArray[Any]
+    positions: Positions
 
 
-def row_blocks(
-    part: Part, draw_id: str, drawn: Mapping[str, tuple[BinnedAttribute, NDArray[Any]]]
-) -> Iterator[RowBlock]:
-    """Yields the rows of a part in order, at most 2^18 rows at once.
+def drawn_columns(
+    domain: Domain, codes: Codes, positions: Mapping[str, Positions]
+) -> dict[str, DrawnColumn]:
+    """Returns the columns whose values are drawn within bins, by name."""
+    return {
+        each.name: DrawnColumn(each, of, positions[each.name])
+        for each, of in zip(domain, codes, strict=True)
+        if isinstance(each, BinnedAttribute) and each.name in positions
+    }
 
-    ``drawn``: the attributes whose values are drawn within bins, with the codes of all records.
-    """
+
+def row_blocks(part: Part, draw_id: str, drawn: Mapping[str, DrawnColumn]) -> Iterator[RowBlock]:
+    """Yields the rows of a part in order, at most 2^18 rows at once."""
     parts = [part]
     while parts:
         node, distinct, counts = parts.pop()
@@ -164,19 +179,10 @@ def row_blocks(
         # A block has two equal words with probability 2^-30: a slower sort is not worthwhile.
         which = which[np.argsort(random_words(f"order of rows {draw_id} {node}", num_rows, "<u8"))]
         values = {}
-        for name, (attribute, codes) in drawn.items():
+        for name, (attribute, codes, positions) in drawn.items():
             words = random_words(f"values within bins {draw_id} {node} {name}", num_rows, "<u8")
-            values[name] = values_within(attribute, codes[distinct[which]], words)
+            values[name] = values_within(attribute, codes[distinct[which]], words, positions)
         yield RowBlock(distinct, which, values)
-
-
-def values_within(
-    attribute: BinnedAttribute, codes: NDArray[Any], words: NDArray[np.uint64]
-) -> NDArray[Any]:
-    """Returns a uniform value in the bin of each code, from random words; 0 outside the bins."""
-    is_in_bin = codes < attribute.num_levels
-    uniforms = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.where(is_in_bin, attribute.values_within(np.where(is_in_bin, codes, 0), uniforms), 0)
 
 
 def _halves(part: Part, draw_id: str) -> list[Part]:

@@ -101,8 +101,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             names the ledger entry. Without a token, nothing is recorded.
         count_left_out: whether to count records outside the domain, with noise, from 5 % of the
             budget (see ``plan_left_out``). The release contains the counts as ``left_out``.
-        within_bins: ``"uniform"`` to draw released values uniformly in their bins, ``"midpoint"``
-            for the midpoints of bins.
+        within_bins: ``"density"`` to draw released values within their bins, more densely towards
+            fuller bins; ``"uniform"`` to draw them uniformly; ``"midpoint"`` for the midpoints.
         records_format: the format of the file of records: ``"avro"``, ``"parquet"`` or ``"csv"``.
         num_synthetic_records: the number of records to release; by default, the number of records.
             Answers are scaled to the number of records; their error bars include the sampling.
@@ -134,7 +134,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         num_records: int | Literal["noisy"] = "noisy",
         ledger_token: Token | None = None,
         count_left_out: bool = False,
-        within_bins: Literal["uniform", "midpoint"] = "uniform",
+        within_bins: Literal["density", "uniform", "midpoint"] = "density",
         records_format: Literal["avro", "parquet", "csv"] = "avro",
         num_synthetic_records: int | None = None,
         start_from: Any = None,
