@@ -14,7 +14,7 @@ import pytest
 from declared_packages import declared_modules
 from source_imports import ROOT, banned_lines, cycles, importing, imports, is_under, module_name
 
-MAX_LINES = 500
+MAX_LINES = 700
 DRAWS = "beam_dp/noise/source.py"
 # From the card of a committed release: a counter at or before the draw may depend on records.
 COUNTS = "beam_dp/transforms/job_page.py"

@@ -49,6 +49,7 @@ def bin_positions(
         return np.tile([0.0, 1.0], (size, 1))
     # Extreme edges make infinite widths or slopes, for which values are uniform.
     with np.errstate(all="ignore"):
+        widths: NDArray[Any]
         if attribute.whole_ends is None:
             widths = np.diff(np.array(attribute.edges, np.float64))
         else:
@@ -70,7 +71,8 @@ def bin_positions(
     rising = np.log1p(shares * np.expm1(steep)) / steep
     ends = np.where(rates[:, None] < 0, 1 - rising[:, ::-1], rising)
     ends = np.where(np.abs(rates[:, None]) < _FLAT, shares, ends)
-    return np.rint(ends * _ROUNDING) / _ROUNDING
+    rounded: Positions = np.rint(ends * _ROUNDING) / _ROUNDING
+    return rounded
 
 
 def values_within(
