@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from jobs import interval_flags, key_flags, people
-from pytest import CaptureFixture
+from jobs import interval_flags, key_flags
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
+from beam_dp.releases.sketches.answer import read_query
 from pipelines.release_intervals import main
 from pipelines.release_projection import main as release_projection
 
@@ -31,13 +31,6 @@ def domain(**flags: bool) -> dict[str, Any]:
     }
 
 
-def released(folder: Path, **flags: Any) -> dp.IntervalRelease:
-    assert main(interval_flags(folder, **{"domain": domain(), **flags})) == 0
-    release = dp.read_release(folder / "out")
-    assert isinstance(release, dp.IntervalRelease)
-    return release
-
-
 @pytest.mark.job
 @pytest.mark.parametrize("flags", [{}, {"other": True, "nullable": True}])
 def test_no_interval_includes_other_or_null(tmp_path, flags):
@@ -50,46 +43,8 @@ def test_no_interval_includes_other_or_null(tmp_path, flags):
     assert np.rint(release.histogram()).tolist() == [0] * 5 + [2] + [0] * 63 + [1]
 
 
-def answered(capsys: CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
-    code = cli.main(list(argv))
-    text = capsys.readouterr()
-    return code, text.out, text.err
-
-
 @pytest.mark.job
-def test_beam_dp_answers_intervals_prefixes_and_quantiles(tmp_path, capsys):
-    release = released(tmp_path)
-    capsys.readouterr()
-    out = str(tmp_path / "out")
-    code, text, _ = answered(capsys, "answer", out, "--interval", "20", "40", "--json")
-    (found,) = json.loads(text)
-    low, high = release.cells(20, 40)
-    expected = release.answer([low], [high])
-    assert code == 0 and found["interval"] == "20 to 40"
-    ages = people()["age"].to_numpy()
-    assert abs(found["value"] - np.sum((ages >= 20) & (ages <= 40))) < 3  # epsilon is 1000
-    assert found["value"] == expected.values[0]
-    assert found["standard_error"] == expected.standard_errors[0]
-    assert found["bound"] == expected.bounds[0]
-    queries = tmp_path / "queries.jsonl"
-    queries.write_text(
-        '{"interval": {"attribute": "age", "low": 20, "high": 40}}\n'
-        '{"prefix": {"attribute": "age", "high": 79}}\n'
-    )
-    _, text, _ = answered(capsys, "answer", out, "--queries", str(queries), "--json")
-    assert [each["interval"] for each in json.loads(text)] == ["20 to 40", "10 to 79"]
-    assert json.loads(text)[0]["value"] == found["value"]
-    _, text, _ = answered(capsys, "answer", out, "--quantile", "0.5", "--json")
-    median = np.sort(ages[(ages >= 10) & (ages <= 79)])
-    (quantile,) = json.loads(text)
-    assert abs(int(quantile["level"]) - median[len(median) // 2]) <= 2
-    for argv in (("answer", out, "--interval", "20", "40"), ("describe", out)):
-        code, text, _ = answered(capsys, *argv)
-        assert code == 0 and "age" in text
-
-
-@pytest.mark.job
-def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
+def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path):
     rows = {"visit": ["2020-01-02"] * 30 + ["2020-02-03"] * 20 + ["2020-03-01"] * 10 + [None]}
     pa.csv.write_csv(pa.table(rows), tmp_path / "visits.csv")
     visit = {"name": "visit", "type": "date", "nullable": True,
@@ -103,10 +58,6 @@ def test_date_bins_are_counted_and_queried_by_their_edges(tmp_path, capsys):
     cells = release.cells("2020-01-01", "2020-03-01")
     assert cells == (0, 1)
     assert abs(release.answer(*cells).values - 50) < 3
-    assert cli.main(["answer", str(tmp_path / "o"), "--interval", "2020-02-01", "2020-04-01"]) == 0
-    assert "2020-02-01 to 2020-04-01" in capsys.readouterr().out
-    assert cli.main(["answer", str(tmp_path / "o"), "--quantile", "0.6"]) == 0
-    assert "[2020-02-01, 2020-03-01)" in capsys.readouterr().out
 
 
 NUMBERS = [i % 50 for i in range(2000)]  # 40 records of each key
@@ -116,49 +67,36 @@ def flags_of_keys(folder: Path, **named: Any) -> list[str]:
     return key_flags(folder, **{"size": "65536", **named})
 
 
-def answer(folder: Path, capfd: CaptureFixture[str], lines: str, name: str = "keys.txt") -> Any:
-    """What `beam-dp answer --sparse` says of a file, as JSON; or its error."""
-    (folder / name).write_text(lines, encoding="utf-8")
-    capfd.readouterr()
-    code = cli.main(["answer", str(folder / "out"), "--sparse", str(folder / name), "--json"])
-    out, err = capfd.readouterr()
-    if code == 0:
-        return json.loads(out)
-    assert (code, out) == (2, "")
-    assert re.fullmatch(r"error: [^\n]+\n", err), err
-    return err
+def answer(folder: Path, lines: str) -> float:
+    """What the release says of the query in a file."""
+    (folder / "keys.txt").write_text(lines, encoding="utf-8")
+    release = dp.read_release(folder / "out", kind=dp.SparseRelease)
+    return release.answer_query(read_query(release, str(folder / "keys.txt"))).value
 
 
 @pytest.mark.job
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "avro"])
-def test_release_answers_queries_in_files(tmp_path, capfd, file_format):
+def test_releases_keys_of_files(tmp_path, file_format):
     assert release_projection(flags_of_keys(tmp_path, file_format=file_format)) == 0
-    out, _ = capfd.readouterr()
-    assert "beam-dp answer" in out
-    found = answer(tmp_path, capfd, "plane 3\nplane 4\t0.5\nplane 99\n")
-    assert found["num_elements"] == 3
-    assert found["value"] == pytest.approx(60, abs=1)
-    found = answer(tmp_path, capfd, '{"sparse": {"plane 3": 1}}', "query.json")
-    assert found["value"] == pytest.approx(40, abs=1)
-    assert cli.main(["describe", str(tmp_path / "out")]) == 0
-    out, _ = capfd.readouterr()
-    assert "count_sketch" in out and "keys of plane" in out and "type of keys" in out
-    assert cli.main(["describe", str(tmp_path / "out"), "--json"]) == 0
+    assert answer(tmp_path, "plane 3\nplane 4\t0.5\nplane 99\n") == pytest.approx(60, abs=1)
 
 
 @pytest.mark.job
 @pytest.mark.parametrize(
-    ("keys", "key_type", "line"),
+    ("keys", "key_type", "key"),
     [
         (pa.array(NUMBERS), "integer", "3"),
         (pa.array([b"p%d" % number for number in NUMBERS]), "bytes", "p3"),
-        (pa.array([2**64 - 1 - number for number in NUMBERS], pa.uint64()), "integer", None),
+        (
+            pa.array([2**64 - 1 - number for number in NUMBERS], pa.uint64()),
+            "integer",
+            f"{2**64 - 4}",
+        ),
     ],
 )
-def test_keys_have_the_declared_type(tmp_path, capfd, keys, key_type, line):
+def test_keys_have_the_declared_type(tmp_path, keys, key_type, key):
     assert release_projection(flags_of_keys(tmp_path, keys=keys, key_type=key_type)) == 0
-    found = answer(tmp_path, capfd, f"{2**64 - 4 if line is None else line}\n")
-    assert found["value"] == pytest.approx(40, abs=1)
+    assert answer(tmp_path, f"{key}\n") == pytest.approx(40, abs=1)
 
 
 @pytest.mark.job
@@ -178,7 +116,7 @@ def test_lists_frequent_keys_in_words(tmp_path, capfd, mechanism):
     assert cli.main(["describe", str(tmp_path / "out")]) == 0
     out, _ = capfd.readouterr()
     assert re.search(r"^plane \d+ +40 +0[.]0\d+$", out, re.MULTILINE) and "and 30 more" in out
-    assert answer(tmp_path, capfd, "plane 3\nplane 99\n")["value"] == pytest.approx(40, abs=1)
+    assert answer(tmp_path, "plane 3\nplane 99\n") == pytest.approx(40, abs=1)
 
 
 @pytest.mark.job

@@ -22,7 +22,6 @@ from yaml_jobs import run, step
 
 import beam_dp as dp
 import beam_dp.yaml
-from beam_dp.cli import main as cli
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from beam_dp.reports.cells import single_levels
 from pipelines import release_windows, yaml_transforms
@@ -67,8 +66,6 @@ def test_releases_windows_of_a_folder(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "All windows are in" in out
     assert "3 windows of 10s" in err
-    assert cli.main(["describe", str(tmp_path / "out")]) == 0
-    assert cli.main(["answer", str(tmp_path / "out"), "--windows", "0:3", "--marginal", "age"]) == 0
 
 
 @pytest.mark.job
