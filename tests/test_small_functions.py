@@ -175,6 +175,7 @@ GIVEN = {
     "KEY": KEY,
     "D": decimal.Decimal,
     "datetime": datetime,
+    "WHOLE": dp.Domain((dp.NumericAttribute("age", (18, 20, 21, 25), whole=True),)),
     "LEVELS": dp.Domain(
         (
             dp.IntegerAttribute("hours", -2, 3, nullable=True),

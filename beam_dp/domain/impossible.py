@@ -17,7 +17,7 @@ from beam_dp.domain.attributes import (
     ListedAttribute,
     nearest_known,
 )
-from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute, NumericAttribute
 from beam_dp.errors import InputError, shown
 
 Range = tuple[int, int]  # a half-open range of codes: start, stop
@@ -249,7 +249,7 @@ class LevelReader:
         elif isinstance(attribute, IntegerAttribute):
             return self._read_pair((level, level))
         elif isinstance(level, str) or (
-            isinstance(level, int) and isinstance(attribute, ListedAttribute)
+            isinstance(level, int) and isinstance(attribute, ListedAttribute | NumericAttribute)
         ):
             code = self._labels.get(str(level))
         return None if code is None else (code, code + 1)

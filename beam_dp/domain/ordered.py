@@ -281,6 +281,13 @@ class NumericAttribute(BinnedAttribute):
         last = np.append(first[1:-1] - 1, math.floor(self.edges[-1]))
         return first[:-1], last
 
+    def _level_label(self, code: int) -> str:
+        if self.whole_ends is not None:
+            first, last = (int(ends[code]) for ends in self.whole_ends)
+            if first == last:
+                return str(first)
+        return super()._level_label(code)
+
     def released(self, number: float) -> Value:
         """Returns the number as a Python int or float."""
         return int(number) if self.whole else float(number)

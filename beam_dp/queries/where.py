@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, nearest_known
 from beam_dp.domain.impossible import LevelReader
-from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
+from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
@@ -249,6 +249,14 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
     """Returns the bins for which a comparison is true; raises if it would divide a bin."""
     place = attribute.edge_place(value)
     edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
+    if isinstance(attribute, NumericAttribute) and attribute.whole_ends and isinstance(value, int):
+        # Of whole numbers, `<= 24` is `< 25`.
+        edges = [*attribute.whole_ends[0].tolist(), int(attribute.whole_ends[1][-1]) + 1]
+        least = value + (op in (ast.LtE, ast.Gt))
+        if least in edges:
+            below = np.arange(last) < edges.index(least)
+            return below if op in (ast.Lt, ast.LtE) else ~below
+        place = None
     if place is None:
         condition = f"must be an edge of {shown(attribute.name)}, as bins cannot be divided: "
         raise InputError("where", value, condition + ", ".join(map(shown, edges[:40])))
