@@ -89,6 +89,13 @@ def quoting(line: str) -> Exception:
     )
 
 
+def raised_in(place: str) -> Exception:
+    """An error that the code of a library raises."""
+    with pytest.raises(ValueError, match="tell-tale") as caught:
+        exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
+    return caught.value
+
+
 KEY = HashKey(4, np.arange(10, dtype=np.uint64), bytes(16))
 
 
@@ -167,6 +174,7 @@ GIVEN = {
     "keyed": keyed,
     "said_of": said_of,
     "quoting": quoting,
+    "raised_in": raised_in,
     "files": files,
     "unit": unit,
     "units": units,

@@ -7,7 +7,6 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from declared_packages import undeclared_modules
@@ -133,9 +132,3 @@ def test_reads_times_in_every_layout(values, data):
     assert seconds_of(column).tolist() == expected
     assert seconds_of(column.dictionary_encode()).tolist() == expected
     assert seconds_of(pa.concat_arrays([column, column])[len(column) :]).tolist() == expected
-
-
-def test_column_without_values_has_no_times():
-    for kind in (pa.null(), pa.timestamp("ns"), pa.string(), pa.float16(), pa.decimal128(5, 2)):
-        assert seconds_of(pa.nulls(3, kind)).tolist() == [NO_TIME] * 3
-        assert seconds_of(pa.nulls(0, kind)).dtype == np.int64

@@ -286,15 +286,6 @@ def test_launched_program_stages_the_job_and_exits(tmp_path, monkeypatch, capsys
     assert JOBS[name].main(argv) == flags.EXIT_JOB_FAILED
 
 
-@pytest.mark.parametrize("runner", ["DataflowRunner", "dataflowrunner", "Dataflow", "dataflow"])
-def test_refuses_local_output_on_dataflow(tmp_path, capsys, runner):
-    """Before anything is spent: a release on the disk of a worker is lost."""
-    argv = [*interval_flags(tmp_path), f"--runner={runner}", "--project=p", "--region=r"]
-    assert release_intervals.main(argv) == flags.EXIT_BAD_INPUT
-    line = capsys.readouterr().err
-    assert line.startswith("error: --output: ") and line.count("\n") == 1
-
-
 def test_command_in_the_manual_has_all_required_parameters():
     manual = (ROOT / "docs" / "dataflow.md").read_text(encoding="utf-8")
     (given,) = re.findall(r"--parameters '\^~\^(.*)'", manual)

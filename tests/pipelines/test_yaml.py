@@ -377,24 +377,6 @@ def test_failed_job_leaves_no_draft(tmp_path, capfd, monkeypatch):
     assert not draft.exists()
 
 
-@pytest.mark.parametrize(
-    ("place", "is_told"),
-    [
-        ("json/decoder.py", True),
-        ("apache_beam/io/filebasedsource.py", True),
-        ("own/transform.py", True),
-        ("pandas/io/json/_json.py", False),
-        ("pandas/core/a.py", False),
-        ("pyarrow/parquet/core.py", False),
-        ("apache_beam/dataframe/io.py", False),
-    ],
-)
-def test_withholds_errors_raised_by_record_readers_at_construction(place, is_told):
-    with pytest.raises(ValueError, match="tell-tale") as caught:
-        exec(compile("raise ValueError('tell-tale')", f"/lib/{place}", "exec"))
-    assert ("tell-tale" in run_yaml._told(caught.value)) == is_told
-
-
 @pytest.mark.parametrize(("text", "is_told"), [("Own: alice.Own", True), ("Own: bob.Own", False)])
 def test_names_a_module_only_if_the_file_does(text, is_told, tmp_path):
     path = tmp_path / "pipeline.yaml"

@@ -15,7 +15,6 @@ from barriers import remove_barrier
 from fakes import guarantee
 from noise_sources import NoNoise
 from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee as promised, open_domain, residents
-from tiny import ADD, domain_of, promise
 
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
@@ -315,20 +314,6 @@ def test_run_in_several_batches_is_one_release(tmp_path, monkeypatch):
     assert all(abs(each["value"] - 50) < 5 for each in rows)
 
 
-PAIRS = dp.parse_linear_workload("conjunctions:2", domain_of(4, 2, 3))
-
-
-@pytest.mark.parametrize("delta, name", [(0.0, "laplace"), (1e-9, "gaussian")])
-def test_accepts_token_for_the_public_mechanism_name(delta, name, tmp_path):
-    plan = dp.plan_workload_answers(PAIRS, promise(ADD, delta), "noisy", f"discrete_{name}")
-    assert plan.mechanism == plan.public["mechanism"] == name
-    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
-    ledger.declare("people", 10.0, 1e-6, "record", ADD)
-    token = ledger.spend("people", plan.guarantee, plan.loss, plan.mechanism, plan.public)
-    dp.AnswerWorkload(plan, [], token)
-    dp.WriteAnswers(tmp_path / "out", plan, token)
-
-
 PROMISE = dp.Guarantee(1.0, 0, "add_or_remove_one", "record", 1)
 PLAN = dp.plan_private_mw(dp.parse_domain('{"age": 3}'), PROMISE, 10, num_questions=2)
 WRITERS = {
@@ -359,7 +344,6 @@ def test_writers_take_their_own_directories_only(folder):
         apply(pipeline, first, Path("out"))
         with pytest.raises(dp.InputError, match=r"^output: .* this pipeline writes there already"):
             apply(pipeline, second, path)
-    pipeline = beam.Pipeline("FnApiRunner")
     pipeline = beam.Pipeline("FnApiRunner")
     for path in ("out", "deep/out", "Out"):
         apply(pipeline, "release", path)
