@@ -75,17 +75,6 @@ class NoNoise(DrawsAll):
         return int(np.argmax(scores))
 
 
-class Given(NoNoise):
-    """Answers with given noisy values, whatever the values are."""
-
-    def __init__(self, noisy: Sequence[int]) -> None:
-        super().__init__()
-        self._given = np.array(noisy, np.int64)
-
-    def noisy(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._given
-
-
 class Scripted(NoNoise):
     """Selects and answers what it is told, whatever the data: the same outputs for any data set.
 

@@ -6,12 +6,13 @@ sums of a unit with few or very many texts spend of mu.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 from unittest import mock
@@ -295,13 +296,26 @@ def law_of_bins(guarantee: Guarantee) -> Finding:
     return exact_law(two, lambda bins: (bins.cuts, bins.counts), least=0.6, ends=(-4, 14))
 
 
-def in_levels(check: Any, guarantee: Guarantee) -> Finding:
-    """Runs a check where eight leaves are counted twice, in few cells."""
+def law_of_levels(guarantee: Guarantee) -> Finding:
+    """Of the bins and counts of three leaves, which are counted twice."""
+    with few_cells(2):
+        three = subject_of_bins(guarantee, 3, ((), ((2,), (2,))))
+        return exact_law(three, lambda bins: (bins.cuts, bins.counts), least=0.95, ends=(-2, 3))
+
+
+@contextlib.contextmanager
+def few_cells(number: int) -> Iterator[None]:
     with (
-        mock.patch.object(bins_module, "NUM_CELLS", NUM_CELLS),
-        mock.patch.object(discover_module, "NUM_CELLS", NUM_CELLS),
+        mock.patch.object(bins_module, "NUM_CELLS", number),
+        mock.patch.object(discover_module, "NUM_CELLS", number),
     ):
-        return check(subject_of_bins(guarantee, NUM_LEAVES))
+        yield
+
+
+def price_of_levels(guarantee: Guarantee) -> Finding:
+    """Where eight leaves are counted twice, in few cells."""
+    with few_cells(NUM_CELLS):
+        return price(subject_of_bins(guarantee, NUM_LEAVES))
 
 
 def _without_empty_ends(found_bins: Any, plan: BinsPlan, counts: Any, noise: Any) -> Bins:
@@ -334,12 +348,17 @@ def audits_of_bins() -> list[Audit]:
             bugs["price"]["records counted instead of units"] = replaced(
                 sys.modules[__name__], "weight", lambda _: GRID
             )
-        checks = {"price": functools.partial(in_levels, price)}
+        checks = {"price": price_of_levels}
         if not delta:
             checks["law"] = law_of_bins
             bugs["law"] = {"exact ends": around(BinsPlan, "release", _without_empty_ends)}
+        if not delta and most == 1:
+            checks["law of levels"] = law_of_levels
+            bugs["law of levels"] = {"a level not counted": a_level_not_counted(delta)}
         name = f"bins, {'delta' if delta else 'pure'}, k = {most}"
-        found.append(audited(name, guarantee, checks, bugs, guarantee, dear=("law",)))
+        found.append(
+            audited(name, guarantee, checks, bugs, guarantee, dear=("law", "law of levels"))
+        )
     return found
 
 

@@ -9,11 +9,25 @@ from typing import Any
 import auditing
 import numpy as np
 from auditing import Finding
-from noise_sources import Draw, Given, NoNoise
+from noise_sources import Draw, NoNoise
 from tiny import promise, share_spent
 
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.testing import audit
+
+
+class Answered(NoNoise):
+    """Answers the first draws with given noisy values, and the others without noise."""
+
+    def __init__(self, answers: Sequence[Sequence[int]]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def noisy(self, values: np.ndarray) -> np.ndarray:
+        number = len(self.draws)
+        is_answered = number <= len(self._answers)
+        return np.array(self._answers[number - 1] if is_answered else values, np.int64)
+
 
 Pairs = Iterable[tuple[Hashable, Hashable]]
 
@@ -81,12 +95,19 @@ def exact_law(
 
     @functools.cache
     def law(data: Any) -> dict[Hashable, float]:
-        (draw,) = subject.draws(plan, data)
-        laws = [audit.discrete_laplace(draw.scale, int(each), *ends) for each in draw.exact]
         found: dict[Hashable, float] = {}
-        for noisy, share in audit.product_law(laws).items():
-            outcome = seen(subject.release(plan, data, Given(noisy)))
-            found[outcome] = found.get(outcome, 0.0) + share
+        waiting: list[tuple[tuple[Any, ...], float]] = [((), 1.0)]
+        while waiting:
+            answered, share = waiting.pop()
+            source = Answered(answered)
+            outcome = seen(subject.release(plan, data, source))
+            if len(source.draws) == len(answered):
+                found[outcome] = found.get(outcome, 0.0) + share
+                continue
+            draw = source.draws[len(answered)]
+            laws = [audit.discrete_laplace(draw.scale, int(each), *ends) for each in draw.exact]
+            for noisy, chance in audit.product_law(laws).items():
+                waiting.append(((*answered, noisy), share * chance))
         return found
 
     largest = max(audit.largest_log_ratio(law(one), law(other)) for one, other in subject.pairs())
