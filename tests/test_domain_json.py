@@ -20,18 +20,6 @@ LONG = """
 """
 
 
-def test_reads_long_form():
-    assert parse_domain(LONG) == dp.Domain(
-        (
-            dp.NumericAttribute("age", (17.0, 25.0, 35.5)),
-            dp.IntegerAttribute("hours", 0, 99),
-            dp.CategoricalAttribute("sex", ("Female", "Male")),
-            dp.CategoricalAttribute("education", ("HS", 1), other=True),
-            dp.BooleanAttribute("alive", nullable=True),
-        )
-    )
-
-
 def test_reads_short_form_with_a_column_called_attributes():
     domain = parse_domain('{"attributes": 2, "getting in/out of bed": 3}')
     assert domain == dp.Domain(
