@@ -15,15 +15,6 @@ from jobs import refused_line
 from beam_dp.cli import main as cli
 from beam_dp.cli.main import command_parsers, main
 from beam_dp.flags import command_line
-from pipelines import (
-    answer_queries,
-    check_domain,
-    release_intervals,
-    release_projection,
-    release_synthetic_database,
-    release_windows,
-    run_yaml,
-)
 
 GOLDEN = str(pathlib.Path(__file__).parent / "golden" / "synthetic_database")
 
@@ -165,13 +156,7 @@ def test_installed_shells_parse_their_scripts(shell, tmp_path, capsys):
 
 ROOT = pathlib.Path(__file__).parent.parent
 PROGRAMS = {
-    "answer-queries": answer_queries,
-    "check-domain": check_domain,
-    "release-intervals": release_intervals,
-    "release-projection": release_projection,
-    "release-synthetic-database": release_synthetic_database,
-    "release-windows": release_windows,
-    "run-yaml": run_yaml,
+    name.replace("_", "-"): command_line.import_program(name) for name in command_line.PROGRAMS
 }
 # A folder of that name exists in a checkout only; CONTRIBUTING.md says so to developers.
 OF_A_CHECKOUT = re.compile(r"-m (?:beam_dp\.)?pipelines|\bpipelines[./](?:answer|release)_\w+")

@@ -1,7 +1,6 @@
 import itertools
 import json
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -51,13 +50,6 @@ def test_invalid_codes_raise_instead_of_returning_another_cell():
         domain.codes([9])
     with pytest.raises(ValueError, match="1 columns for 2 attributes"):
         domain.cell_index([[0]])
-
-
-def test_equal_domains_compare_and_hash_equal():
-    copy = pickle.loads(pickle.dumps(FAMILY))
-    assert copy == FAMILY and hash(copy) == hash(FAMILY)
-    with pytest.raises(AttributeError):
-        copy.attributes = ()
 
 
 @given(

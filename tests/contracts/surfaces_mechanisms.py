@@ -44,7 +44,7 @@ from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.mechanisms.intervals import plan as intervals
-from beam_dp.mechanisms.left_out import plan_left_out as left_out, share_guarantee
+from beam_dp.mechanisms.left_out import plan_left_out as left_out
 from beam_dp.mechanisms.marginals.measurements import best_table_strategy
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.mechanisms.online.private_mw import PrivateMW

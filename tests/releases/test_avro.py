@@ -66,19 +66,6 @@ def test_rereading_a_released_record_gives_its_codes():
         assert again == [list(batch[name]) for name in domain.names]
 
 
-@pytest.mark.part
-def test_many_equal_records_take_little_space_in_avro():
-    domain = domain_from_json({"a": 2, "b": 3})
-    release = release_of(
-        domain, codes=domain.codes([1, 4]), counts=[3_000_000, 2_000_000], num_records=5_000_000
-    )
-    data = records_bytes(release)
-    # In random order: deflated to 2 bits per record, where the entropy is 0.97 bits.
-    assert len(data) < 5_000_000 * 2.2 / 8
-    codes, counts = read_records(data, release)
-    assert domain.cell_index(codes).tolist() == [1, 4] and counts.tolist() == [3_000_000, 2_000_000]
-
-
 def test_names_and_words_that_Avro_lacks_are_read_by_other_readers():
     names = ("a b", "a_b", "a.b", "a_b_2", "7", "é", "_7", "名前", "Überall", "a-b")
     mapped = avro.avro_names(names)
