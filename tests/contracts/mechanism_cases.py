@@ -275,10 +275,10 @@ def window(deltas: tuple[float, ...] = (0.0, 1e-9), mechanism: Any = None, **opt
     def plan(guarantee: dp.Guarantee) -> Any:
         unit = person(2, 4, guarantee.max_records_per_unit)
         limits = unit, guarantee.epsilon, guarantee.delta
-        workload = workload_of(DOMAIN, 1)
+        workload, large = workload_of(DOMAIN, 1), {"allow_large_delta": True}
         if mechanism is None:
-            return plan_windows(4, limits[0], workload, *limits[1:], **options)
-        return dp.plan_window_databases(mechanism, workload, horizon_of(4), *limits)
+            return plan_windows(4, limits[0], workload, *limits[1:], **large, **options)
+        return dp.plan_window_databases(mechanism, workload, horizon_of(4), *limits, **large)
 
     def run(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
         held = Histogram(DOMAIN, counts).marginals(plan.summary_tables)
@@ -310,7 +310,8 @@ def draw_records(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
 
 
 def plan_of_records(guarantee: dp.Guarantee) -> Any:
-    whole = dataclasses.replace(guarantee, privacy_unit="person", max_records_per_unit=6)
+    unit = {"privacy_unit": "person", "max_records_per_unit": 6}
+    whole = dataclasses.replace(guarantee, **unit, allow_large_delta=True)
     return plan_records(DOMAIN, whole, 9.0)
 
 

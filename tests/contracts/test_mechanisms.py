@@ -163,8 +163,10 @@ def test_plans_for_any_guarantee_keep_it_and_run_on_any_counts_or_are_refused(na
         return
     for relation, delta in itertools.product(case.relations, case.deltas):
         for is_run in [True, False, False] if name in ONLINE else [True, *[False] * 14]:
-            epsilon, few = 10 ** rng.uniform(-4, 2), delta and 10 ** rng.uniform(-12, -5)
-            guarantee = promise(relation, few, epsilon, int(10 ** rng.uniform(0, 4)))
+            epsilon, few = 10 ** rng.uniform(-4, 2), delta and 10 ** rng.uniform(-12, -2)
+            most = int(10 ** rng.uniform(0, 4))
+            unit = "record" if most == 1 else "person"
+            guarantee = dp.Guarantee(epsilon, few, relation, unit, most, allow_large_delta=True)
             with case.around():
                 try:
                     plan = case.plan(guarantee)
