@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from noise_sources import Seeded
 from release_examples import DOMAIN
 from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
@@ -27,7 +26,3 @@ def block_of(number: int = 0, workload: dp.Workload = AGES, **options: Any) -> W
     """The release of one block of a horizon of ten windows."""
     plan = plan_of(10, RECORD, workload, strategy="levels", **{"block": 4, **options})
     return plan.draw_block(number, marginals_of(plan, 8), Seeded(100 + number), HORIZON_ID)
-
-
-def cells_of(domain: dp.Domain) -> np.ndarray:
-    return np.arange(domain.num_cells) % 7

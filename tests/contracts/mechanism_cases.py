@@ -324,7 +324,6 @@ def plan_of_left_out(guarantee: dp.Guarantee) -> Any:
 
 
 ALL = 100  # a number of records that is public
-FEW = {"least": 0.5, "least_on_data": 0.3}  # what is published spends less than it might
 COINS: dict[str, Any] = {"least_on_data": None, "face": records_apart, "errors": None}
 CASES: dict[str, Case] = {
     "mwem": synthetic("mwem", dp.MWEM()),

@@ -15,39 +15,14 @@ from typing import Any
 import pytest
 from interruptions import KilledError
 from jobs import everything_under, refused_line
-from release_examples import DRAW, release_of, same_release
+from release_examples import DRAW, release_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.releases.release import Release
 from beam_dp.storage.store import LocalStore
-
-
-def killed_at(patch: pytest.MonkeyPatch, method: str, *, after: bool) -> None:
-    """Kills writers before or after a step, and keeps their drafts."""
-    original = getattr(LocalStore, method)
-
-    def killed(*arguments: Any) -> Any:
-        if after:
-            original(*arguments)
-        patch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
-        raise KilledError
-
-    patch.setattr(LocalStore, method, killed)
-
-
-def commit_and_kill(
-    folder: pathlib.Path, method: str, release: Release | None = None, *, after: bool = False
-) -> pathlib.Path:
-    """Commits a release to a directory with a writer that is killed at a step."""
-    with pytest.MonkeyPatch.context() as patch:
-        killed_at(patch, method, after=after)
-        with pytest.raises(KilledError):
-            commit_release(release or release_of(), folder)
-    return folder
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{}", '{"files": 7}', '{"files": {"../x": {}}}'])
@@ -100,7 +75,16 @@ def test_finish_reports_a_failing_filesystem_in_one_line(tmp_path, capfd, monkey
 
 @pytest.fixture
 def unfinished(tmp_path) -> pathlib.Path:
-    return commit_and_kill(tmp_path / "a b", "place")
+    """A release that is committed, and whose writer was killed before it placed the files."""
+
+    def killed(*_: Any) -> None:
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(LocalStore, "place", killed)
+        patch.setattr(LocalStore, "remove_draft", lambda self, draft: None)
+        commit_release(release_of(), tmp_path / "a b")
+    return tmp_path / "a b"
 
 
 @pytest.mark.parametrize(
@@ -146,11 +130,6 @@ def names_in(directory):
 
 def payload(draw_id):
     return [f"hypothesis-{draw_id}.avro", f"records-{draw_id}-00000-of-00001.avro"]
-
-
-def assert_holds(directory, release):
-    assert names_in(directory) == ["card.json", *payload(release.draw_id)]
-    assert same_release(read_release(directory), release)
 
 
 def test_rejects_unwritable_parent_directory(tmp_path, monkeypatch):

@@ -199,11 +199,6 @@ def released(
         yield tuple(drawing.draw(noise).tolist())
 
 
-def cells_of(release: dp.SyntheticDatabase) -> tuple[int, ...]:
-    cells = release.domain.cell_index(release.codes)
-    return tuple(np.repeat(cells, release.counts).tolist())
-
-
 def sharpened(factor: int) -> Bug:
     return around(
         multiset_choice, "selection_scale", lambda original, *given: original(*given) / factor

@@ -418,8 +418,6 @@ def audits() -> list[Audit]:
 
 # Sparse online multiplicative weights, from the real code (``sparse_mw_laws``).
 
-# Neighbours on which a sum, and the number of keys, differ.
-PAIRS = {ADD: ((0, 0, 1), (0, 0)), REPLACE: ((0, 0, 0), (0, 0, 1))}
 SPARSE_MW: dict[str, list[tuple[str, float, str, dict[str, Any]]]] = {
     "SparseMW tight": [
         (REPLACE, 0.0, "tight", {}),
