@@ -38,6 +38,7 @@ from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.where import read_condition
+from beam_dp.summaries.histogram import MarginalsAccumulator
 from beam_dp.summaries.value_counts import counted_values
 
 
@@ -144,6 +145,14 @@ def counted_leaves(attribute: dp.NumericAttribute, values: list[Any]) -> list[fl
     return (counts / GRID).tolist()
 
 
+def counted_and_sent(domain: dp.Domain, tables: Any) -> tuple[bool, int, bool]:
+    """Whether cells are counted, how many cells are sent, and whether not many more are counted."""
+    accumulator = MarginalsAccumulator(domain, tables)
+    num_counted = sum(counts.num_cells for counts in accumulator.create())
+    is_bounded = num_counted <= max(3 * 2**24, accumulator.num_cells)
+    return accumulator.as_cells, accumulator.num_cells, is_bounded
+
+
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 LINES = (pathlib.Path(__file__).parent / "examples.jsonl").read_text("utf-8").splitlines()
@@ -167,6 +176,7 @@ GIVEN = {
     "arrow_column": arrow_column,
     "clamped": clamped,
     "codes": codes,
+    "counted_and_sent": counted_and_sent,
     "counted_leaves": counted_leaves,
     "counted_texts": counted_texts,
     "enum": enum,

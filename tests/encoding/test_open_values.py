@@ -55,25 +55,6 @@ def test_counts_texts_of_records_whose_number_is_missing_or_unreadable(declared,
     assert found.leaves["income"].tolist() == [GRID, 0, GRID]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (pa.array([7.0, 2.5, float("nan"), None]), {"7": 1, "2.5": 1}),
-        (pa.array([True, False, True]), {"true": 2, "false": 1}),
-        (pa.array([[1], [2]]), {}),
-        (pa.array(["7.0", "7", "007"]), {"7.0": 1, "7": 1, "007": 1}),
-    ],
-)
-def test_reads_each_value_as_the_text_that_a_closed_attribute_finds(values, expected):
-    """The second pass finds a value exactly if the first pass counted its text."""
-    found = in_units(counted(columns(CITY), pa.table({"city": values})))
-    assert found == expected
-    closed = dp.CategoricalAttribute("city", ("Paris", *found), other=True, nullable=True)
-    codes = open_values.encode_column(closed, values)
-    numbers = collections.Counter(closed.label(code) for code in codes.tolist())
-    assert {label: numbers[label] for label in found} == expected
-
-
 def test_equal_texts_of_two_columns_are_counted_apart():
     first, second = (dp.CategoricalAttribute(name, ("x",), other=True) for name in "ab")
     table = pa.table({"a": ["1:y", "y", "y"], "b": ["y", "1:y", "z"]})

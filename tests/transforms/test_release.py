@@ -139,33 +139,6 @@ def test_without_the_reshuffle_replayed_bundles_see_two_draws(monkeypatch):
     assert len({draw_id for draw_id, _ in found["seen"]}) == 3
 
 
-BINARY = dp.Domain(tuple(dp.BooleanAttribute(f"a{i}") for i in range(20)))
-HUGE = dp.Domain(tuple(dp.IntegerAttribute(f"a{i}", 0, 999) for i in range(9)))
-SIZES = (9, 16, 7, 15, 6, 5, 2, 42)
-EIGHT = dp.Domain(tuple(dp.IntegerAttribute(f"a{i}", 0, size - 1) for i, size in enumerate(SIZES)))
-
-
-@pytest.mark.parametrize(
-    ("domain", "tables", "as_cells", "num_sent"),
-    [
-        (BINARY, [("a0", "a1")], False, 4),
-        (BINARY, dp.marginals(BINARY, ways=3).marginals, True, 1140 * 8),
-        (BINARY, [BINARY.names], True, 2**20),
-        (BINARY, [BINARY.names, BINARY.names[1:]], True, 2**20),
-        (HUGE, dp.marginals(HUGE, ways=2).marginals, False, 36 * 10**6),
-        (EIGHT, dp.marginals(EIGHT, ways=2).marginals, False, 3982),
-        (EIGHT, [EIGHT.names], True, 38_102_400),
-    ],
-    ids=["pair", "triples", "all_cells", "nested", "no_index", "pairs_of_eight", "eight"],
-)
-def test_public_sizes_determine_the_counted_and_sent_tables(domain, tables, as_cells, num_sent):
-    accumulator = MarginalsAccumulator(domain, tables)
-    assert accumulator.as_cells == as_cells
-    assert accumulator.num_cells == num_sent
-    num_counted = sum(counts.num_cells for counts in accumulator.create())
-    assert num_counted <= max(3 * 2**24, num_sent)
-
-
 @pytest.mark.part
 def test_many_small_tables_stay_within_the_limit(monkeypatch):
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""
