@@ -56,8 +56,8 @@ from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
-from beam_dp.releases.synthetic_database.describe import warnings_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.reports.cells import column_warnings
 from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
 
@@ -119,7 +119,7 @@ class Job(program.ReleaseJob):
     def tell(self, release: Release) -> None:
         """Prints warnings about columns; then as ``ReleaseJob``."""
         assert isinstance(release, SyntheticDatabase)
-        for warning in warnings_of(release):
+        for warning in column_warnings(release.not_described):
             print(f"warning: {warning}", file=sys.stderr)
         super().tell(release)
 

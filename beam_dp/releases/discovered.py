@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
+from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 
@@ -49,6 +51,21 @@ class Discovered:
             raise InputError("discovered", _DRAWN, "must be a string")
         main = dataclasses.replace(whole, **release, allow_large_delta=True)
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
+
+
+ONE_BIN = "one bin"
+
+
+def not_described(domain: Domain, in_other: Mapping[str, float]) -> dict[str, str]:
+    """Returns the columns of which released records say little, with the reason, by name.
+
+    ``in_other``: the share of the released rows in ``other``, by attribute.
+    """
+    single = [
+        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
+    ]
+    lost = {name: f"{share:.0%} in other" for name, share in in_other.items() if share > 0.5}
+    return dict.fromkeys(single, ONE_BIN) | lost
 
 
 def earlier_releases(

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
+from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.discovered import ONE_BIN
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.reports.terminal import counted, some
 
@@ -142,17 +143,15 @@ class Truth:
         return counts
 
 
-def column_warnings(domain: Domain, in_other: Mapping[str, float]) -> list[str]:
-    """Returns warnings about columns with one bin, or with most rows in ``other``."""
-    single = [
-        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
-    ]
-    lost = [f"{name} {share:.0%}" for name, share in in_other.items() if share > 0.5]
-    found = {
+def column_warnings(reasons: Mapping[str, str]) -> list[str]:
+    """Returns warnings about the columns of ``not_described``."""
+    single = [name for name, reason in reasons.items() if reason == ONE_BIN]
+    lost = [f"{name} {reason}" for name, reason in reasons.items() if reason != ONE_BIN]
+    columns = {
         "Only one bin, so the values carry no information": single,
-        "More than half of the rows are in the level other": lost,
+        "More than half of the rows are in one level": lost,
     }
-    return [f"{what}: {some(names)}" for what, names in found.items() if names]
+    return [f"{what}: {some(names)}" for what, names in columns.items() if names]
 
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Truth | None) -> list[list[Cell]]:

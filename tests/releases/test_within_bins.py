@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from release_examples import release_of
 
+import beam_dp as dp
 from beam_dp.domain.dates import DateAttribute
+from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
 
@@ -94,3 +98,20 @@ def test_null_and_other_have_no_value_within_a_bin():
     words = np.full(2, 2**63, np.uint64)
     values = values_within(attribute, np.array([3, 1], np.uint8), words, positions)
     assert values[0] == 0 and 1 < values[1] < 2 and math.isfinite(values[1])
+
+
+def test_card_says_of_which_columns_the_records_say_little(tmp_path):
+    one_bin = {"name": "year", "type": "numeric", "edges": [2000, 2050]}
+    city = {"name": "city", "type": "categorical", "values": ["Paris"], "other": True}
+    domain = domain_from_json({"attributes": [one_bin, city, {"name": "sex", "type": "boolean"}]})
+    release = release_of(domain, potentials=[], num_records=50, seed=2)
+    expected = {"year": "one bin", "city": f"{release.other_shares['city']:.0%} in other"}
+    assert release.other_shares["city"] > 0.5 and release.not_described == expected
+    dp.write_release(release, tmp_path / "out")
+    (card,) = (tmp_path / "out").glob("*.json")
+    assert json.loads(card.read_text())["not_described"] == expected
+    for forged in ({}, {"year": "one bin"}, expected | {"sex": "one bin"}, 7):
+        parsed = json.loads(card.read_text()) | {"not_described": forged}
+        card.write_text(json.dumps(parsed))
+        with pytest.raises(dp.ReleaseError, match="not_described"):
+            dp.read_release(tmp_path / "out")

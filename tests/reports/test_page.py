@@ -208,7 +208,7 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     release = release_of(domain, codes)
     warnings = [
         "Only one bin, so the values carry no information: year",
-        "More than half of the rows are in the level other: firm 51%",
+        "More than half of the rows are in one level: firm 51% in other",
     ]
     monkeypatch.setattr(ReleaseJob, "tell", lambda *_: None)
     Job.tell(object.__new__(Job), release)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.domain.discover import OpenAttribute
 from beam_dp.errors import shown
+from beam_dp.releases.discovered import not_described
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.reports import terminal
 from beam_dp.reports.cells import Truth, column_warnings
@@ -38,7 +39,7 @@ def describe_domain(release: DomainRelease) -> RenderableType:
         terminal.plain_text(f"{found_text(release)}.", "bold"),
         *(
             terminal.plain_text(f"Warning: {each}.", "bold")
-            for each in column_warnings(release.domain, {})
+            for each in column_warnings(not_described(release.domain, {}))
         ),
         *terminal.facts_tables({"release": facts}),
     ]
@@ -64,7 +65,7 @@ def report_domain(release: DomainRelease, _: Truth | None) -> Told:
         for attribute, found, _ in release.columns()
     }
     noise = noise_words(release.noise)
-    warnings = column_warnings(release.domain, {})
+    warnings = column_warnings(not_described(release.domain, {}))
     return Told("Domain", found_text(release), _ABOUT, {}, sections, noise, warnings)
 
 

@@ -69,7 +69,10 @@ def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
     attributes = map(_attribute_row, release.domain)
     parts: list[RenderableType] = [
         terminal.plain_text(_headline(release), "bold"),
-        *(terminal.plain_text(f"Warning: {each}.", "bold") for each in warnings_of(release)),
+        *(
+            terminal.plain_text(f"Warning: {each}.", "bold")
+            for each in column_warnings(release.not_described)
+        ),
         *terminal.facts_tables({"release": facts}),
         terminal.plain_table(("attribute", "type", "codes", "levels"), attributes, (2,)),
     ]
@@ -158,7 +161,7 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
     ends = [attribute.name for attribute in release.domain if getattr(attribute, "clip", False)]
     told = "they are counted in the first or last level; their share is not known"
     facts = {"beyond the edges": f"{some(ends)}: {told}"} if ends else {}
-    if others := [f"{name} {share:.1%}" for name, share in other_shares(release).items()]:
+    if others := [f"{name} {share:.1%}" for name, share in release.other_shares.items()]:
         facts = {"in other": some(others), **facts}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
     if draws:
@@ -166,21 +169,6 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
         told = f"{some(found)}, by the release {', '.join(draw[:8] for draw in draws)}"
         facts = {"levels found": told, **facts}
     return facts
-
-
-def other_shares(release: SyntheticDatabase) -> dict[str, float]:
-    """Returns the share of the released rows in ``other``, by attribute."""
-    return {
-        attribute.name: int(release.counts[codes == attribute.other_code].sum())
-        / max(release.num_records, 1)
-        for attribute, codes in zip(release.domain, release.codes, strict=True)
-        if attribute.other_code is not None
-    }
-
-
-def warnings_of(release: SyntheticDatabase) -> list[str]:
-    """Returns warnings about columns that carry little information, from public numbers."""
-    return column_warnings(release.domain, other_shares(release))
 
 
 def _errors(release: SyntheticDatabase) -> RenderableType:
@@ -256,9 +244,9 @@ def report_synthetic_database(release: SyntheticDatabase, truth: Truth | None) -
     found = {**found, **{name.capitalize(): told for name, told in _level_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
-    sections, warnings = marginals.sections(), warnings_of(release)
+    sections, warnings = marginals.sections(), column_warnings(release.not_described)
     if truth is not None and truth.columns:
-        lost, compared = compare_columns(release, truth, other_shares(release))
+        lost, compared = compare_columns(release, truth, release.other_shares)
         sections, warnings = {"The columns themselves": compared, **sections}, warnings + lost
     return Told(what, marginals.headline(), RULE, found, sections, noise, warnings)
 

@@ -217,7 +217,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         else:
             for name in rows:
                 payload.read(name, lambda _: None)  # compares the checksum
-    return SyntheticDatabase(
+    release = SyntheticDatabase(
         draw_id=draw_id,
         domain=domain,
         num_records=num_records,
@@ -230,6 +230,10 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         measurements=_measurements(parsed, domain, tables),
         **shared,
     )
+    little = parsed.get("not_described", {})
+    if payload.rows != "absent" and little != release.not_described:
+        raise InputError("not_described", little, f"must be {release.not_described}")
+    return release
 
 
 def _read_rows(

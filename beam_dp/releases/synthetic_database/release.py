@@ -23,7 +23,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.discovered import Discovered, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
@@ -179,6 +179,8 @@ class SyntheticDatabase(Release):
             small["query_error"] = dict(self.query_error)
         if self.drawn:
             small["within_bins"] = self.within_bins
+        if self.not_described:
+            small["not_described"] = self.not_described
         if self.records_format != "avro":
             small["records_format"] = self.records_format
         return {
@@ -198,6 +200,21 @@ class SyntheticDatabase(Release):
             **self._earlier(),
             "versions": dict(self.versions),
         }
+
+    @cached_property
+    def other_shares(self) -> dict[str, float]:
+        """The share of the released rows in ``other``, by attribute."""
+        return {
+            attribute.name: int(self.counts[codes == attribute.other_code].sum())
+            / max(self.num_records, 1)
+            for attribute, codes in zip(self.domain, self.codes, strict=True)
+            if attribute.other_code is not None
+        }
+
+    @cached_property
+    def not_described(self) -> dict[str, str]:
+        """The columns of which the records say little, with the reason, by name."""
+        return not_described(self.domain, self.other_shares)
 
     def _earlier(self) -> dict[str, Any]:
         stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
