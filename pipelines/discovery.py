@@ -19,6 +19,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, number
 from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.discovery.bins import hidden_units
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.ledger.ledger import check_edges_paid
@@ -247,10 +248,20 @@ class DomainJob(FirstJob):
         return entry
 
 
+# Numbers of units for which a preview says what is found.
+_EXAMPLE_ROWS = (300, 3_000, 30_000)
+
+
 def _sought(attribute: Any, noise: Mapping[str, Any]) -> str:
     """Returns what may be found for an attribute."""
     if not attribute.has_values:
-        return f"at most {attribute.discover.bins:,} bins of {attribute.leaves.num_levels:,} leaves"
+        hidden = hidden_units(noise)
+        shares = [f"{100 * min(hidden / rows, 1):.2g} % of {rows:,}" for rows in _EXAMPLE_ROWS]
+        return (
+            f"at most {attribute.discover.bins:,} bins of {attribute.leaves.num_levels:,} leaves;"
+            f" about {hidden:,.0f} units beyond each end are counted in the last bin:"
+            f" {', '.join(shares)} units"
+        )
     least = noise["threshold"] / noise["grid"]
     return (
         f"at most {attribute.discover.max_values:,} values that about {least:,.0f} or more units"

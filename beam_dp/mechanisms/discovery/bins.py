@@ -16,6 +16,7 @@ import functools
 import itertools
 import math
 import statistics
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -256,6 +257,15 @@ def plan_bins(
     if not scale <= MAX_SCALE:
         raise InputError(name, loss, "is too small: noise must have a scale of at most 2^50")
     return dataclasses.replace(plan, scale=scale)
+
+
+def hidden_units(noise: Mapping[str, Any]) -> float:
+    """Returns about how many units each end of a column cuts off.
+
+    ``noise``: that of the leaves, as a card states it.
+    """
+    variance = noise_variance(noise["distribution"], noise["scale"])
+    return _END_ERRORS * math.sqrt(variance) / float(noise["grid"])
 
 
 def places_of(leaves: BinnedAttribute) -> Values:
