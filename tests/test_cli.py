@@ -1,6 +1,5 @@
 """The command line that reads releases."""
 
-import json
 import os
 import pathlib
 import re
@@ -42,12 +41,6 @@ def test_relative_path_in_a_removed_folder_is_refused(argv, tmp_path, capfd, mon
 
 def line(capfd: pytest.CaptureFixture[str], *argv: str) -> str:
     return refused_line(main, argv, capfd)
-
-
-def test_describe_json_prints_the_card(capfd):
-    assert main(["describe", GOLDEN, "--json"]) == 0
-    card = json.loads(capfd.readouterr().out)
-    assert card == json.loads(pathlib.Path(GOLDEN, "card.json").read_text())
 
 
 def test_shows_help_without_a_command(capfd):

@@ -1,5 +1,4 @@
 import datetime
-import decimal
 import itertools
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 from beam_dp.encoding.canonical import canonical_bytes
 from beam_dp.encoding.units import arrow_column, short_values, unit_fingerprints
 
-D = decimal.Decimal
 UTC = datetime.UTC
 
 

@@ -49,10 +49,6 @@ def synthetic(*sizes: int) -> MarginalsPlan:
     return plan_release(dp.MWEM(), universe, dp.marginals(universe, ways=2), GUARANTEE)
 
 
-def queries(universe: dp.Domain) -> dp.LinearWorkload:
-    return dp.parse_linear_workload("conjunctions:1", universe)
-
-
 # For each kind of plan, one whose memory grows with the size given, and two sizes.
 GROWING: dict[str, tuple[Callable[[int], Plan], int, int]] = {
     "synthetic database": (lambda size: synthetic(size, size), 4, 2**12),

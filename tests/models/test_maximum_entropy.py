@@ -23,7 +23,6 @@ from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.tree_basis import TreeBasis
 
 SHAPE = (3, 2, 4)
-PAIRS = [s for size in range(3) for s in combinations(range(3), size)]
 
 
 def basis_of(shape: tuple[int, ...] = SHAPE, ways: int = 2) -> ResidualBasis:

@@ -248,19 +248,6 @@ def test_command_completes_rows_of_files(extension, tmp_path, capsys):
     assert code == 0 and len(out.splitlines()) == 3
 
 
-def test_command_refuses_files_that_do_not_fit_together(tmp_path, capsys):
-    place = tmp_path / "release"
-    dp.write_release(database(), place)
-    for name, value in (("a", 1), ("b", ["list"])):
-        pyarrow.parquet.write_table(
-            pa.table({"sex": ["F"], "x": [value]}), tmp_path / f"{name}.parquet"
-        )
-    for pattern, words in (("*", "same types of columns"), ("b", "CSV has no form")):
-        given = tmp_path / f"{pattern}.parquet"
-        code, out, err = told(capsys, place, "--input", given, command="impute")
-        assert (code, out, err.count("\n")) == (2, "", 1) and words in err
-
-
 def test_window_of_databases_is_sampled_alone(tmp_path, capsys):
     directory = str(tmp_path / "out")
     unit = person(2, 3, 2)

@@ -37,10 +37,6 @@ from beam_dp.theorems.theorem import Calibration, Theorem, constant
 DELTA = 1e-9
 
 
-def close(value: float) -> object:
-    return pytest.approx(value, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "num_cells, num_queries, share", [(1024, 1024, 0.1), (16, 16, 0.1), (8, 8, 0.5)]
 )
