@@ -29,7 +29,8 @@ from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
-from beam_dp.storage.store import DRAFT_PREFIX, Store, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import DRAFT_PREFIX, Store
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_domain import ReleaseDomain
 

@@ -15,7 +15,8 @@ from interruptions import BUCKET_STEPS, STORE_STEPS
 from jobs import everything_under
 from memory_bucket import MemoryBucket
 
-from beam_dp.storage.store import LocalStore, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import LocalStore
 
 
 @dataclass

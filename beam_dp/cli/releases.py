@@ -49,7 +49,7 @@ def _describe(options: argparse.Namespace) -> None:
 
     from beam_dp.releases.files.card import CARD, HORIZON
     from beam_dp.releases.kinds import of_kind, read_any
-    from beam_dp.storage.store import store_for
+    from beam_dp.storage.open import store_for
 
     release: Any = read_any(options.directory)
     is_horizon = release.KIND == "horizon"
@@ -224,7 +224,7 @@ def _finish(options: argparse.Namespace) -> None:
     from beam_dp.releases.files.card import CARD, ReleaseError
     from beam_dp.releases.kinds import holds_horizon
     from beam_dp.releases.leftovers import finish_each, release_directories
-    from beam_dp.storage.store import store_for
+    from beam_dp.storage.open import store_for
 
     directory = options.directory
     try:

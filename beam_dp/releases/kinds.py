@@ -14,7 +14,8 @@ from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
 from beam_dp.releases.release import AnyRelease, Release, Shard
-from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
 
 if TYPE_CHECKING:
     from beam_dp.verification.verdict import Verification

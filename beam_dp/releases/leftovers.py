@@ -10,7 +10,8 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, LEVELS, WINDOWS, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.releases.kinds import holds_horizon
-from beam_dp.storage.store import DamagedFileError, PayloadFile, Store, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
 
 
 def finish_writing(directory: str | os.PathLike[str]) -> bool:

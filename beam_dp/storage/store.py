@@ -1,4 +1,4 @@
-"""Stores that a release can be committed to: the interface, local directories, and URLs."""
+"""Stores that a release can be committed to: the interface, and local directories."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from beam_dp.errors import InputError
-
-if TYPE_CHECKING:
-    from beam_dp.storage.bucket import Bucket
 
 DRAFT_PREFIX = ".draft-"
 TRIAL = "trial"  # the draw id in the name of a trial draft
@@ -312,40 +309,6 @@ def write_new_file(path: str | os.PathLike[str], data: bytes, *, is_private: boo
         reason = getattr(error, "strerror", None) or "not a path"
         condition = f"must be a file that can be written: {reason}"
         raise InputError("output", os.fspath(path), condition) from None
-
-
-def store_for(directory: str | os.PathLike[str], name: str) -> Store:
-    """Returns the store for a directory, without accessing the directory.
-
-    ``directory``: a local path, ``gs://BUCKET/FOLDER`` or ``s3://BUCKET/FOLDER``.
-    """
-    if not isinstance(directory, str | os.PathLike):
-        raise InputError(name, directory, "must be a directory, as a path or a URL")
-    text = os.fspath(directory)
-    if not is_url(text):
-        return LocalStore(local_path(text, name), name)
-    bucket = bucket_of(text)
-    if bucket is not None:
-        from beam_dp.storage.bucket import BucketStore
-
-        return BucketStore(bucket, text, name)
-    condition = "must be a local directory, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-    raise InputError(name, text, condition)
-
-
-def bucket_of(url: str) -> Bucket | None:
-    """Returns the bucket for a URL, without accessing it; None if the URL names no bucket."""
-    scheme, _, rest = url.partition("://")
-    name, _, folder = rest.partition("/")
-    if scheme == "gs":
-        from beam_dp.storage.google import GoogleBucket
-
-        return GoogleBucket(name)
-    if scheme == "s3":
-        from beam_dp.storage.amazon import AmazonBucket
-
-        return AmazonBucket(name, folder.rstrip("/"))
-    return None
 
 
 def local_path(directory: str | os.PathLike[str], name: str) -> Path:

@@ -18,7 +18,7 @@ from apache_beam.transforms.display import DisplayDataItem
 
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.releases.files.commit import committed_card
-from beam_dp.storage.store import store_for
+from beam_dp.storage.open import store_for
 
 COUNTERS = "beam_dp"  # the namespace of the counters
 

@@ -20,7 +20,8 @@ from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import commit_release, release_from_bytes, write_shard
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.shards import RecordShard
-from beam_dp.storage.store import PayloadFile, is_url, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import PayloadFile, is_url
 from beam_dp.transforms.drawing.one_worker import AnswerBatch, ReleaseShard
 from beam_dp.transforms.job_page import count_committed
 from beam_dp.transforms.reading.records import refuse_windows

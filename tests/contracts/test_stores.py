@@ -20,7 +20,7 @@ import beam_dp as dp
 from beam_dp.releases.answers.files import write_batch
 from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
-from beam_dp.storage.store import store_for
+from beam_dp.storage.open import store_for
 
 OURS = release_of()
 OTHERS = release_of(seed=1, draw_id="f" * 32)

@@ -22,7 +22,8 @@ from program_jobs import Job, texts
 
 import beam_dp as dp
 from beam_dp.releases.leftovers import finish_writing
-from beam_dp.storage.store import DRAFT_PREFIX, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import DRAFT_PREFIX
 
 TASK_MANAGER, WORKER, JOB_MANAGER = "task manager", "Python worker", "job manager"
 # Prefixes of flaws.

@@ -21,7 +21,7 @@ from beam_dp.releases.files.commit import check_output, probe_output
 from beam_dp.releases.kinds import commit_release, read_release, write_release
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.synthetic_database import shards
-from beam_dp.storage.store import store_for
+from beam_dp.storage.open import store_for
 
 # A release with one file, as there are many orders; crashes and races are tested with two.
 ANSWERS, OTHER_ANSWERS = (

@@ -22,7 +22,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.avro import Packed, decode, encode, in_blocks, read_blocks, write_blocks
 from beam_dp.releases.files.card import Card, Payload
-from beam_dp.storage.store import DamagedFileError, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import DamagedFileError
 
 _NUMBER = ["null", "double"]
 _ROUTES = "hypothesis, update, exhausted or measured; null for a refused query."

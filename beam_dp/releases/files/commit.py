@@ -35,6 +35,7 @@ from typing import Self
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, Card, ReleaseError, fingerprint
 from beam_dp.storage import store as storage
+from beam_dp.storage.open import store_for
 
 # Replaces the draw id in the name of the draft of ``horizon.json``.
 BEGINNING = "horizon"
@@ -89,7 +90,7 @@ def check_output(directory: str | os.PathLike[str], beside: str | None = None) -
     attempt wins.
     """
     check_free(directory, beside)
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     if any(not draft.startswith(_WITHOUT_DRAW) for draft in store.drafts()):
         condition = (
             "must not contain drafts of another job: stop that job if it is running, then run"
@@ -100,7 +101,7 @@ def check_output(directory: str | os.PathLike[str], beside: str | None = None) -
 
 def check_free(directory: str | os.PathLike[str], beside: str | None = None) -> None:
     """Raises InputError if a release can't be committed in a directory; writes nothing."""
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     try:
         store.check_free(beside)
     except InputError as error:
@@ -112,7 +113,7 @@ def write_part(
     draw_id: str, name: str, data: bytes, directory: str | os.PathLike[str]
 ) -> storage.PayloadFile | None:
     """Writes one file of a draw into a draft of its own; None if a release was committed before."""
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     try:
         if committed_card(store, directory) is not None:
             return None
@@ -146,7 +147,7 @@ def commit_files(
     On return, the release in the directory is complete. Returns True if it is this draw; otherwise
     this draw's drafts are removed.
     """
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     try:
         if committed_card(store, directory) is None:
             _try_to_commit(draw_id, files, text_of, store, written or {})
@@ -164,12 +165,12 @@ def commit_files(
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory has a card, valid or damaged."""
-    return read_card(storage.store_for(directory, "output")) is not None
+    return read_card(store_for(directory, "output")) is not None
 
 
 def complete_committed(directory: str | os.PathLike[str]) -> str | None:
     """Completes the committed draw, and returns its id; None if there is none."""
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     card = committed_card(store, directory)
     if card is None:
         return None
@@ -298,7 +299,7 @@ def probe_output(
     ``num_bytes``: about how large the files of the release may become.
     """
     check_output(directory, beside)
-    store = storage.store_for(directory, "output")
+    store = store_for(directory, "output")
     try:
         with store.trial() as inside:
             _commit(inside)

@@ -39,7 +39,8 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
-from beam_dp.storage.store import Store, store_for
+from beam_dp.storage.open import store_for
+from beam_dp.storage.store import Store
 from beam_dp.windows.horizon import (
     MECHANISM,
     Blocks,

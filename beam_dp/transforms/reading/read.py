@@ -26,7 +26,7 @@ from beam_dp.encoding.records import EncodedBatch
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.schemas.extensions import other_kind
-from beam_dp.storage.store import bucket_of
+from beam_dp.storage.open import bucket_of
 from beam_dp.transforms.errors import FileError, ReadError, name_file_only, reason_of
 from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
