@@ -433,6 +433,9 @@ def test_tails_go_on_beyond_the_units_that_noise_hides_and_abrupt_ends_do_not():
             bins = plan_bins(heights, 20, ADDING, mu=MU).release(counts, Seeded(seed))
             reached.append(heights.edges[bins.cuts[-1]] / 100)
             assert len(bins.counts) <= 20
+            for few in (2, 3):
+                bins = plan_bins(heights, few, ADDING, mu=MU).release(counts, Seeded(seed))
+                assert len(bins.counts) <= few
         assert 0.8 * furthest < np.mean(reached) and max(reached) < 1.25 * furthest
 
 

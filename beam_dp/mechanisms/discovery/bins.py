@@ -137,7 +137,9 @@ class BinsPlan:
         prefixes = np.append(0.0, np.maximum(nearest_increasing(np.cumsum(sums)), 0.0))
         start, stop = np.searchsorted(edges, ends).tolist()
         least = _BIN_ERRORS * self.noise_deviation
-        first, last = self._with_tails(edges, sums, covariance, ends)
+        first, last = ends
+        if self.num_bins > 2:  # one bin is between the tails
+            first, last = self._with_tails(edges, sums, covariance, ends)
         num_bins = self.num_bins - (first < ends[0]) - (last > ends[1])
         cuts = segments(prefixes, places[edges], (start, stop), num_bins, least)
         cuts = [0] * (first < ends[0]) + cuts + [len(sums)] * (last > ends[1])
