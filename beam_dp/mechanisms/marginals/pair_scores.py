@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals import plan as plans, synthesis
+from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.models.basis import Support, coefficients_table, table_coefficients
 from beam_dp.models.candidates import beyond_noise
@@ -245,8 +246,8 @@ def fitted_answers(
     left_out: Sequence[Support],
 ) -> dict[Support, NDArray[np.float64]]:
     """Returns the tables of left-out pairs from a quick fit to noisy tables, in records."""
-    basis = synthesis.plan_basis(plan, joined)
-    observed, total, start = synthesis.independent_start(plan, basis, measurements, tables)
+    basis = plan_basis(plan, joined)
+    observed, total, start = independent_start(plan, basis, measurements, tables)
     log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
     answers = basis.marginals(log_weights, left_out)
     return {axes: total * answer for axes, answer in zip(left_out, answers, strict=True)}
@@ -269,7 +270,7 @@ def choose_left_out(
     """
     grid = score_grid(budget.choice_scale)
     scores = {
-        axes: largest_cell_score(marginals.marginal(synthesis.names_of(domain, axes)), answer, grid)
+        axes: largest_cell_score(marginals.marginal(names_of(domain, axes)), answer, grid)
         for axes, answer in answers.items()
     }
     return choose(scores, budget.choice_scale * grid, number, noise)

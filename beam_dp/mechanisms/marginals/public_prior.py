@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.marginals import plan as plans, synthesis
+from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.bases import names_of, tolerance
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     closure_of,
@@ -116,9 +117,7 @@ class PublicPrior:
         basis, prior = self.basis(layout.supports, total)
         known = learned(basis, observed, total, prior, self._num_records)
         importance = importance_of(self._domain, basis, workload.marginals, workload.weights)
-        fit = fit_from_prior(
-            basis, observed, total, importance, prior, known, synthesis.tolerance(basis)
-        )
+        fit = fit_from_prior(basis, observed, total, importance, prior, known, tolerance(basis))
         return basis, fit
 
     def answers(
@@ -154,7 +153,7 @@ def noisy_distance(
     Privacy: see ``prior_budget``. The answers may be anything: see ``l1_score``.
     """
     exact = sum(
-        l1_score(marginals.marginal(synthesis.names_of(domain, axes)), answer, budget.grid)
+        l1_score(marginals.marginal(names_of(domain, axes)), answer, budget.grid)
         for axes, answer in answers.items()
     )
     (noisy,) = noise.gaussian(np.array([min(exact, MAX_SCORE)], dtype=np.int64), budget.scale)

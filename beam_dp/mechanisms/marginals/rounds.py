@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.bases import noisy_total, plan_basis
 from beam_dp.mechanisms.marginals.measurements import (
     TOTAL_SHARE,
     Measurement,
@@ -25,12 +26,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     fine_grid,
 )
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
-from beam_dp.mechanisms.marginals.synthesis import (
-    noisy_total,
-    plan_basis,
-    plan_candidates,
-    synthesise,
-)
+from beam_dp.mechanisms.marginals.synthesis import plan_candidates, synthesise
 from beam_dp.models import basis as bases
 from beam_dp.models.basis import Support, on_one_thread
 from beam_dp.models.maximum_entropy import refit

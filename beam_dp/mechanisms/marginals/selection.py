@@ -32,9 +32,9 @@ from beam_dp.mechanisms.marginals import (
     pair_scores,
     plan as plans,
     public_prior,
-    synthesis,
     triple_scores,
 )
+from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
 from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
 from beam_dp.mechanisms.marginals.synthesis import synthesise
@@ -280,7 +280,7 @@ class SelectionPlan(plans.MarginalsPlan):
             num_bounded_cells=self._num_bounded_cells,
             distances=PairDistances(
                 budget.score_deviation,
-                {synthesis.names_of(domain, axes): score for axes, score in scores.items()},
+                {names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
             fit={
@@ -314,7 +314,7 @@ def plan_selection(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
-        summary_tables=tuple(synthesis.names_of(workload.domain, axes) for axes in counted),
+        summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
         loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
         pairs=tuple(pairs),
@@ -346,9 +346,7 @@ def noisy_scores(
     if not pairs:
         return {}
     exact = [
-        l1_score(
-            marginals.marginal(synthesis.names_of(domain, axes)), answers[axes], budget.score_grid
-        )
+        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
         for axes in pairs
     ]
     noisy = noise.gaussian(np.array(exact, dtype=np.int64), budget.score_scale)
@@ -362,10 +360,10 @@ def _independent_tables(
 ) -> IndependentTables:
     """Returns the tables of pairs under independent attributes."""
     singles = _singles(plan.domain)
-    basis = synthesis.plan_basis(plan, singles)
-    _, total, log_weights = synthesis.independent_start(plan, basis, measurements, tables)
+    basis = plan_basis(plan, singles)
+    _, total, log_weights = independent_start(plan, basis, measurements, tables)
     potentials = log_potentials(basis, log_weights, singles)
-    names = (synthesis.names_of(plan.domain, axes) for axes in singles)
+    names = (names_of(plan.domain, axes) for axes in singles)
     return IndependentTables(
         float(total), plan.budget.score_grid, tuple(zip(names, potentials, strict=True))
     )

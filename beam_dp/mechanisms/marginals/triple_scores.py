@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.encoding.records import EncodedBatch
-from beam_dp.mechanisms.marginals import plan as plans, synthesis
+from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.bases import independent_start, names_of, outside, plan_basis
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     closure_of,
@@ -121,7 +122,7 @@ def measurement(
     domain: Domain, axes: Support, guarantee: Guarantee, budget: CheckBudget
 ) -> Measurement:
     """Returns the measurement of a chosen triple, whose noise depends on no other triple."""
-    alone = Workload(domain, (synthesis.names_of(domain, axes),))
+    alone = Workload(domain, (names_of(domain, axes),))
     (measured,) = residual_measurements(alone, [axes], guarantee, budget.added)
     return measured
 
@@ -136,11 +137,11 @@ def fitted_tables(
     """Returns the tables of triples in the records of a quick fit to noisy tables, in records."""
     # Records also fit the pairs outside the tree, and are counted faster than a tree is summed.
     domain = plan.domain
-    basis = synthesis.plan_basis(plan, joined)
+    basis = plan_basis(plan, joined)
     assert isinstance(basis, TreeBasis)  # a selection is only for domains that fit no array
-    observed, total, start = synthesis.independent_start(plan, basis, measurements, tables)
+    observed, total, start = independent_start(plan, basis, measurements, tables)
     log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
-    loose = synthesis.outside(basis.supports, domain, measurements)
+    loose = outside(basis.supports, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose]))
     known = Combination(domain, layout, measurements, tables).estimate()
     targets = [
@@ -149,7 +150,7 @@ def fitted_tables(
     ]
     pairs = workload_pairs(plan.workload)
     codes, counts = tree_release(domain, basis, log_weights, _NUM_RECORDS, targets, pairs)
-    names = [synthesis.names_of(domain, axes) for axes in triples]
+    names = [names_of(domain, axes) for axes in triples]
     accumulator = MarginalsAccumulator(domain, names)
     records = EncodedBatch(codes=[np.repeat(column, counts) for column in codes])
     state = accumulator.add_batch(accumulator.create(), records)
@@ -181,6 +182,6 @@ def choose_triples(
         deviation = math.sqrt(variance * freedoms(answer.shape) / answer.size)
         # The error after the measurement, from public numbers, as in ``pair_scores.choose_pairs``.
         left = float(np.minimum(answer, MEAN_ABSOLUTE * deviation).sum())
-        exact = marginals.marginal(synthesis.names_of(domain, axes))
+        exact = marginals.marginal(names_of(domain, axes))
         scores[axes] = l1_score(exact, answer, grid) - round(left * grid)
     return choose(scores, budget.choice_scale * grid, number, noise)
