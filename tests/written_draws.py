@@ -2,7 +2,8 @@
 
 from beam_dp.releases.files.card import card_text, fingerprint
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import commit_release, part, write_shard
+from beam_dp.releases.kinds import commit_release, write_shard
+from beam_dp.releases.parts import part
 from beam_dp.releases.release import Release
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.kinds import part
+from beam_dp.releases.parts import part
 from beam_dp.releases.release import Release
 
 

@@ -1,9 +1,8 @@
-"""The kinds of releases, and functions that write, read and verify releases of all kinds."""
+"""Writes, reads and verifies releases of all kinds."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
+from beam_dp.releases.parts import KINDS, part
 from beam_dp.releases.release import AnyRelease, Release, Shard
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
@@ -22,33 +22,8 @@ if TYPE_CHECKING:
 
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 
-
-# From the name of each kind in cards to the folder of the kind, next to this file. A folder has
-#   files.py     ``payload``: returns the files of a release, by name; and ``read``: reads a
-#                release from its card and payload, or raises InputError or DamagedFileError;
-#   verify.py    ``verify_KIND``: verifies a release;
-#   describe.py  ``describe_KIND``: returns the tables that `beam-dp describe` prints; and
-#                ``report_KIND``: returns the sections of `beam-dp report`;
-#   answer.py    ``answer_KIND``: prints the answers that a `beam-dp answer` command asks for; and,
-#                for kinds with cells, ``compare_KIND``: yields the differences of two releases.
-# A module is imported when it is first needed: reading one kind does not load other kinds' code.
-KINDS = {
-    "synthetic_database": "synthetic_database",
-    "intervals": "intervals",
-    "sparse_release": "sketches",
-    "answers": "answers",
-    "window_tables": "windows",
-    "domain": "domain",
-}
 # Errors that a card may cause if a field is missing or has another type.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-# The directory of a horizon contains releases but has no payload of its own.
-_FOLDERS = {**KINDS, "horizon": "windows"}
-
-
-def part(kind: str, name: str) -> Any:
-    """Returns a module from the folder of a kind, such as ``part("intervals", "files")``."""
-    return importlib.import_module(f"beam_dp.releases.{_FOLDERS[kind]}.{name}")
 
 
 def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
@@ -275,7 +250,7 @@ def verify_release(release: AnyRelease) -> Verification:
         >>> verify_release(read_release("out/visits")).holds  # doctest: +SKIP
         True
     """
-    from beam_dp.verification.verdict import misread
+    from beam_dp.releases.verify import misread
 
     try:
         found: Verification = of_kind("verify", release)

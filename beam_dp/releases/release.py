@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.metadata
 import math
 import platform
@@ -16,6 +15,7 @@ import numpy as np
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases import parts
 
 _LIBRARIES = ("beam_dp", "numpy", "scipy", "opendp")
 
@@ -81,10 +81,10 @@ class Displayed(_Base):
 
     def summary(self) -> str:
         """Returns what the card states, as `beam-dp describe` prints it."""
-        return str(_notebook().summary_of(self))
+        return str(parts.view("notebook").summary_of(self))
 
     def _repr_html_(self) -> str:
-        return str(_notebook().release_html(self))
+        return str(parts.view("notebook").release_html(self))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,11 +141,6 @@ class Release(Displayed):
     def public_keys(self) -> Mapping[str, str]:
         """Returns the public random values, by name, that were drawn before reading any record."""
         return {}
-
-
-def _notebook() -> Any:
-    """Returns the module that shows releases; by name, because it imports all kinds of them."""
-    return importlib.import_module("beam_dp.reports.notebook")
 
 
 @functools.cache

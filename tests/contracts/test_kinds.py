@@ -1,6 +1,6 @@
 """What every kind of release keeps: it is read as it was written, described, and refused damaged.
 
-A kind of ``releases/kinds.py`` without a release here fails the first test.
+A kind of ``releases/parts.py`` without a release here fails the first test.
 """
 
 import copy
@@ -31,7 +31,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE
 from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import KINDS, of_kind, release_from_bytes, release_to_bytes
+from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
+from beam_dp.releases.parts import KINDS
 
 # What a release of each kind is asked before and after it is read.
 ASK: dict[str, Callable[[Any], Any]] = {

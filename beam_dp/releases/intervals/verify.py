@@ -13,6 +13,7 @@ from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.intervals.choice import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, noise_step
 
@@ -22,15 +23,15 @@ def verify_intervals(release: IntervalRelease) -> verdict.Verification:
     figures = verdict.Figures()
     verdict.check_fields("parameters", release.plan, (), ("ledger_release", "records_per_unit"))
     name, distribution = release.choice
-    guarantee = verdict.of_release(release.guarantee, release.left_out)
+    guarantee = of_release(release.guarantee, release.left_out)
     steps = interval_steps(
         name, release.strategy, guarantee, distribution, release.scale, release.grid
     )
     beside: list[Step] = []
     if release.left_out is not None:
         domain = Domain((release.attribute,))
-        beside = verdict.left_out_steps(release.left_out, release.guarantee, domain)
-        verdict.left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
+        beside = left_out_steps(release.left_out, release.guarantee, domain)
+        left_out_figures(release.left_out, release.guarantee, domain, steps, figures)
     variance = noise_variance(distribution, release.scale)  # type: ignore[arg-type]
     figures.same("noise.variance", release.noise_variance, variance)
     error = variance / release.grid**2 * release.strategy.errors.mean()

@@ -25,6 +25,7 @@ from beam_dp.errors import InputError, shown
 from beam_dp.installed import check_arrow
 from beam_dp.queries.vector_query import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
+from beam_dp.releases import parts
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
 from beam_dp.releases.synthetic_database.arrow import column_values
 from beam_dp.releases.synthetic_database.estimates import Estimates
@@ -99,9 +100,7 @@ class AnswerTable:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from beam_dp.reports.notebook import answers_html
-
-        return answers_html(list(self._written()), len(self))
+        return str(parts.view("notebook").answers_html(list(self._written()), len(self)))
 
     def plot(self, axes: Any = None) -> Any:
         """Draws a bar for each group, with its margin; returns matplotlib's axes.
@@ -112,9 +111,7 @@ class AnswerTable:
         Raises:
             InputError: without matplotlib, or for more than 60 groups.
         """
-        from beam_dp.reports.notebook import plot_answers
-
-        return plot_answers(self.columns, self.num_groups, axes)
+        return parts.view("notebook").plot_answers(self.columns, self.num_groups, axes)
 
     def to_arrow(self) -> pa.Table:
         """Returns the answers as an Arrow table."""

@@ -38,6 +38,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
+from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, total
 from beam_dp.verification.verdict import Figures, check_fields
@@ -100,7 +101,7 @@ def _steps(release: SyntheticDatabase, figures: Figures) -> tuple[list[Step], li
     """Returns the steps that the card paid for, and those whose epsilons are added last."""
     domain, limited, discovered = release.domain, release.limited_guarantee, release.discovered
     stated = Stated(
-        verdict.of_release(limited, release.left_out, discovered),
+        of_release(limited, release.left_out, discovered),
         release.workload,
         release.plan,
         release.noise,
@@ -110,9 +111,9 @@ def _steps(release: SyntheticDatabase, figures: Figures) -> tuple[list[Step], li
     steps = synthetic_steps(stated, figures)
     beside: list[Step] = []
     if release.left_out is not None:
-        promise = verdict.of_release(limited, None, discovered)
-        beside = verdict.left_out_steps(release.left_out, promise, domain)
-        verdict.left_out_figures(release.left_out, promise, domain, steps, figures)
+        promise = of_release(limited, None, discovered)
+        beside = left_out_steps(release.left_out, promise, domain)
+        left_out_figures(release.left_out, promise, domain, steps, figures)
     if discovered is not None:
         _, epsilon = total(steps, discovered.main, beside)
         figures.at_least("discovered.release.epsilon", discovered.main.epsilon, epsilon)

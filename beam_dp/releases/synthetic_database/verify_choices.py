@@ -24,6 +24,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import table_steps
+from beam_dp.releases.verify import of_release
 from beam_dp.verification.steps import (
     Step,
     above,
@@ -35,7 +36,7 @@ from beam_dp.verification.steps import (
     repeated,
     selection_step,
 )
-from beam_dp.verification.verdict import Figures, check_fields, of_release
+from beam_dp.verification.verdict import Figures, check_fields
 
 # The rounding error of sums of spent units.
 _ROUNDING = 1e-9

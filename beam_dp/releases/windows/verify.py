@@ -17,6 +17,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
+from beam_dp.releases.verify import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, above, loss_json, number
@@ -298,7 +299,7 @@ def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, 
     own = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
     known = {**stated["plan"], **{name: stated[name] for name in _PROMISE}}
     whole = {name: value for name, value in known.items() if name not in _FREE}
-    return [*verdict.misread(release), *verdict.differences(own, whole)]
+    return [*misread(release), *verdict.differences(own, whole)]
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:

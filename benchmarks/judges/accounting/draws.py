@@ -31,8 +31,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import parse_linear_workload
+from beam_dp.releases.verify import left_out_steps
 from beam_dp.verification.steps import total
-from beam_dp.verification.verdict import left_out_steps
 from beam_dp.windows.horizon import Horizon, WindowUnit
 
 Law = dict[str, Any]
