@@ -6,7 +6,7 @@ Every draw makes the three tables of ``raw_tables.py`` anew, finds the bins of t
 and releases these columns and a declared one by the default mechanism, at epsilon 1 and delta 1e-9,
 with all pairs as the workload. Bins that are found privately get 30 % of mu^2, in equal parts for
 three columns; declared bins leave all of it to the release. Errors are those of the released
-values: where values lie in their bins is drawn uniformly.
+values, which are drawn within their bins as a release does by default.
 
 - *distance, mean, quantiles*: the Wasserstein distance between released and true values, the
   difference between the means, and the mean difference between eight quantiles (5 to 99 %), each
