@@ -148,8 +148,8 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns a fact about the released values within bins, if any attribute has bins."""
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
-    density = "uniformly" if release.within_bins == "uniform" else "by the counts of the bins"
-    drawn = f"drawn {density} within their bins; only the bin carries information"
+    how = "uniformly" if release.within_bins == "uniform" else "more often beside fuller bins"
+    drawn = f"drawn within their bins, {how}; only the bin carries information"
     return {"values": drawn if release.positions else "the middles of their bins"}
 
 
