@@ -65,7 +65,7 @@ def impute(rows: Any, release: SyntheticDatabase, *, seed: int = 0) -> pa.Table:
             columns[attribute.name] = np.zeros(table.num_rows, np.int64)
             missing[attribute.name] = np.ones(table.num_rows, np.bool_)
     codes = _completed(release, [*columns.values()], np.stack([*missing.values()], axis=1), seed)
-    drawn = drawn_table(release, codes, _PURPOSE, seed)
+    drawn = drawn_table(release.domain, release.positions, release.draw_id, codes, _PURPOSE, seed)
     for name, is_missing in missing.items():
         if name not in table.column_names:
             table = table.append_column(name, drawn[name])
@@ -126,7 +126,9 @@ def _completed(
             continue
         given = {axis: columns[axis][rows] for axis in np.flatnonzero(~lacks).tolist()}
         purpose = f"{_PURPOSE} {number}"
-        drawn, possible = drawn_codes(release, {}, given, len(rows), purpose, seed)
+        drawn, possible = drawn_codes(
+            release.fitted, release.draw_id, {}, given, len(rows), purpose, seed
+        )
         wrong += rows[~possible].tolist()
         for axis in np.flatnonzero(lacks):
             codes[axis][rows] = drawn[axis]

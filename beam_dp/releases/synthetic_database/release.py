@@ -485,7 +485,7 @@ class SyntheticDatabase(Release):
         """
         from beam_dp.releases.synthetic_database.sampling import sampled_table
 
-        return sampled_table(self, rows, where, seed)
+        return sampled_table(self.fitted, self.positions, self.draw_id, rows, where, seed)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Returns the released records for any library that reads Arrow's C stream.

@@ -15,40 +15,47 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.installed import check_arrow
 from beam_dp.models.conditional import Codes, conditional_codes
 from beam_dp.models.elimination import num_clique_cells
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.arrow import arrow_table
-from beam_dp.releases.synthetic_database.records import code_type
+from beam_dp.releases.synthetic_database.records import FittedTables, code_type
 from beam_dp.releases.synthetic_database.shards import random_words
-from beam_dp.releases.synthetic_database.within_bins import values_within
+from beam_dp.releases.synthetic_database.within_bins import Positions, values_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 MAX_ROWS = 2**28
 _MAX_CELLS = 2**26  # of the tables that are in memory together
 
 
-def sampled_table(release: SyntheticDatabase, rows: int, where: str | None, seed: int) -> pa.Table:
+def sampled_table(
+    fitted: FittedTables,
+    positions: Mapping[str, Positions],
+    draw_id: str,
+    rows: int,
+    where: str | None,
+    seed: int,
+) -> pa.Table:
     """Returns the table of ``SyntheticDatabase.sample``."""
     check_arrow()
     checked_integer("rows", rows, 1, MAX_ROWS)
-    masks = {} if where is None else read_condition(release.domain, where)
+    masks = {} if where is None else read_condition(fitted.domain, where)
     purpose = f"sample {where or ''}"
-    codes, possible = drawn_codes(release, masks, {}, rows, purpose, seed)
+    codes, possible = drawn_codes(fitted, draw_id, masks, {}, rows, purpose, seed)
     if not possible.all():
         condition = "must be true for some records: the fitted distribution gives it the weight 0"
         raise InputError("where", where, condition)
-    return drawn_table(release, codes, purpose, seed)
+    return drawn_table(fitted.domain, positions, draw_id, codes, purpose, seed)
 
 
 def drawn_codes(
-    release: SyntheticDatabase,
+    fitted: FittedTables,
+    draw_id: str,
     masks: Mapping[int, Mask],
     given: Mapping[int, Codes],
     num_rows: int,
@@ -61,10 +68,10 @@ def drawn_codes(
     (num_rows,), in attributes that have no mask.
     """
     checked_integer("seed", seed, 0)
-    if () in release.record_tables:  # there is no hypothesis
-        return _from_records(release, masks, given, num_rows, f"{purpose} {seed}")
-    domain = release.domain
-    tables = [(domain.axes(names), table) for names, table in release.potentials]
+    if () in fitted.record_tables:  # there is no hypothesis
+        return _from_records(fitted, masks, given, num_rows, f"{purpose} {seed} {draw_id}")
+    domain = fitted.domain
+    tables = [(domain.axes(names), table) for names, table in fitted.potentials]
     for each in domain.impossible:
         tables.append((each.axes, np.where(each.mask(domain.shape), -np.inf, 0.0)))
     kept = {axis: np.flatnonzero(mask) for axis, mask in masks.items()}
@@ -82,66 +89,69 @@ def drawn_codes(
         raise InputError("release", magnitude(num_cells), f"{condition}, to be sampled")
 
     def uniforms(axis: int, start: int, number: int) -> NDArray[np.float64]:
-        return _uniforms(release, f"{purpose} {seed} {domain.names[axis]} {start}", number)
+        return _uniforms(f"{purpose} {seed} {domain.names[axis]} {start} {draw_id}", number)
 
     columns, possible = conditional_codes(shape, tables, given, num_rows, uniforms)
     return [kept[i][each] if i in kept else each for i, each in enumerate(columns)], possible
 
 
 def _from_records(
-    release: SyntheticDatabase,
+    fitted: FittedTables,
     masks: Mapping[int, Mask],
     given: Mapping[int, Codes],
     num_rows: int,
-    purpose: str,
+    name: str,
 ) -> tuple[list[Codes], NDArray[np.bool_]]:
     """Draws among the released records that agree with each row, in proportion to their counts."""
-    held = np.ones(len(release.counts), np.bool_)
+    held = np.ones(len(fitted.counts), np.bool_)
     for axis, mask in masks.items():
-        held &= mask[release.codes[axis]]
+        held &= mask[fitted.codes[axis]]
     places = np.flatnonzero(held)
     # Numbers equal combinations of given codes equally, in the records and in the rows.
     groups = np.zeros(len(places) + num_rows, np.int64)
     for axis, codes in given.items():
-        both = np.concatenate([release.codes[axis][places].astype(np.int64), codes])
-        groups = np.unique(groups * release.domain.shape[axis] + both, return_inverse=True)[1]
+        both = np.concatenate([fitted.codes[axis][places].astype(np.int64), codes])
+        groups = np.unique(groups * fitted.domain.shape[axis] + both, return_inverse=True)[1]
     own, wanted = groups[: len(places)], groups[len(places) :]
     order = np.argsort(own, kind="stable")
     places, own = places[order], own[order]
-    ends = np.concatenate([[0], np.cumsum(release.counts[places])])
+    ends = np.concatenate([[0], np.cumsum(fitted.counts[places])])
     low = ends[np.searchsorted(own, wanted, "left")]
     high = ends[np.searchsorted(own, wanted, "right")]
-    points = low + (_uniforms(release, purpose, num_rows) * (high - low)).astype(np.int64)
+    points = low + (_uniforms(name, num_rows) * (high - low)).astype(np.int64)
     chosen = np.searchsorted(ends[1:], points, "right")
     possible = high > low
     columns = []
-    for codes_of_records in release.codes:
+    for codes_of_records in fitted.codes:
         column = np.zeros(num_rows, np.int64)
         column[possible] = codes_of_records[places[chosen[possible]]]
         columns.append(column)
     return columns, possible
 
 
-def _uniforms(release: SyntheticDatabase, name: str, number: int) -> NDArray[np.float64]:
+def _uniforms(name: str, number: int) -> NDArray[np.float64]:
     """Returns numbers in [0, 1) that any two names make independently."""
-    words = random_words(f"{name} {release.draw_id}", number, "<u8")
+    words = random_words(name, number, "<u8")
     # With 52 bits, the product with a sum of weights stays below the sum.
     return (words >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
 def drawn_table(
-    release: SyntheticDatabase, codes: list[Codes], purpose: str, seed: int
+    domain: Domain,
+    positions: Mapping[str, Positions],
+    draw_id: str,
+    codes: list[Codes],
+    purpose: str,
+    seed: int,
 ) -> pa.Table:
     """Returns records as a table, with values within bins as the release's own records have."""
-    narrow = [
-        each.astype(code_type(n)) for each, n in zip(codes, release.domain.shape, strict=True)
-    ]
+    narrow = [each.astype(code_type(n)) for each, n in zip(codes, domain.shape, strict=True)]
     values: dict[str, NDArray[Any]] = {}
-    for attribute, column in zip(release.domain, narrow, strict=True):
-        if isinstance(attribute, BinnedAttribute) and attribute.name in release.positions:
-            name = f"{purpose} {seed} {release.draw_id} within {attribute.name}"
+    for attribute, column in zip(domain, narrow, strict=True):
+        if isinstance(attribute, BinnedAttribute) and attribute.name in positions:
+            name = f"{purpose} {seed} {draw_id} within {attribute.name}"
             words = random_words(name, len(column), "<u8")
             values[attribute.name] = values_within(
-                attribute, column, words, release.positions[attribute.name]
+                attribute, column, words, positions[attribute.name]
             )
-    return arrow_table(release.domain, narrow, values)
+    return arrow_table(domain, narrow, values)
