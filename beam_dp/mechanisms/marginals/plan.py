@@ -234,7 +234,7 @@ class MarginalsPlan(Plan):
         If the package does not know a plan's strategy, the steps are its ``measurements``.
         """
         # Imported here because the verifier loads the readers of releases.
-        from beam_dp.releases.synthetic_database.steps import Stated, synthetic_steps
+        from beam_dp.releases.synthetic_database.strategies import Stated, synthetic_steps
         from beam_dp.verification.verdict import Figures
 
         stated = Stated(

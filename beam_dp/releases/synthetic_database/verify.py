@@ -37,7 +37,8 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     NoisyMeasurements,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import STRATEGIES, Stated, synthetic_steps, tables_of
+from beam_dp.releases.synthetic_database.steps import tables_of
+from beam_dp.releases.synthetic_database.strategies import STRATEGIES, Stated, synthetic_steps
 from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
 from beam_dp.verification import verdict
 from beam_dp.verification.steps import Step, total
