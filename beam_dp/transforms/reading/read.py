@@ -10,7 +10,7 @@ import re
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
@@ -31,7 +31,7 @@ from beam_dp.transforms.errors import FileError, ReadError, name_file_only, reas
 from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
-from beam_dp.transforms.reading.seen_files import SeenFiles
+from beam_dp.transforms.reading.seen_files import FoundFile, SeenFiles
 from beam_dp.transforms.shares_done import READ
 
 _FILE = "file://"
@@ -40,14 +40,6 @@ _HERE = os.path.join(os.curdir, "")
 # Filesystems, in addition to buckets, whose file times are reliable. On other filesystems, such as
 # Azure's, Beam uses the worker's time zone, so that times are an hour off in summer.
 _WITH_TIMES = (None, "hdfs")
-
-
-class FoundFile(NamedTuple):
-    """A file that matches a pattern, its size, and its time in seconds since 1970, UTC."""
-
-    path: str
-    num_bytes: int
-    modified: float
 
 
 def plain_pattern(pattern: str) -> str:

@@ -8,13 +8,10 @@ import os
 import pathlib
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from beam_dp.errors import InputError
 from beam_dp.storage.store import is_url, local_path
-
-if TYPE_CHECKING:
-    from beam_dp.transforms.reading.read import FoundFile
 
 PRIVATE_FOLDER = "private_folder"
 _FILE = "files.sqlite"
@@ -24,6 +21,14 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, num_bytes INTEGER NOT NULL,"
     " modified REAL NOT NULL, counts INTEGER NOT NULL)",
 )
+
+
+class FoundFile(NamedTuple):
+    """A file that matches a pattern, its size, and its time in seconds since 1970, UTC."""
+
+    path: str
+    num_bytes: int
+    modified: float
 
 
 class SeenFiles:
