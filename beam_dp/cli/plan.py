@@ -11,25 +11,12 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from beam_dp.errors import InputError
-from beam_dp.flags import shared, windows
+from beam_dp.flags import shared
 from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
+from beam_dp.flags.planning import HORIZON, OF_WINDOWS, TARGET_BOUND, TARGET_ERROR, WINDOWS
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
-WINDOWS = Flag("windows", "plan releases of the windows of a stream", is_switch=True)
-
-
-def _with_windows(flag: Flag, help: str | None = None) -> Flag:
-    text = f"with --windows: {help or flag.help}"
-    return dataclasses.replace(flag, required=False, help=text)
-
-
-HORIZON = tuple(map(_with_windows, windows.HORIZON))  # required with --windows
-_OF_WINDOWS = (
-    *HORIZON,
-    *map(_with_windows, (*windows.UNIT, windows.QUESTIONS, windows.BLOCK)),
-    *(_with_windows(flag, "for the printed command line") for flag in windows.TIMES),
-)
 # The first three are required for sparse queries.
 _OF_SPARSE = (
     Flag(
@@ -66,22 +53,6 @@ _OF_SPARSE = (
     Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
 )
 _NOT_OF_SPARSE = ("domain", "workload", "max_error")
-# Flags that ask for the smallest epsilon; --epsilon must not be given with these flags.
-TARGET_ERROR = Flag(
-    "target_error",
-    "without --epsilon: find the smallest epsilon for which the expected error (root mean"
-    " square) is at most A records; with --epsilon, but without --workload: find the number of"
-    " queries for which no answer is off by more than A records",
-    "A",
-    form="number",
-)
-TARGET_BOUND = Flag(
-    "target_bound",
-    "without --epsilon: find the smallest epsilon for which all answers are off by at most A"
-    " records, with probability 1 - --failure_probability",
-    "A",
-    form="number",
-)
 _NUM_CELLS = Flag(
     "num_cells",
     "with --target_error, instead of --workload and --domain: the number of cells of the domain",
@@ -154,7 +125,7 @@ FLAGS = (
     _NUM_CELLS,
     *_OF_SPARSE,
     WINDOWS,
-    *_OF_WINDOWS,
+    *OF_WINDOWS,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
     Flag("all", "also explain why the other mechanisms cannot do the job", is_switch=True),
@@ -206,7 +177,7 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
-        _refuse(texts, [flag.name for flag in _OF_WINDOWS], "needs --windows")
+        _refuse(texts, [flag.name for flag in OF_WINDOWS], "needs --windows")
         if texts["max_sparsity"] is not None:
             _check_sparse(texts)
         else:

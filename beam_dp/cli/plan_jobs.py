@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dp.cli.plan import HORIZON, TARGET_BOUND, TARGET_ERROR
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
+from beam_dp.flags.planning import HORIZON, TARGET_BOUND, TARGET_ERROR
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.flags.windows import FILE_TIME, UNIT
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
