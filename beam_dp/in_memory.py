@@ -25,13 +25,14 @@ from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_disc
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee, warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.ledger.entries import Origin, place_text
-from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
+from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.summaries.value_counts import ValueCounts, counted_values

@@ -157,7 +157,7 @@ LAYERS = (
     ),
     ("releases.files",),
     ("verification",),
-    ("releases.kinds", "releases.verify"),
+    ("releases.kinds", "releases.paid_edges", "releases.verify"),
     ("releases.differences",),
     ("reports.*",),
     ("releases.*",),

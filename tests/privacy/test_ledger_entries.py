@@ -11,9 +11,10 @@ from ledger_workers import declared, spend
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.privacy.ledger.entries import LedgerError, Origin, system_user
-from beam_dp.privacy.ledger.ledger import Ledger, check_edges_paid
+from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
+from beam_dp.releases.paid_edges import check_edges_paid
 
 PASSWORDS = [
     "postgresql://somebody:s3cret@/ledger?host={folder}",
