@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.verification.records_per_unit import record_levels
 
+RECORDS = "records per unit"  # what the choice of this number measures
 _DRAWN, LIMIT = "draw_id", "max_records_per_unit"
 
 
@@ -77,3 +79,9 @@ def earlier_releases(
     limited = guarantee if records is None else records.main
     found = None if domain is None else Discovered.from_json(domain, limited)
     return {"discovered": found, "records_per_unit": records}
+
+
+def records_attribute(most: int) -> NumericAttribute:
+    """Returns the attribute whose levels are those of ``record_levels(most)``."""
+    edges = tuple(map(float, (*record_levels(most), most + 0.5)))
+    return NumericAttribute(RECORDS, edges, clip=True, whole=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.noise.bound import FAILURE_PROBABILITY, weighted_noise_bound
 
-RECORDS = "records per unit"  # what the choice measures
 # Above this number of records, levels begin at numbers that grow by at most a fifth.
 _GROWTH = 5
 
@@ -21,12 +19,6 @@ def record_levels(most: int) -> tuple[int, ...]:
     while levels[-1] < most:
         levels.append(min(most, levels[-1] + max(1, levels[-1] // _GROWTH)))
     return tuple(levels)
-
-
-def records_attribute(most: int) -> NumericAttribute:
-    """Returns the attribute whose levels are those of ``record_levels(most)``."""
-    edges = tuple(map(float, (*record_levels(most), most + 0.5)))
-    return NumericAttribute(RECORDS, edges, clip=True, whole=True)
 
 
 def chosen_records(

@@ -23,11 +23,10 @@ from beam_dp.interval_strategies.hierarchy import best_tree
 from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.discovered import RECORDS, Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found
 from beam_dp.verification import verdict
-from beam_dp.verification.records_per_unit import RECORDS
 from beam_dp.verification.steps import Step, laplace_step, noise_step, total
 from beam_dp.verification.thresholds import least_threshold, threshold_step
 from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields

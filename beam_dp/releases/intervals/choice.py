@@ -8,9 +8,9 @@ import numpy as np
 
 from beam_dp.checks import checked_number
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.discovered import LIMIT, Discovered
+from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.verification.records_per_unit import RECORDS, chosen_records, records_attribute
+from beam_dp.verification.records_per_unit import chosen_records
 from beam_dp.verification.steps import Step
 from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
 
