@@ -29,6 +29,7 @@ from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.release import Release
+from beam_dp.reports.terminal import short
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store
 from beam_dp.transforms import WriteRelease
@@ -257,7 +258,10 @@ def _sought(attribute: Any, noise: Mapping[str, Any]) -> str:
     """Returns what may be found for an attribute."""
     if not attribute.has_values:
         hidden = hidden_units(noise)
-        shares = [f"{100 * min(hidden / rows, 1):.2g} % of {rows:,}" for rows in _EXAMPLE_ROWS]
+        shares = [
+            f"{short(float(f'{100 * min(hidden / rows, 1):.2g}'))} % of {rows:,}"
+            for rows in _EXAMPLE_ROWS
+        ]
         return (
             f"at most {attribute.discover.bins:,} bins of {attribute.leaves.num_levels:,} leaves;"
             f" about {hidden:,.0f} units beyond each end are counted in the last bin:"

@@ -112,7 +112,7 @@ def _print(draft: DomainDraft, output: str) -> None:
     if draft.discovered:
         names = ", ".join(draft.discovered[:_SHOWN_NAMES])
         more = ", ..." if draft.discovered[_SHOWN_NAMES:] else ""
-        console.print(plain_text(f"A release finds the values or bins of {names}{more}."))
+        console.print(plain_text(f"A release finds the values or bins of {names}{more or '.'}"))
         print("This takes 30 % of its budget, or another --domain_share. Of ten such columns with")
         print(
             "epsilon 1, 300 records show next to nothing, 3,000 wide bins and frequent texts, and"

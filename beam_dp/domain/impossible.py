@@ -248,8 +248,11 @@ class LevelReader:
             return self._read_pair(level)
         elif isinstance(attribute, IntegerAttribute):
             return self._read_pair((level, level))
+        elif isinstance(attribute, NumericAttribute) and isinstance(level, int | float):
+            is_whole = isinstance(level, int) or level.is_integer()
+            code = self._labels.get(str(int(level))) if is_whole else None
         elif isinstance(level, str) or (
-            isinstance(level, int) and isinstance(attribute, ListedAttribute | NumericAttribute)
+            isinstance(level, int) and isinstance(attribute, ListedAttribute)
         ):
             code = self._labels.get(str(level))
         return None if code is None else (code, code + 1)
@@ -278,7 +281,12 @@ class LevelReader:
             pair: list[Any] = attribute.edges_to_json()[:2]
             if isinstance(level, list):
                 return f"known are pairs of its edges, such as {pair}"
-            return f"known are pairs of its edges, each a list in the list, such as {[pair]}"
+            numbers = [label for label in self._labels if not label.startswith("[")]
+            known = ", ".join(numbers[:8]) + (", ..." if numbers[8:] else "")
+            single = f"{known} and " if numbers else ""
+            return (
+                f"known are {single}pairs of its edges, each a list in the list, such as {[pair]}"
+            )
         if isinstance(attribute, BooleanAttribute) and not attribute.is_listed:
             return "known are true and false"
         return nearest_known(shown(level) if not isinstance(level, str) else level, self._labels)

@@ -249,7 +249,8 @@ def _bins(attribute: BinnedAttribute, op: type[ast.cmpop], value: Any) -> Mask:
     """Returns the bins for which a comparison is true; raises if it would divide a bin."""
     place = attribute.edge_place(value)
     edges, last = [*map(_as_declared, attribute.edges_to_json())], attribute.num_levels
-    if isinstance(attribute, NumericAttribute) and attribute.whole_ends and isinstance(value, int):
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(attribute, NumericAttribute) and attribute.whole_ends and is_integer:
         # Of whole numbers, `<= 24` is `< 25`.
         edges = [*attribute.whole_ends[0].tolist(), int(attribute.whole_ends[1][-1]) + 1]
         least = value + (op in (ast.LtE, ast.Gt))

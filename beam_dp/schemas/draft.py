@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from beam_dp.checks import check_choice, is_integer, is_number
+from beam_dp.checks import is_integer, is_number
 from beam_dp.domain.attributes import is_unicode, nearest_known
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import (
@@ -177,7 +177,9 @@ class DomainDraft:
         changed = self
         for name, kind in types.items():
             place = self._place("types", name)
-            check_choice(f"types, {shown(name)}", kind, TYPES)
+            if kind not in TYPES:
+                condition = f"is not a type of {shown(name)}; {nearest_known(kind, TYPES)}"
+                raise InputError("types", kind, condition)
             if isinstance(self.attributes[place].get("values"), dict | list):
                 raise InputError("types", name, "must be a column without declared values")
             keys = _KEYS[kind](Column(name, kind))  # type: ignore[arg-type]  # checked above

@@ -201,6 +201,7 @@ CONDITIONS = Domain(
         CategoricalAttribute("it's `odd`", ("a`b", "'")),
         IntegerAttribute("class", 1, 3),
         CategoricalAttribute("from", ("class", "a")),
+        NumericAttribute("cars", (0, 1, 2, 6), whole=True),
     )
 )
 

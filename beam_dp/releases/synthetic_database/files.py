@@ -150,7 +150,7 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
 def read(card: Card, payload: Payload) -> SyntheticDatabase:
     """Reads a release from its card and payload."""
     draw_id, parsed = card.draw_id, card.fields
-    # Older cards state neither the format nor ``within_bins``.
+    # Older cards state neither the format nor ``within_bins`` nor ``not_described``.
     records_format = parsed.get("records_format", "avro")
     check_choice("records_format", records_format, RECORDS_FORMATS)
     purposes = ["hypothesis", *(["measurements"] if "measurements" in parsed else [])]
@@ -230,9 +230,10 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         measurements=_measurements(parsed, domain, tables),
         **shared,
     )
-    little = parsed.get("not_described", {})
-    if payload.rows != "absent" and little != release.not_described:
-        raise InputError("not_described", little, f"must be {release.not_described}")
+    if payload.rows != "absent" and "not_described" in parsed:
+        little = parsed["not_described"]
+        if little != release.not_described:
+            raise InputError("not_described", little, f"must be {release.not_described}")
     return release
 
 
