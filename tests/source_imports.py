@@ -59,6 +59,19 @@ def imports(path: str, source: str) -> list[tuple[str, str]]:
     return found
 
 
+def file_imports(files: dict[str, str]) -> dict[str, set[str]]:
+    """Returns, for each file, the other files that it imports, whenever it does."""
+    paths = {module_name(path): path for path in files}
+    graph: dict[str, set[str]] = {path: set() for path in files}
+    for path, source in files.items():
+        for name, _ in imports(path, source):
+            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
+            target = paths.get(name) or paths.get(name.rpartition(".")[0])
+            if target not in (None, path):
+                graph[path].add(target)
+    return graph
+
+
 def importing(files: dict[str, str], *modules: str) -> list[str]:
     """Returns the imports of some modules, or of what is in them."""
     return [

@@ -12,7 +12,7 @@ import tomllib
 
 import pytest
 from declared_packages import declared_modules
-from source_imports import ROOT, banned_lines, cycles, importing, imports, is_under, module_name
+from source_imports import ROOT, banned_lines, importing, imports, is_under
 
 MAX_LINES = 700
 DRAWS = "beam_dp/noise/source.py"
@@ -62,20 +62,6 @@ def layout_violations(files: dict[str, str]) -> list[str]:
     """A checkout and an install run the same program: pipelines/ imports itself relatively."""
     absolute = re.compile(r"^ *(?:from|import) pipelines\b.*", re.M)
     return [f"{path}: {line}" for path, text in files.items() for line in absolute.findall(text)]
-
-
-def cycle_violations(files: dict[str, str]) -> list[str]:
-    """Cycles among imports that happen when a file is imported."""
-    paths = {module_name(path): path for path in files}
-    graph: dict[str, set[str]] = {}
-    for path, source in files.items():
-        edges = graph.setdefault(module_name(path), set())
-        for name, when in imports(path, source):
-            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
-            target = name if name in paths else name.rpartition(".")[0]
-            if when == "import" and target in paths and target != module_name(path):
-                edges.add(target)
-    return cycles(graph)
 
 
 def privacy_of_development_violations(files: dict[str, str]) -> list[str]:
@@ -135,147 +121,10 @@ def test_only_two_files_may_use_what_is_banned(sources):
     assert importing({COUNTS: sources[COUNTS]}, "random", "secrets", "opendp", "numpy") == []
 
 
-# From the bottom up. A package imports those in the layers below its own. The families of
-# mechanisms share a layer, as the kinds of releases do, and may import each other there.
-LAYERS = (
-    ("errors", "installed"),
-    ("checks",),
-    ("domain", "noise", "storage"),
-    ("hashing",),
-    ("privacy",),
-    ("queries", "windows"),
-    ("flags",),
-    ("interval_strategies", "models"),
-    ("encoding",),
-    ("privacy.ledger",),
-    (
-        "releases.parts",
-        "releases.release",
-        "releases.error_bars",
-        "releases.left_out",
-    ),
-    ("releases.files",),
-    ("verification",),
-    ("releases.discovered", "releases.kinds", "releases.paid_edges", "releases.verify"),
-    ("releases.differences",),
-    ("reports.*",),
-    ("releases.*",),
-    ("releases.leftovers",),
-    ("reports.truth",),
-    ("schemas",),
-    ("summaries",),
-    ("mechanisms.*",),
-    ("mechanisms",),
-    ("theorems",),
-    ("planning",),
-    ("testing",),
-    ("imputation", "in_memory"),
-    ("transforms.errors", "transforms.job_page", "transforms.shares_done"),
-    ("transforms.reading",),
-    ("transforms.counting",),
-    ("transforms.drawing",),
-    ("transforms.writing",),
-    ("transforms",),
-    ("cli",),
-    ("beam_dp",),
-    ("yaml",),
-    ("pipelines",),
-)
-SHARED_LAYERS = ("mechanisms", "releases", "reports")
-# Folders whose folders and files count as packages of their own: all, or these.
-PACKAGES_WITHIN = {
-    "mechanisms": None,
-    "transforms": None,
-    "privacy": {"ledger"},
-    "releases": None,
-    "reports": None,
-}
-
-
-def package_of(path: str) -> str:
-    """Returns the package of a file."""
-    top, *parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
-    if top == "pipelines" or not parts:
-        return top
-    inner = PACKAGES_WITHIN.get(parts[0], set())
-    if len(parts) > 1 and (inner is None or parts[1] in inner):
-        return f"{parts[0]}.{parts[1]}"
-    return parts[0]
-
-
-def layer_of(package: str) -> int | None:
-    family = package.partition(".")[0]
-    names = (package, f"{family}.*") if "." in package and family in SHARED_LAYERS else (package,)
-    found = (number for name in names for number, packages in enumerate(LAYERS) if name in packages)
-    return next(found, None)
-
-
-Arrows = dict[tuple[str, str], str]
-
-
-def arrows(files: dict[str, str], *, types: bool = True) -> Arrows:
-    """Returns each pair of packages where one imports the other, with a file that does."""
-    paths = {module_name(path): path for path in files}
-    found = {}
-    for path, source in files.items():
-        if path.endswith("__init__.py"):
-            continue
-        for name, when in imports(path, source):
-            # `from a.b import c` names the module a.b.c, or the name c of the module a.b.
-            target = paths.get(name) or paths.get(name.rpartition(".")[0])
-            is_asked = target is not None and (types or when != "types")
-            if is_asked and package_of(target) != package_of(path):
-                found.setdefault((package_of(path), package_of(target)), f"{path} imports {name}")
-    return found
-
-
-def upward(found: Arrows) -> list[str]:
-    """Returns imports, also for types, of a package that is not in a layer below."""
-    wrong = []
-    for (package, other), example in found.items():
-        here, there = layer_of(package), layer_of(other)
-        if here is None or there is None:
-            wrong.append(f"{package if here is None else other} has no layer")
-            continue
-        is_shared = here == there and "." in package and package.partition(".")[0] in SHARED_LAYERS
-        if there >= here and not is_shared:
-            wrong.append(example)
-    return wrong
-
-
-def circles(files: dict[str, str]) -> list[str]:
-    """Returns packages that import each other at run time, also inside functions."""
-    graph: dict[str, set[str]] = {}
-    for package, other in arrows(files, types=False):
-        graph.setdefault(package, set()).add(other)
-    return cycles(graph)
-
-
-TARGETS = dict.fromkeys(
-    (
-        "beam_dp/domain/universe.py",
-        "beam_dp/mechanisms/__init__.py",
-        "beam_dp/mechanisms/sketches/plan.py",
-        "beam_dp/mechanisms/left_out.py",
-        "beam_dp/releases/files/card.py",
-        "beam_dp/releases/kinds.py",
-        "beam_dp/transforms/errors.py",
-        "beam_dp/transforms/counting/summarise.py",
-        "beam_dp/transforms/drawing/release.py",
-        "beam_dp/transforms/writing.py",
-        "pipelines/flags.py",
-    ),
-    "",
-)
-
-
-BESIDE = {"beam_dp/mechanisms/sketches/plan.py": "import beam_dp.mechanisms.left_out\n"}
-BACK = "from beam_dp.mechanisms.sketches.plan import SparsePlan\n"
-
-
 _SECRET = ("summaries", "encoding", "noise.source")
-# Imports that the layers would allow. Releases and their readers are public: none of them
-# can import, hold or pickle exact data. Verification shares no code with the planner's accountant.
+# Imports that the floors of ``test_layers.py`` would allow. Releases and their readers are public:
+# none of them can import, hold or pickle exact data. Verification shares no code with the planner's
+# accountant.
 APART = {
     "summaries/": ("noise", "models"),
     "models/": ("noise",),
@@ -324,10 +173,7 @@ RULES = {
     "metrics": metrics_violations,
     "length": length_violations,
     "layout": layout_violations,
-    "cycle": cycle_violations,
     "machine paths": privacy_of_development_violations,
-    "upward": lambda files: upward(arrows(files)),
-    "circle": circles,
     "apart": joined,
 }
 
@@ -349,35 +195,7 @@ BROKEN = [
     ("length", {"beam_dp/domain/a.py": "x = 1\n" * MAX_LINES}),
     ("layout", {"pipelines/a.py": "from pipelines.flags import x\n"}),
     ("layout", {"beam_dp/a.py": "def f():\n    import pipelines\n"}),
-    ("cycle", {"beam_dp/a.py": "import beam_dp.b\n", "beam_dp/b.py": "from beam_dp import a\n"}),
-    (
-        "cycle",
-        {"beam_dp/a.py": "from .b import f\n", "beam_dp/b.py": "class C:\n    from .a import g\n"},
-    ),
     ("machine paths", {"beam_dp/a.py": "PATH = '/home/somebody'\n"}),
-    *(
-        ("upward", {**TARGETS, path: source})
-        for path, source in (
-            ("beam_dp/errors.py", "from beam_dp.domain.universe import Domain\n"),
-            ("beam_dp/releases/files/card.py", "def f():\n    import beam_dp.releases.kinds\n"),
-            ("beam_dp/summaries/a.py", "import beam_dp.mechanisms\n"),
-            ("beam_dp/mechanisms/sketches/plan.py", "from beam_dp.mechanisms import MWEM\n"),
-            (
-                "beam_dp/transforms/counting/a.py",
-                "from beam_dp.transforms.drawing import release\n",
-            ),
-            ("beam_dp/flags/flag.py", "from pipelines.flags import Flag\n"),
-            ("beam_dp/attic/a.py", "import beam_dp.domain.universe\n"),
-            (
-                "beam_dp/releases/files/card.py",
-                "if TYPE_CHECKING:\n    from beam_dp.mechanisms.left_out import LeftOutPlan\n",
-            ),
-        )
-    ),
-    *(
-        ("circle", {**TARGETS, **BESIDE, "beam_dp/mechanisms/left_out.py": back})
-        for back in (BACK, f"def f():\n    {BACK}")
-    ),
     ("apart", {"beam_dp/releases/intervals/release.py": "from ..files.card import Card\n"}),
     ("apart", {"beam_dp/releases/a.py": "from beam_dp import noise\n"}),
     ("apart", {"beam_dp/releases/a.py": "def f():\n    from beam_dp.encoding import records\n"}),
@@ -398,9 +216,3 @@ def test_each_rule_catches_a_file_that_breaks_it(rule, files):
 
 def test_every_rule_has_a_broken_example():
     assert {rule for rule, _ in BROKEN} == set(RULES)
-
-
-def test_families_may_import_each_other_without_cycles():
-    for back in ("", f"if TYPE_CHECKING:\n    {BACK}"):
-        files = {**TARGETS, **BESIDE, "beam_dp/mechanisms/left_out.py": back}
-        assert upward(arrows(files)) == circles(files) == []
