@@ -106,7 +106,7 @@ class BinnedAttribute(OrderedAttribute):
     ``edges``: at least two edges, strictly increasing.
     ``edges_from``: the release from which the edges were computed; None for public edges.
     ``is_found``: whether the edges are, or stand for, those of a release. Nobody knows then which
-    values there are, so a missing or unreadable one counts in the middle bin.
+    values there are, so a missing or unreadable one counts as null, or else in the middle bin.
     """
 
     edges: tuple[Any, ...]
@@ -123,9 +123,11 @@ class BinnedAttribute(OrderedAttribute):
 
     @property
     def outside_code(self) -> int | None:
-        """See ``Attribute``; the middle bin if the bins were found and ``other`` has no level."""
+        """See ``Attribute``; of found bins without ``other``, that of null or of the middle bin."""
         is_found = self.is_found or self.edges_from is not None
-        return self.num_levels // 2 if is_found and not self.other else self.other_code
+        if self.other or not is_found:
+            return self.other_code
+        return self.null_code if self.nullable else self.num_levels // 2
 
     @cached_property
     def midpoints(self) -> tuple[Any, ...]:

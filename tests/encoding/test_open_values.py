@@ -46,7 +46,7 @@ def in_units(found: ValueCounts, name: str = "city") -> dict[str, float]:
 @pytest.mark.parametrize("declared", [None, dp.Domain((AGE,))])
 @pytest.mark.parametrize("k", [0, 2])
 def test_counts_texts_of_records_whose_number_is_missing_or_unreadable(declared, k):
-    """A release counts such a number in the middle bin."""
+    """A release counts such a number as null, or in the middle bin."""
     incomes = [5, None, "unknown", 1e9, math.nan]
     table = {"city": list("abcde"), "income": pa.array(list(map(str, incomes)))}
     table |= {"age": [1] * 5, "person": [1, 2, 3, 4, 5]}
