@@ -69,6 +69,15 @@ def test_any_cuts_of_a_range_of_whole_numbers_give_bins(
     assert last[-1] == wide_last[cuts[-1] - 1]
 
 
+def test_last_bin_of_found_dates_ends_with_the_last_day_of_its_leaves() -> None:
+    ends = datetime.date(2020, 1, 1), datetime.date(2020, 12, 31)
+    column = OpenAttribute("a", "date", DiscoverBins(9, *ends))
+    # The bin of one day also has the next one, because its edges must differ.
+    for cut, last in ((60, (2, 29)), (365, (12, 31)), (32, (2, 2))):
+        edges = column.closed(column.edges_at([0, 31, cut])).edges
+        assert edges == (ends[0], datetime.date(2020, 2, 1), datetime.date(2020, *last))
+
+
 def test_open_domains_are_written_as_they_are_read() -> None:
     entries = [
         {**CITY, "nullable": True, "null_values": ["-"], "case": "ignore", "trim": True},

@@ -218,6 +218,9 @@ class OpenAttribute:
             # below a leaf's upper edge, except at the end of a declared range.
             is_end = places[-1] == self.leaves.num_levels and self.discover.low is not None
             edges[-1] = _last(edges[-2], math.floor(edges[-1]) - (not is_end))
+        if self.kind == "date" and places[-1] < self.leaves.num_levels:
+            day_before = edges[-1] - datetime.timedelta(days=1)
+            edges[-1] = max(day_before, edges[-2] + datetime.timedelta(days=1))
         return self._in_bins(edges).edges_to_json()
 
     def bounded(self) -> Attribute:
