@@ -31,7 +31,7 @@ MAX_TEXT_BYTES = 256  # a longer text has no level of its own
 GRID = 2**20
 # Leaves are counted level by level; a level divides what the one before left into about so many
 # cells.
-NUM_CELLS = 24
+NUM_CELLS = 16
 _BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
 OPEN_KINDS = ("categorical", *_BINNED)
 _SHARED = ("nullable", "null_values", "case", "trim")

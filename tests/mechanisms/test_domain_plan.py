@@ -403,10 +403,10 @@ def test_step_has_the_loss_that_was_asked_for(neighboring):
 
 
 def test_leaves_are_counted_until_cells_can_be_leaves():
-    for num_leaves, levels in ((1, 1), (24, 1), (25, 2), (576, 2), (577, 3), (270_002, 4)):
+    for num_leaves, levels in ((1, 1), (16, 1), (17, 2), (256, 2), (257, 3), (270_002, 5)):
         leaves = NumericAttribute("a", tuple(map(float, range(num_leaves + 1))))
         plan = plan_bins(leaves, 20, REPLACING, mu=MU)
-        assert plan.to_json()["levels"] == [*[24] * (levels - 1), num_leaves]
+        assert plan.to_json()["levels"] == [*[16] * (levels - 1), num_leaves]
         assert pickle.loads(pickle.dumps(plan)).to_json() == plan.to_json()
 
 

@@ -35,7 +35,7 @@ from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.intervals.release import nearest_increasing
 
 # So many of the new edges of a level are in its first cell, and in its last one.
-_NUM_AT_END = 6
+_NUM_AT_END = 3
 # In standard deviations of the noise of a sum: units beyond which each end is cut off, if each sum
 # is first made smaller by _SHRINKAGE; and the units that every bin has at least. All were chosen by
 # the errors of whole copies (benchmarks/undescribed_tables.py).
