@@ -439,6 +439,17 @@ def test_tails_go_on_beyond_the_units_that_noise_hides_and_abrupt_ends_do_not():
         assert 0.8 * furthest < np.mean(reached) and max(reached) < 1.25 * furthest
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_noise_alone_makes_no_bins_of_all_numbers(whole):
+    leaves = NumericAttribute("fare", number_leaves(None, None, whole=whole), whole=whole)
+    plan = plan_bins(leaves, 20, ADDING, mu=MU)
+    for num_units in (0, 40):
+        counts = counts_of(leaves, np.arange(num_units))
+        for seed in range(5):
+            cuts = plan.release(counts, Seeded(seed)).cuts
+            assert len(cuts) == 2 or max(abs(leaves.edges[cut]) for cut in cuts) < 10**12
+
+
 def test_bins_are_not_narrower_than_the_noise_allows(incomes):
     plan = plan_bins(INCOMES, 1000, ADDING, mu=MU)
     for seed in range(3):

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.discover import GRID, NUM_CELLS, levels_of
+from beam_dp.domain.leaves import LARGEST
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 from beam_dp.noise.bound import Distribution, noise_variance
@@ -141,6 +142,8 @@ class BinsPlan:
         if self.num_bins > 2:  # one bin is between the tails
             first, last = self._with_tails(edges, sums, covariance, ends)
         num_bins = self.num_bins - (first < ends[0]) - (last > ends[1])
+        if ends == (0, num_leaves) and abs(places[[0, -1]]).min() >= LARGEST:
+            num_bins = 1  # noise hides where the units are among all numbers
         cuts = segments(prefixes, places[edges], (start, stop), num_bins, least)
         cuts = [0] * (first < ends[0]) + cuts + [len(sums)] * (last > ends[1])
         bins = np.zeros((len(cuts) - 1, len(sums)))
