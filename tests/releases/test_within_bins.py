@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from release_examples import release_of
+from release_examples import DRAW, release_of
 
 import beam_dp as dp
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.dates import DateAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
@@ -67,6 +68,22 @@ def test_end_of_a_long_tail_has_most_values_near_the_others():
     # The last bin has a twentieth of the values in nearly all of the range.
     assert deviations["uniform"] > 8 * values.std()
     assert deviations["density"] < 2 * values.std()
+
+
+def test_peak_in_a_found_bin_at_0_is_a_peak_of_zeros():
+    paid = PaidRelease(None, DRAW)
+    for origin, counts, is_zero in (
+        (paid, [5, 800, 90, 60], True),
+        (paid, [5, 8, 900, 60], False),
+        (None, [5, 800, 90, 60], False),
+    ):
+        edges = (-3.0, 0.0, 0.001, 2.5, 7.0)
+        attribute = NumericAttribute("tip", edges, edges_from=origin)
+        words = np.array([1, 2**62, 2**64 - 1], np.uint64)
+        values = values_within(
+            attribute, np.ones(3, np.uint8), words, bin_positions(attribute, np.array(counts))
+        )
+        assert (values == 0).all() == is_zero and (values < 0.001).all()
 
 
 @given(st.data())

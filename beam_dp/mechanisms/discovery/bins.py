@@ -42,8 +42,8 @@ _NUM_AT_END = 3
 # the errors of whole copies (benchmarks/undescribed_tables.py).
 _END_ERRORS, _SHRINKAGE, _BIN_ERRORS = 3.5, 1.5, 1.0
 # A tail goes on beyond an end if the sum beyond it has so many standard deviations, and is at most
-# so large a share of all, because it is extrapolated.
-_TAIL_ERRORS, _TAIL_SHARE = 1.0, 0.02
+# so large a share of all, and so wide next to the rest, because it is extrapolated.
+_TAIL_ERRORS, _TAIL_SHARE, _TAIL_WIDTH = 1.0, 0.02, 1 / 3
 # How much an error in ranks weighs against the same share of an error in numbers of leaves.
 _RANKS_WEIGHT = 1.0
 
@@ -158,7 +158,7 @@ class BinsPlan:
     ) -> tuple[int, int]:
         """Returns the positions of the ends, or of the ends of tails that go on beyond them."""
         places, total = places_of(self.leaves), float(sums.sum())
-        moved = []
+        span, moved = float(places[ends[1]] - places[ends[0]]), []
         for end, outward in zip(ends, (-1, 1), strict=True):
             moved.append(end)
             inward = slice(None, None, -outward)
@@ -173,7 +173,7 @@ class BinsPlan:
             inside = distances[num_beyond:]
             step = float(np.interp(3 * beyond, np.append(beyond, numbers), inside))
             last, here, before = map(_normal_score, (1.0, beyond, 3 * beyond), [total] * 3)
-            width = min(step * (here - last) / (before - here), float(inside[-1]))
+            width = min(step * (here - last) / (before - here), _TAIL_WIDTH * span)
             moved[-1] = int(np.argmin(np.abs(places - (places[end] + outward * width))))
         return min(moved[0], ends[0]), max(moved[1], ends[1])
 

@@ -24,6 +24,9 @@ _NUM_PIECES, _ROUNDING = 128, 2**20
 # Rates are differences of the logarithms of the density at both ends of a bin: the largest one of a
 # bin between others, and the smallest one that counts.
 _MAX_RATE, _FLAT = 12.0, 1e-3
+# A found bin that begins at 0 holds only zeros if the logarithm of its density exceeds that of the
+# next bin by so much: many columns have zeros beside numbers.
+_PEAK = math.log(1000)
 # Rates of a density that falls to the end of a column, and its mean as a share of where it begins.
 _TAIL_RATES = np.geomspace(_FLAT, 64, 4096)
 _TAIL_SHARES = -np.expm1(-_TAIL_RATES) / _TAIL_RATES
@@ -40,7 +43,8 @@ def bin_positions(
     The density within a bin is exponential. The slope of its logarithm is the smaller one of those
     towards the two bins beside it, and 0 if one rises and the other falls (the minmod limiter): so
     a peak in one bin bends no other bin. A bin at an end uses the slopes of the two nearest pairs;
-    where these fall, it begins with the density at the end of the bin beside it.
+    where these fall, it begins with the density at the end of the bin beside it. A peak in a found
+    bin that begins at 0 is a peak of zeros.
 
     ``counts``: the number of records in each bin, shape (bins,).
     """
@@ -72,6 +76,10 @@ def bin_positions(
     ends = np.where(rates[:, None] < 0, 1 - rising[:, ::-1], rising)
     ends = np.where(np.abs(rates[:, None]) < _FLAT, shares, ends)
     rounded: Positions = np.rint(ends * _ROUNDING) / _ROUNDING
+    if attribute.edges_from is not None and 0 in attribute.edges[:-2]:
+        zero = attribute.edges.index(0)
+        if logs[zero] - logs[zero + 1] > _PEAK:
+            rounded[zero] = 0.0
     return rounded
 
 
