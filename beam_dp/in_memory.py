@@ -22,10 +22,10 @@ from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_discovery, plan_release
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee, warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

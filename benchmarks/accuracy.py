@@ -41,9 +41,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals, parse_workload
 from beam_dp.summaries.histogram import Marginals
 from benchmarks.recorded import Figure, Row, add_flag, keep

@@ -44,9 +44,9 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit, LinearQuery
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.summaries.histogram import Histogram

@@ -57,9 +57,9 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms, res
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.models.basis import MarginalCoefficients, marginal_of, table_coefficients
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance

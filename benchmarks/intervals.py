@@ -31,8 +31,8 @@ from beam_dp.mechanisms.intervals.plan import (
     planned,
     release_intervals,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 
 HISTOGRAMS = ("HEPTH", "ADULTFRANK", "INCOME", "PATENT", "MEDCOST")
 EPSILONS = (0.01, 0.1, 1.0)

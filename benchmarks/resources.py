@@ -18,7 +18,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.resources import Resources, enumeration_resources, fit_resources
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 
 def show(name: str, predicted: Resources, work: Callable[[], object]) -> None:

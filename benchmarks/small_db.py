@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 NUM_BITS = 8
 NUM_RECORDS = 1000

@@ -25,8 +25,8 @@ from beam_dp.mechanisms.sketches.plan import (
     SparseSummary,
     release_sparse,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.summaries.element_counts import ElementCounts

@@ -16,8 +16,8 @@ from collections import Counter
 import numpy as np
 
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from beam_dp.mechanisms.choosing import choose_top, top_choice
 from beam_dp.mechanisms.sparse_vector.mechanisms import Sparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 
 SEED, QUERIES, EPSILON = 20_261_123, 1000, 1.0
 NUMBERS, DELTAS = (1, 10, 100), (0.0, 1e-9)

@@ -28,8 +28,8 @@ from beam_dp.encoding.contributions import limit_records
 from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 

@@ -30,8 +30,8 @@ from beam_dp.mechanisms.linear_answers.top_queries import plan_top_queries
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.registry import ANSWERS, options_of
-from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries import linear_workload, row_families
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries

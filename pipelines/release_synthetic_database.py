@@ -42,10 +42,10 @@ from beam_dp.mechanisms.registry import (
     plan_release,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered

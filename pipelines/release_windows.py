@@ -41,8 +41,8 @@ from beam_dp.mechanisms.windows.plan import (
     plan_window_databases,
     plan_window_tables,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Entry, Token
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import holds_horizon

@@ -8,7 +8,7 @@ from tiny import domain_of
 from window_plans import marginals_of, person, plan_of
 
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import commit_release
 from beam_dp.releases.windows.horizon_files import (

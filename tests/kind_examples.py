@@ -40,7 +40,7 @@ from beam_dp.releases.synthetic_database.records_avro import records_schema
 from beam_dp.releases.windows.files import TABLE_SCHEMA as WINDOW_SCHEMA
 
 ADD = "add_or_remove_one"
-with mock.patch("beam_dp.noise.source.NoiseSource", lambda: Seeded(2)):
+with mock.patch("beam_dp.privacy.noise.source.NoiseSource", lambda: Seeded(2)):
     KEY = HashKey.draw(8)
 DRAW = "0123456789abcdef0123456789abcdef"
 IMPOSSIBLE = domain_from_json({"a": 9, "b": 2}).with_impossible([{"a": [[3, 5]], "b": [1]}])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from beam_dp.noise import source as noise_module
-from beam_dp.noise.source import NoiseSource
-from beam_dp.noise.tails import Kind
+from beam_dp.privacy.noise import source as noise_module
+from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.noise.tails import Kind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from beam_dp.mechanisms.marginals.bases import plan_basis
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.models.basis import marginal_of
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.measured_tables import Combination
 from beam_dp.summaries.histogram import Histogram
 

@@ -15,7 +15,7 @@ from declared_packages import declared_modules
 from source_imports import ROOT, banned_lines, importing, imports, is_under
 
 MAX_LINES = 700
-DRAWS = "beam_dp/noise/source.py"
+DRAWS = "beam_dp/privacy/noise/source.py"
 # From the card of a committed release: a counter at or before the draw may depend on records.
 COUNTS = "beam_dp/transforms/job_page.py"
 BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
@@ -121,22 +121,22 @@ def test_only_two_files_may_use_what_is_banned(sources):
     assert importing({COUNTS: sources[COUNTS]}, "random", "secrets", "opendp", "numpy") == []
 
 
-_SECRET = ("summaries", "encoding", "noise.source")
+_SECRET = ("summaries", "encoding", "privacy.noise.source")
 # Imports that the floors of ``test_layers.py`` would allow. Releases and their readers are public:
 # none of them can import, hold or pickle exact data. Verification shares no code with the planner's
 # accountant.
 APART = {
-    "summaries/": ("noise", "models"),
-    "models/": ("noise",),
-    "interval_strategies/": ("noise",),
-    "releases/": ("encoding", "noise.source"),
+    "summaries/": ("privacy.noise", "models"),
+    "models/": ("privacy.noise",),
+    "interval_strategies/": ("privacy.noise",),
+    "releases/": ("encoding", "privacy.noise.source"),
     "releases/*/release.py": ("releases.files",),
     "verification/": ("privacy.accounting", *_SECRET),
     "schemas/": _SECRET,
     "reports/": _SECRET,
     "theorems/": ("releases", *_SECRET),
     "planning/": _SECRET,
-    "testing/": ("mechanisms", "releases", "noise", *_SECRET),
+    "testing/": ("mechanisms", "releases", "privacy.noise", *_SECRET),
     "cli/": _SECRET,
 }
 # Only `plan` needs mechanisms; only the owner's report reads records.
@@ -197,10 +197,10 @@ BROKEN = [
     ("layout", {"beam_dp/a.py": "def f():\n    import pipelines\n"}),
     ("machine paths", {"beam_dp/a.py": "PATH = '/home/somebody'\n"}),
     ("apart", {"beam_dp/releases/intervals/release.py": "from ..files.card import Card\n"}),
-    ("apart", {"beam_dp/releases/a.py": "from beam_dp import noise\n"}),
+    ("apart", {"beam_dp/releases/a.py": "from beam_dp.privacy import noise\n"}),
     ("apart", {"beam_dp/releases/a.py": "def f():\n    from beam_dp.encoding import records\n"}),
-    ("apart", {"beam_dp/planning/a.py": "import beam_dp.noise as noise\n"}),
-    ("apart", {"beam_dp/cli/a.py": "from beam_dp.noise import *\n"}),
+    ("apart", {"beam_dp/planning/a.py": "import beam_dp.privacy.noise as noise\n"}),
+    ("apart", {"beam_dp/cli/a.py": "from beam_dp.privacy.noise import *\n"}),
     ("apart", {"beam_dp/cli/ledger.py": "from beam_dp.mechanisms.registry import plan_release\n"}),
     (
         "apart",

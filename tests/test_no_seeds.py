@@ -15,7 +15,7 @@ from source_imports import ROOT, importing
 import beam_dp as dp
 from beam_dp.flags.command_line import PROGRAMS, flags_of_program
 
-DRAWS = "beam_dp.noise.source"
+DRAWS = "beam_dp.privacy.noise.source"
 # Files that have seeds, of what is drawn from a release that is already public.
 SEEDED = {
     "beam_dp/cli/sample.py",

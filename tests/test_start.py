@@ -169,7 +169,7 @@ SHOW = "print(); print(*sys.modules)"
 DRAWS = f"""
 import sys
 import numpy as np
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 noise = NoiseSource()
 noise.laplace(np.zeros(2, np.int64), 1.0), noise.gaussian(np.zeros(2, np.int64), 1.0)
 noise.select(np.zeros(2, np.int64), 1.0)

@@ -107,7 +107,9 @@ def test_all_audits_of_a_changed_module_run(checkout):
 @pytest.mark.parametrize("change", ["noise", "no record"])
 def test_all_audits_run_if_noise_changed_or_nothing_is_recorded(checkout, change):
     if change == "noise":
-        (checkout.path / "beam_dp/noise/source.py").write_text("def source():\n    return 2\n")
+        (checkout.path / "beam_dp/privacy/noise/source.py").write_text(
+            "def source():\n    return 2\n"
+        )
     else:
         tiers.RECORDED_RUN.unlink()
     assert chosen(checkout, "--tiers", "part")["test_audit"] == 80

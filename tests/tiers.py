@@ -33,7 +33,7 @@ _CHANGED = pytest.StashKey[list[str] | None]()
 JOB_MARKERS = ("job", "engines", "wheel")
 RELEASE_MARKERS = ("release", "faults", "site", "images", "benchmark")
 # What changes the law of every mechanism.
-COMMON_PACKAGES = ("beam_dp/noise/", "beam_dp/privacy/")
+COMMON_PACKAGES = ("beam_dp/privacy/",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,7 +10,7 @@ from claim_rows.choice_laws import geometric_noisy_top, in_rounds
 
 from beam_dp.mechanisms import choosing
 from beam_dp.mechanisms.choosing import Method, TopChoice
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 _ROUNDS = {

@@ -69,7 +69,7 @@ class HashKey:
         Reference: Blum and Roth (2011), Algorithm 2 and Remark 4.4.
         """
         # Imported here because reading a key must not need the library that draws noise.
-        from beam_dp.noise.source import NoiseSource
+        from beam_dp.privacy.noise.source import NoiseSource
 
         checked_integer("independence", independence, 1, MAX_INDEPENDENCE)
         size = 8 * num_words(independence)

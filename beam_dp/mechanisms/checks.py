@@ -9,9 +9,9 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import number, option, option_of
-from beam_dp.noise.bound import LEAST_FAILURE_PROBABILITY
-from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise.bound import LEAST_FAILURE_PROBABILITY
+from beam_dp.privacy.noise.source import MAX_SCALE
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]

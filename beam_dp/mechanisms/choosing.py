@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, check_is, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_failure_probability, check_noise
-from beam_dp.noise.bound import choice_margin
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import choice_margin
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import lowered, up
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 

@@ -14,11 +14,16 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
-from beam_dp.noise.bound import FAILURE_PROBABILITY, laplace_bound, noise_bound, noise_variance
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost, loss_of
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.bound import (
+    FAILURE_PROBABILITY,
+    laplace_bound,
+    noise_bound,
+    noise_variance,
+)
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from beam_dp.domain.discover import OpenDomain
     from beam_dp.mechanisms.discovery.plan import DomainPlan
     from beam_dp.mechanisms.sketches.plan import SparseMechanism
-    from beam_dp.noise.source import NoiseSource
+    from beam_dp.privacy.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
     from beam_dp.summaries.histogram import Marginals
 

@@ -18,8 +18,8 @@ from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
-from beam_dp.noise.bound import Distribution
 from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.linear import Product
 from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 from beam_dp.queries.workload import Workload

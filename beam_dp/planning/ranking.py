@@ -12,11 +12,11 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows import choices
-from beam_dp.noise.bound import Distribution
 from beam_dp.planning import linear_answers
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
+from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
 from beam_dp.theorems.theorem import Calibration
 from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise

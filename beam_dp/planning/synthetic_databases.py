@@ -17,8 +17,13 @@ from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
 from beam_dp.mechanisms.resources import records_bytes, rounds_resources
-from beam_dp.noise.bound import FAILURE_PROBABILITY, NOISY_SHARE, noise_bound, normal_quantile
 from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.privacy.noise.bound import (
+    FAILURE_PROBABILITY,
+    NOISY_SHARE,
+    noise_bound,
+    normal_quantile,
+)
 from beam_dp.queries.linear import LiteralQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import log_normal
+from beam_dp.privacy.noise.bound import log_normal
 from beam_dp.privacy.rounding import UNIT, Real, raised, root_up
 
 # The width t, in grid units, of the Gaussian that turns continuous noise into discrete noise in the

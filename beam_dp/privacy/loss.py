@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import normal_quantile
+from beam_dp.privacy.noise.bound import normal_quantile
 from beam_dp.privacy.rounding import Real, root_up, rounded_up, up
 
 Kind = Literal["pure", "gaussian", "zcdp"]

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, plain_json

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.bound import NOISY_SHARE
+from beam_dp.privacy.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import ONE_BIN
 from beam_dp.releases.error_bars import Estimate

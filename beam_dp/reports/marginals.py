@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Axes
-from beam_dp.noise.bound import NOISY_SHARE
+from beam_dp.privacy.noise.bound import NOISY_SHARE
 from beam_dp.reports.cells import (
     Answers,
     Asked,

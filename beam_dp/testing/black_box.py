@@ -189,7 +189,7 @@ def audit_black_box(
     Reference: Ding, Wang, Wang, Zhang and Kifer (2018) for the separate choice of events.
 
     Example:
-        >>> from beam_dp.noise.source import NoiseSource
+        >>> from beam_dp.privacy.noise.source import NoiseSource
         >>> def draw(count):
         ...     def run(runs):
         ...         values = np.full(runs, count, np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from beam_dp.noise.bound import FAILURE_PROBABILITY, weighted_noise_bound
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, weighted_noise_bound
 
 # Above this number of records, levels begin at numbers that grow by at most a fifth.
 _GROWTH = 5

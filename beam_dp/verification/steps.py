@@ -18,9 +18,9 @@ from typing import Any
 
 from beam_dp.checks import check_choice
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.rounding import root_up, rounded_up, up
 
 _DIGITS = 110

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from beam_dp.noise.bound import normal_quantile
+from beam_dp.privacy.noise.bound import normal_quantile
 from beam_dp.verification.steps import Step, above, gaussian_vector, normal_tail, number, positive
 
 THRESHOLD = "Korolova and others (2009); Gopi and others (2020); Swanberg and others (2023)"

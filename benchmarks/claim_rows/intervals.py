@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.theorems.noise import intervals_theorem
 
 _BETA = 0.05

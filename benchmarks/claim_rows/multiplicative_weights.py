@@ -17,8 +17,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram

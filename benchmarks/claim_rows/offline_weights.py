@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import published_error
 from beam_dp.models.weights import DenseWeights
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals
 from beam_dp.summaries.histogram import Histogram

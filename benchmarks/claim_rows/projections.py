@@ -21,9 +21,9 @@ from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
-from beam_dp.noise.bound import weighted_noise_bound
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import weighted_noise_bound
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.noise import projection_theorem
 from beam_dp.verification.steps import total

@@ -18,8 +18,8 @@ from beam_dp.mechanisms.choosing import (
     choose_top,
     top_choice,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 BETA, DELTA = 0.05, 1e-9

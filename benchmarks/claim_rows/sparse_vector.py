@@ -18,7 +18,7 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     published_accuracy,
     sparse_vector_noise,
 )
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 # How far from the threshold questions are, as shares of the bound.
 _SHARES = (0.25, 0.5, 0.75, 1.0)

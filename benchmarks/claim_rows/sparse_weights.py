@@ -12,8 +12,8 @@ from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
 from beam_dp.models.weights import DenseWeights, SparseWeights
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts

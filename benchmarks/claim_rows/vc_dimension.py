@@ -22,8 +22,8 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_size_for_intervals,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.vc_dimension import (

@@ -17,8 +17,8 @@ import accuracy_tables  # noqa: E402
 
 from beam_dp.domain.files import read_domain  # noqa: E402
 from beam_dp.mechanisms.marginals.measure_all import MWEM  # noqa: E402
-from beam_dp.noise.source import NoiseSource  # noqa: E402
 from beam_dp.privacy.guarantee import Guarantee  # noqa: E402
+from beam_dp.privacy.noise.source import NoiseSource  # noqa: E402
 from beam_dp.queries.workload import marginals  # noqa: E402
 
 

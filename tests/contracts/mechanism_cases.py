@@ -44,8 +44,8 @@ from beam_dp.mechanisms.intervals.plan import (
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.sketches.plan import SparseSummary
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes

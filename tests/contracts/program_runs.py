@@ -16,9 +16,9 @@ from jobs import everything_under
 from program_jobs import JOBS, Job, texts
 
 import beam_dp as dp
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Entry
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.kinds import read_any, verify_release
 from beam_dp.verification.steps import Step, total
 

@@ -30,7 +30,7 @@ from beam_dp.encoding.records import encode_cells
 from beam_dp.flags import flag, windows
 from beam_dp.flags.flag import OrWord, integer, number
 from beam_dp.hashing.keys import HashKey
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries import row_families, sparse, sparse_reader, vc_dimension
 from beam_dp.queries.linear import Explicit, Parity, Product
 from beam_dp.queries.lines import expand_line

@@ -12,7 +12,7 @@ from documents.outputs import missing
 from documents.reader import Reader, check_flags
 from noise_sources import Seeded
 
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 

@@ -18,7 +18,7 @@ from typing import Any
 from patience import wait_for
 
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket

@@ -25,9 +25,9 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
     windows,
 )
-from beam_dp.noise.bound import noise_variance
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 
 
 def forest() -> Hierarchy:

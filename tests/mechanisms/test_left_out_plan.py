@@ -19,9 +19,9 @@ from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guaran
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.bound import laplace_bound, noise_variance
 from beam_dp.privacy.unit_costs import PARTS
 
 DOMAIN = domain_of(2, 2).with_impossible([{"a0": [0], "a1": [0]}])

@@ -23,7 +23,7 @@ from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
 from beam_dp.mechanisms.small_db.law import draw_cells
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.noise.bound import exp_above
+from beam_dp.privacy.noise.bound import exp_above
 from beam_dp.testing import audit
 
 SAMPLERS = {"enumeration": EnumerationSampler, "nested": NestedSampler, "search": SearchSampler}

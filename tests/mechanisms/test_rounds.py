@@ -14,7 +14,7 @@ import beam_dp as dp
 from beam_dp.mechanisms.marginals import rounds as rounds_module
 from beam_dp.mechanisms.marginals.rounds import round_budget
 from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,8 @@ from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE

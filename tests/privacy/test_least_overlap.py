@@ -76,7 +76,7 @@ def test_replace_one_needs_less_than_twice_the_noise_for_many_attributes():
 
 def test_release_planned_with_the_overlap_bound_passes_verification(monkeypatch):
     """Also of a card, whose precisions differ from the plan's by their rounding."""
-    from beam_dp.noise.source import NoiseSource
+    from beam_dp.privacy.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database import steps as tables
 
     monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 2)

@@ -18,11 +18,11 @@ from ledger_workers import AR
 from tiny import domain_of
 
 import beam_dp as dp
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Filter, loss_of
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.summaries.histogram import Histogram
 
 Admits = Callable[[Account, Loss], bool]

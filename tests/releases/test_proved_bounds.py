@@ -17,9 +17,9 @@ from beam_dp.domain.impossible import Impossible
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.models import maximum_entropy
-from beam_dp.noise import bound as bound_module
-from beam_dp.noise.bound import FAILURE_PROBABILITY, chosen_noise_bound, noise_bound
 from beam_dp.planning.synthetic_databases import selected_tables_theorem
+from beam_dp.privacy.noise import bound as bound_module
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, chosen_noise_bound, noise_bound
 from beam_dp.queries.disjunction import Disjunction, negation
 from beam_dp.queries.linear import Product
 from beam_dp.queries.vector_query import VectorQuery, sums_of

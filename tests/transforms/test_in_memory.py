@@ -27,7 +27,7 @@ from versions import since
 import beam_dp as dp
 import beam_dp.in_memory as release_table
 from beam_dp.errors import InputError, PrivateStepError
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.error_bars import FROM_NOISE
 from beam_dp.releases.windows.horizon_files import window_directory
 from beam_dp.transforms.drawing import one_worker

@@ -15,8 +15,8 @@ from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import plan_release
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.summaries.histogram import Histogram
 
 RELATIONS = ("add_or_remove_one", "replace_one")

@@ -28,10 +28,10 @@ from beam_dp.domain.discover import GRID, NUM_CELLS, levels_of
 from beam_dp.domain.leaves import LARGEST
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import Distribution, noise_variance
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.noise.bound import Distribution, noise_variance
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.intervals.release import nearest_increasing
 

@@ -19,13 +19,13 @@ from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.noise.bound import noise_variance
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import down, root_down
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found

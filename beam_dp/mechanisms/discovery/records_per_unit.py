@@ -21,10 +21,10 @@ from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measurements import residual_strategy, table_strategy
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.discovered import RECORDS, Discovered, records_attribute
 from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.intervals.release import IntervalRelease

@@ -25,11 +25,11 @@ from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.models.basis import on_one_thread
-from beam_dp.noise.bound import Distribution, noise_variance
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import Distribution, noise_variance
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import root_up, up
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps

@@ -18,11 +18,11 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.resources import answers_resources
-from beam_dp.noise.bound import Distribution, largest_noise, noise_variance
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import Distribution, largest_noise, noise_variance
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload

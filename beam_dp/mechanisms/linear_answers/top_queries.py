@@ -15,11 +15,11 @@ from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.choosing import METHODS, Method, TopChoice, choose_top, top_choices
 from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
-from beam_dp.noise.bound import Distribution
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import composed
+from beam_dp.privacy.noise.bound import Distribution
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import lowered, root_up, up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload

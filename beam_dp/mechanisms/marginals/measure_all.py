@@ -26,10 +26,10 @@ from beam_dp.mechanisms.marginals.rounds import plan_rounds
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import Support, subsets, supports_inside
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import raised, root_up, up
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload

@@ -25,10 +25,10 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
 from beam_dp.models.basis import Support, coefficients_table, table_coefficients
 from beam_dp.models.candidates import beyond_noise
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.noise.bound import MEAN_ABSOLUTE
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
 from beam_dp.summaries.histogram import Marginals

@@ -32,8 +32,8 @@ from beam_dp.mechanisms.resources import (
 )
 from beam_dp.models.basis import Support
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances

@@ -35,10 +35,10 @@ from beam_dp.models.candidates import CandidateBasis, record_table
 from beam_dp.models.maximum_entropy import Fit, NoisyCoefficients, independent_log_weights
 from beam_dp.models.prior_fit import fit_from_prior, learned
 from beam_dp.models.rounding import round_systematically
-from beam_dp.noise.bound import MEAN_ABSOLUTE
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.summaries.histogram import Marginals

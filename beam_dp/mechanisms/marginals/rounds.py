@@ -30,12 +30,12 @@ from beam_dp.mechanisms.marginals.synthesis import plan_candidates, synthesise
 from beam_dp.models import basis as bases
 from beam_dp.models.basis import Support, on_one_thread
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.noise.bound import MEAN_ABSOLUTE, Distribution
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy import accounting
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE, Distribution
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination

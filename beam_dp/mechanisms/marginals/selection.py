@@ -39,10 +39,10 @@ from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, r
 from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.models.basis import Support, log_potentials, on_one_thread
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, PairDistances

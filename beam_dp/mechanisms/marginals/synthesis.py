@@ -39,7 +39,7 @@ from beam_dp.models.prior_fit import fit_from_prior, learned
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,

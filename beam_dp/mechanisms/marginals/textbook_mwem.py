@@ -21,11 +21,11 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
 from beam_dp.models.basis import importance_of, marginal_of
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.noise.bound import FAILURE_PROBABILITY, Distribution
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, Distribution
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, raised, root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -46,9 +46,9 @@ from beam_dp.mechanisms.marginals.released_records import (
 from beam_dp.models.basis import MarginalCoefficients, Support
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.models.tree_basis import TreeBasis
-from beam_dp.noise.bound import MEAN_ABSOLUTE
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import Combination
 from beam_dp.summaries.histogram import Marginals, MarginalsAccumulator

@@ -24,10 +24,10 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     noise_candidates,
     published_accuracy,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.verify_online import online_steps

@@ -16,9 +16,9 @@ from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import Live, NumericSparse, SparseState
 from beam_dp.models.weights import DenseWeights
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.summaries.histogram import Histogram
 

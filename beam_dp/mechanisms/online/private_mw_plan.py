@@ -16,9 +16,9 @@ from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, ready
 from beam_dp.mechanisms.resources import online_resources
-from beam_dp.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 

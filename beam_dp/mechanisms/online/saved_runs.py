@@ -29,9 +29,9 @@ from beam_dp.mechanisms.online import private_mw
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError, SparseState
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries

@@ -15,12 +15,12 @@ from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, re
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.models.weights import SparseWeights
-from beam_dp.noise.bound import FAILURE_PROBABILITY
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.summaries.element_counts import KeyCounts

@@ -24,7 +24,7 @@ from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
-from beam_dp.noise.bound import noise_variance
+from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import clipped_mean
 
 _EXACT_RANKS = 1024

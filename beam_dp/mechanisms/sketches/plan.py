@@ -22,11 +22,11 @@ from beam_dp.flags.flag import Flag, integer, option, option_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
-from beam_dp.noise.bound import FAILURE_PROBABILITY
-from beam_dp.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
+from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.releases.sketches.estimates import ProjectionBounds
 from beam_dp.releases.sketches.release import (

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.small_db.law import MAX_ANSWER, MAX_TARGET, MultisetLaw
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested, num_products
 from beam_dp.mechanisms.small_db.searched import SearchSampler
 from beam_dp.mechanisms.small_db.size import num_multisets
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 
 SamplerName = Literal["auto", "enumeration", "nested", "search"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
-from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.bound import as_exponent, exp_above, exp_bounds
+from beam_dp.privacy.noise.source import NoiseSource
 
 # The largest numbers of entries in the table of tails, and in a part of the table that is processed
 # in one step. A part fits in the processor's cache.

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.noise.bound import exp_above
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.bound import exp_above
+from beam_dp.privacy.noise.source import NoiseSource
 
 # Exact answers are clipped here to fit 64 bits. Clipping doesn't raise the sensitivity.
 MAX_TARGET = 2**61

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
-from beam_dp.noise.bound import as_exponent, exp_above, exp_bounds
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.bound import as_exponent, exp_above, exp_bounds
+from beam_dp.privacy.noise.source import NoiseSource
 
 # The number of losses whose intervals are computed in one step.
 _LEVELS_AT_ONCE = 256

@@ -26,9 +26,9 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_error,
     small_db_error_fraction,
 )
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, up
 from beam_dp.queries.linear import LinearQuery, LiteralQuery, Product
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, query_matrix

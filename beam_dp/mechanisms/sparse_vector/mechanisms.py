@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import up
 
 

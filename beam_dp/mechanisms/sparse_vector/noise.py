@@ -14,10 +14,10 @@ from typing import Any, Literal
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_calibration, check_failure_probability, check_noise
-from beam_dp.noise.bound import Distribution
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.privacy.rounding import lowered, raised
 
 Method = Literal["textbook", "pure", "zcdp"]

@@ -18,10 +18,10 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
-from beam_dp.noise.source import MAX_SCALE
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
+from beam_dp.privacy.noise.source import MAX_SCALE
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
 from beam_dp.windows.horizon import (

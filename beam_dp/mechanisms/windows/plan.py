@@ -21,11 +21,11 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_re
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.windows import choices
 from beam_dp.mechanisms.windows.choices import Choice, gaussian_level, laplace_level, most_squares
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
 from beam_dp.privacy.ledger.filters import gaussian_epsilon
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import down, root_down, root_up, up
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload

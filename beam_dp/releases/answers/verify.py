@@ -11,9 +11,9 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import choice_margin, largest_noise, noise_variance
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import composed
+from beam_dp.privacy.noise.bound import choice_margin, largest_noise, noise_variance
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.lines import SHOWN_LETTERS, read_line

@@ -20,9 +20,9 @@ from beam_dp.domain.discover import (
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import best_tree
-from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.discovered import RECORDS, Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.bound import FAILURE_PROBABILITY
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.reports import terminal

@@ -21,8 +21,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.strategy import Nodes, Prefixes, Strategy, TextbookTree
 from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
-from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import DISTRIBUTIONS
 from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.intervals.release import IntervalRelease, check_ordered

@@ -24,7 +24,7 @@ from beam_dp.interval_strategies.strategy import (
     Strategy,
     Values,
 )
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json

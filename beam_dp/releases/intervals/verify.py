@@ -9,8 +9,8 @@ from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import Hierarchy
 from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
-from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.intervals.choice import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release

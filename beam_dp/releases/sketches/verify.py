@@ -10,9 +10,9 @@ from typing import Any
 
 from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import DISTRIBUTIONS
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
 from beam_dp.verification.verdict import Figures, Verification, check_fields, judged

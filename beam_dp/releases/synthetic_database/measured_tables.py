@@ -27,7 +27,7 @@ from beam_dp.models.basis import (
 from beam_dp.models.maximum_entropy import NoisyCoefficients
 from beam_dp.models.potentials import marginal_weights
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.noise.bound import (
+from beam_dp.privacy.noise.bound import (
     DISTRIBUTIONS,
     Distribution,
     chosen_noise_bound,

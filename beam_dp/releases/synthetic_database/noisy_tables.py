@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import Support
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.dense_tables import batches_of, marginal_tables
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.workload import Workload

@@ -18,8 +18,8 @@ from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
-from beam_dp.noise.bound import noise_variance
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload

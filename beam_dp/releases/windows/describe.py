@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.noise.bound import FAILURE_PROBABILITY, noise_bound
+from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.describe import workload_text

@@ -25,9 +25,9 @@ from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.lines import QueryLine
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse import Element

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from beam_dp.mechanisms.left_out import LeftOutPlan, with_left_out
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.release import Release
 from beam_dp.summaries.histogram import HistogramAccumulator

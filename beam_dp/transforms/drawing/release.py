@@ -24,9 +24,9 @@ from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.release import DomainRelease

@@ -12,8 +12,8 @@ from beam_dp.checks import check_is
 from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards

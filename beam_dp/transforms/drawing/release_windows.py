@@ -15,7 +15,7 @@ from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, WindowTablesPlan
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.files.commit import complete_committed, holds_card
 from beam_dp.releases.kinds import commit_release, release_from_bytes, release_to_bytes
 from beam_dp.releases.windows import horizon_files

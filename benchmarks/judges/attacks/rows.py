@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
 from benchmarks import accuracy_tables, floors
 from benchmarks.judges.environment import Environment

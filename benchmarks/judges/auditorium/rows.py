@@ -24,8 +24,8 @@ from beam_dp.encoding.batch import KeyBatch
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.element_counts import ElementCounts

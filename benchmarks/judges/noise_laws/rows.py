@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from benchmarks.judges.environment import Environment
 from benchmarks.recorded import Figure, Row
 

@@ -19,8 +19,8 @@ from auditing import Audit, Finding, both, plan_with, scale_noise, shrink_noise_
 from mechanism_cases import CASES, COUNTS, KEYS, Counts, away
 from tiny import ADD, REPLACE
 
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 
 # The share of the promise that the bound reaches, what divides the noise of the mutant, the runs on
 # either side, behind pilots of a third as many, and epsilon. A share is so low that hits on both

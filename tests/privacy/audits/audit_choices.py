@@ -35,9 +35,9 @@ from beam_dp.mechanisms.small_db import (
     searched as multisets_searched,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
-from beam_dp.noise import source as noise_module
-from beam_dp.noise.bound import exp_above
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise import source as noise_module
+from beam_dp.privacy.noise.bound import exp_above
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 from beam_dp.testing import audit
 

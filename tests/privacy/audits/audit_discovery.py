@@ -47,9 +47,9 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     plan_records,
 )
 from beam_dp.mechanisms.discovery.values import ValuesPlan
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.intervals.choice import records_of
 from beam_dp.summaries import records_per_unit as counting
 from beam_dp.testing.audit import (

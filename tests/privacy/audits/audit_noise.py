@@ -18,9 +18,9 @@ from auditing import (
 )
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 DRAWS = 50_000

@@ -29,7 +29,7 @@ import beam_dp as dp
 from beam_dp.mechanisms import choosing as choice_module
 from beam_dp.mechanisms.choosing import METHODS, choose_top
 from beam_dp.mechanisms.linear_answers import top_queries as top_module
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 RUNS = 5000

@@ -27,7 +27,7 @@ from window_plans import HORIZON_ID, handed_out, marginals_of, person, placement
 import beam_dp as dp
 from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4

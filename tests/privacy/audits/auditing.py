@@ -17,9 +17,9 @@ import pytest
 import tiny
 from noise_sources import Draw
 
-from beam_dp.noise import source as noise_module
-from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.noise import source as noise_module
+from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 
 Patch = pytest.MonkeyPatch

@@ -18,8 +18,8 @@ import pytest
 from scipy import stats
 
 from beam_dp.errors import InputError
-from beam_dp.noise import source, tails
-from beam_dp.noise.source import NoiseSource
+from beam_dp.privacy.noise import source, tails
+from beam_dp.privacy.noise.source import NoiseSource
 
 FALSE_ALARM = 1e-12
 DRAWS = 15_000
@@ -251,7 +251,9 @@ class Rare(NoiseSource):
 def test_rare_noisy_value_at_the_threshold_is_kept(kind, monkeypatch):
     """Where one random number decides: below its limit, and above."""
     words = np.array([0, 2**64 - 1], np.uint64).tobytes()
-    monkeypatch.setattr("beam_dp.noise.source.secrets.token_bytes", lambda size: words[:size])
+    monkeypatch.setattr(
+        "beam_dp.privacy.noise.source.secrets.token_bytes", lambda size: words[:size]
+    )
     places, noisy = Rare().reaching(kind, np.zeros(2, np.int64), 10.0, 500)
     assert (places.tolist(), noisy.tolist()) == ([0], [500])
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.noise import tails
-from beam_dp.noise.bound import exp_bounds
+from beam_dp.privacy.noise import tails
+from beam_dp.privacy.noise.bound import exp_bounds
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement

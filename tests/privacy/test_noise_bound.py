@@ -11,7 +11,7 @@ from claim_rows.published import published_weighted_noise
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtri_exp
 
-from beam_dp.noise.bound import (
+from beam_dp.privacy.noise.bound import (
     Distribution,
     exp_above,
     exp_bounds,
