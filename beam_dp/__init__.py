@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     )
     from beam_dp.releases.sketches.release import SparseRelease as SparseRelease
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase as SyntheticDatabase
+    from beam_dp.releases.verdict import Verification as Verification
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
     from beam_dp.schemas.draft import DomainDraft as DomainDraft
@@ -156,7 +157,6 @@ if TYPE_CHECKING:
         WriteAnswers as WriteAnswers,
         WriteRelease as WriteRelease,
     )
-    from beam_dp.verification.verdict import Verification as Verification
     from beam_dp.windows.horizon import Horizon as Horizon, WindowUnit as WindowUnit
 
 

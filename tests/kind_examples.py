@@ -14,7 +14,7 @@ import numpy as np
 from noise_sources import Seeded
 from open_domains import CITY, SEX, domain_release  # noqa: F401
 from release_examples import release_of
-from verification.kinds_of_releases import released, written
+from kinds_of_releases import released, written
 from window_examples import GAUSSIAN, window_of
 from written_draws import draw_of
 

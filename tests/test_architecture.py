@@ -131,7 +131,9 @@ APART = {
     "interval_strategies/": ("privacy.noise",),
     "releases/": ("encoding", "privacy.noise.source"),
     "releases/*/release.py": ("releases.files",),
-    "verification/": ("privacy.accounting", *_SECRET),
+    "privacy/steps.py": ("privacy.accounting", *_SECRET),
+    "privacy/discovery.py": ("privacy.accounting", *_SECRET),
+    "releases/verdict.py": ("privacy.accounting",),
     "schemas/": _SECRET,
     "reports/": _SECRET,
     "theorems/": ("releases", *_SECRET),
@@ -204,7 +206,7 @@ BROKEN = [
     ("apart", {"beam_dp/cli/ledger.py": "from beam_dp.mechanisms.registry import plan_release\n"}),
     (
         "apart",
-        {"beam_dp/verification/a.py": "from beam_dp.privacy.accounting import zcdp_rho\n"},
+        {"beam_dp/privacy/steps.py": "from beam_dp.privacy.accounting import zcdp_rho\n"},
     ),
 ]
 

@@ -32,8 +32,6 @@ ROOMS = {
     "beam_dp/checks.py": "ground",
     "beam_dp/errors.py": "ground",
     "beam_dp/installed.py": "ground",
-    "beam_dp/verification/*": "privacy",
-    "beam_dp/verification/verdict.py": "releases",
     "beam_dp/windows/*": "domain",
     "beam_dp/interval_strategies/*": "models",
     "beam_dp/encoding/*": "secret",

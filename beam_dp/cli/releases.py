@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
+    from beam_dp.privacy.steps import Step
     from beam_dp.queries.workload import Workload
     from beam_dp.releases.differences import CellDifference
     from beam_dp.releases.release import AnyRelease, Release
+    from beam_dp.releases.verdict import Verification
     from beam_dp.reports.cells import Truth
-    from beam_dp.verification.steps import Step
-    from beam_dp.verification.verdict import Verification
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
@@ -127,7 +127,7 @@ def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
 
 def verdict(found: Verification) -> str:
     """Returns one line that states whether the guarantee is kept."""
-    from beam_dp.verification.steps import above, more_than
+    from beam_dp.privacy.steps import above, more_than
 
     figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
     if found.epsilon == float("inf"):
@@ -376,7 +376,7 @@ def _with_entry(found: Verification, release: AnyRelease, entry: Entry) -> Verif
 
 def _wrong(release: AnyRelease, found: Verification, entry: Entry) -> Iterator[str]:
     """Yields what a card states otherwise than the entry: a changed card, or another's entry."""
-    from beam_dp.verification.verdict import differences
+    from beam_dp.releases.verdict import differences
 
     promise, paid = release.guarantee.to_json(), entry.guarantee.to_json()
     mechanism = release.mechanism

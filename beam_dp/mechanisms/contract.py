@@ -16,9 +16,9 @@ from beam_dp.privacy.guarantee import Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
+from beam_dp.privacy.steps import Step, loss_json, more_than, told_steps, total
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.releases.discovered import Discovered
-from beam_dp.verification.steps import Step, loss_json, more_than, told_steps, total
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan

@@ -9,8 +9,8 @@ from typing import Any, Self
 from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
+from beam_dp.privacy.discovery import record_levels
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.verification.records_per_unit import record_levels
 
 RECORDS = "records per unit"  # what the choice of this number measures
 _DRAWN, LIMIT = "draw_id", "max_records_per_unit"

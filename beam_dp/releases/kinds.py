@@ -18,7 +18,7 @@ from beam_dp.storage.open import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
 
 if TYPE_CHECKING:
-    from beam_dp.verification.verdict import Verification
+    from beam_dp.releases.verdict import Verification
 
 ReleaseT = TypeVar("ReleaseT", bound=Release)
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import laplace_bound, noise_bound, noise_variance
+from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, plain_json
-from beam_dp.verification.steps import Step, laplace_step, total
-from beam_dp.verification.verdict import Figures, differences
+from beam_dp.releases.verdict import Figures, differences
 
 # Fields in every card that do not describe the noise.
 _HEAD = ("schema_version", "kind", "draw_id", "files", "versions")

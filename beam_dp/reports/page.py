@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
+    from beam_dp.releases.verdict import Verification
     from beam_dp.reports.cells import Truth
-    from beam_dp.verification.verdict import Verification
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 

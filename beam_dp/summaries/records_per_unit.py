@@ -12,8 +12,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.encoding.batch import Columns
 from beam_dp.encoding.contributions import distinct_units
 from beam_dp.encoding.records import EncodedBatch
+from beam_dp.privacy.discovery import record_levels
 from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.verification.records_per_unit import record_levels
 
 
 class UnitWords:

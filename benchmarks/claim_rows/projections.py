@@ -24,9 +24,9 @@ from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import weighted_noise_bound
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import total
 from beam_dp.summaries.projection import Projection
 from beam_dp.theorems.noise import projection_theorem
-from beam_dp.verification.steps import total
 
 Integers = NDArray[np.int64]
 _BETA, _DELTA, _R = 0.05, 1e-9, 48

@@ -19,8 +19,8 @@ import beam_dp as dp
 from beam_dp.privacy.ledger.entries import Entry
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import Step, total
 from beam_dp.releases.kinds import read_any, verify_release
-from beam_dp.verification.steps import Step, total
 
 CHOICE = "records_per_unit"
 REPEAT = "--direct_runner_bundle_repeat=2"

@@ -23,8 +23,8 @@ from measured_database import database
 from release_examples import DOMAIN, release_of
 from surfaces import HERE, PUBLIC, Program, Surface
 from tiny import domain_of
-from verification.forgeries import forge
-from verification.kinds_of_releases import written
+from forgeries import forge
+from kinds_of_releases import written
 from window_examples import window_of as window
 from window_plans import person, plan_of
 from written_draws import draw_of

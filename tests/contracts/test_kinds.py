@@ -21,8 +21,8 @@ from intervals import all_intervals
 from kind_examples import EXAMPLES, IMPOSSIBLE, drawn, intervals_of, listed_keys, sketch_of, unpack
 from release_examples import release_of
 from rich.console import Console
-from verification.forgeries import at, places
-from verification.kinds_of_releases import RELEASES, released
+from forgeries import at, places
+from kinds_of_releases import RELEASES, released
 from window_examples import block_of, window_of
 from written_draws import draw_of
 

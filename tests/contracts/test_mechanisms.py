@@ -33,9 +33,9 @@ from beam_dp.mechanisms.marginals import measure_all, rounds, selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.models import maximum_entropy
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.steps import total
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
 from beam_dp.releases.parts import KINDS
-from beam_dp.verification.steps import total
 
 # A warning of numpy's is a line of log that depends on what was measured.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -22,8 +22,8 @@ from horizons import DOMAIN as HORIZON_DOMAIN, FIRST, card_of, leveled, released
 from kind_examples import drawn, unpack
 from release_examples import DOMAIN, records_bytes, release_of
 from rich.console import Console
-from verification.forgeries import fields, forged_at, places, reason
-from verification.kinds_of_releases import RELEASES
+from forgeries import fields, forged_at, places, reason
+from kinds_of_releases import RELEASES
 from written_draws import draw_of
 
 import beam_dp as dp

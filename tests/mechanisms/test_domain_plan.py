@@ -33,22 +33,23 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
 )
 from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
+from beam_dp.privacy.discovery import (
+    alone_probability,
+    chosen_records,
+    least_threshold,
+    record_levels,
+    text_weight,
+    threshold_step,
+)
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.steps import Step, normal_tail, total
 from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.releases.intervals.choice import records_of
 from beam_dp.summaries.value_counts import ValueCounts
 from beam_dp.testing.audit import discrete_gaussian
-from beam_dp.verification.records_per_unit import chosen_records, record_levels
-from beam_dp.verification.steps import Step, normal_tail, total
-from beam_dp.verification.thresholds import (
-    alone_probability,
-    least_threshold,
-    text_weight,
-    threshold_step,
-)
 
 BINS = [{**INCOME, "name": name} for name in "ab"]
 

@@ -22,10 +22,10 @@ from beam_dp.planning.ranking import rank_window_strategies
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import Step
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Histogram
-from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import Blocks
 
 TABLE = domain_of(4, 3)

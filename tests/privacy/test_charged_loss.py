@@ -15,9 +15,9 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.domain.verify import domain_steps
-from beam_dp.verification.steps import Step, laplace_step, total
 
 MOST = 8
 MECHANISMS = {

@@ -27,11 +27,11 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import down, root_down
+from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
 from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
 from beam_dp.summaries.value_counts import ValueCounts
-from beam_dp.verification.steps import Step, laplace_step, total
 
 # The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
 # so many times the part of a column of bins. Chosen by the errors of whole copies

@@ -25,11 +25,11 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, w
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import Step, total
 from beam_dp.releases.discovered import RECORDS, Discovered, records_attribute
 from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
-from beam_dp.verification.steps import Step, total
 
 # The share of epsilon for the choice; the later release gets the rest.
 RECORDS_SHARE = 0.02

@@ -13,10 +13,10 @@ from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.discover import GRID
 from beam_dp.errors import InputError
 from beam_dp.privacy.accounting import discrete_parameter
+from beam_dp.privacy.discovery import least_threshold
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real
-from beam_dp.verification.thresholds import least_threshold
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,9 +31,9 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import root_up, up
+from beam_dp.privacy.steps import Step
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
-from beam_dp.verification.steps import Step
 
 MAX_BLOCKS = 1024
 # Blocks with more cells than this are measured as a whole in addition to their cells.

@@ -24,12 +24,12 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import Distribution, largest_noise, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
+from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.verify import linear_answer_steps
 from beam_dp.summaries.histogram import clipped_counts
-from beam_dp.verification.steps import Step
 
 DEFAULT_FAILURE_PROBABILITY = 0.05
 

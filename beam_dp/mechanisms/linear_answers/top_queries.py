@@ -21,10 +21,10 @@ from beam_dp.privacy.loss import composed
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import lowered, root_up, up
+from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.releases.answers.verify import top_query_steps
-from beam_dp.verification.steps import Step
 
 _OPERATIONS = 16  # larger than the number of rounded operations on a budget
 

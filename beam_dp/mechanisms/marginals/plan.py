@@ -34,6 +34,7 @@ from beam_dp.models.basis import Support
 from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cells
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
@@ -41,7 +42,6 @@ from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.summaries.histogram import Marginals
-from beam_dp.verification.steps import Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -235,7 +235,7 @@ class MarginalsPlan(Plan):
         """
         # Imported here because the verifier loads the readers of releases.
         from beam_dp.releases.synthetic_database.strategies import Stated, synthetic_steps
-        from beam_dp.verification.verdict import Figures
+        from beam_dp.releases.verdict import Figures
 
         stated = Stated(
             guarantee=self.guarantee,

@@ -29,9 +29,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, root_down, up
+from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.verify_online import online_steps
-from beam_dp.verification.steps import Step
 
 GRID = 1 << VALUE_BITS
 

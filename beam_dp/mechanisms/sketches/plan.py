@@ -28,6 +28,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, root_up, up
+from beam_dp.privacy.steps import Step
 from beam_dp.releases.sketches.estimates import ProjectionBounds
 from beam_dp.releases.sketches.release import (
     NoisyCounts,
@@ -38,7 +39,6 @@ from beam_dp.releases.sketches.release import (
 from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.summaries.element_counts import ElementCounts
 from beam_dp.summaries.projection import MAX_PROJECTION_WIDTH, Projection
-from beam_dp.verification.steps import Step
 
 
 def _width(name: str, text: str) -> int:

@@ -27,6 +27,7 @@ from beam_dp.privacy.ledger.filters import gaussian_epsilon
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import down, root_down, root_up, up
+from beam_dp.privacy.steps import Step
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, unbiased_tables
@@ -35,7 +36,6 @@ from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.summaries.histogram import Marginals
-from beam_dp.verification.steps import Step
 from beam_dp.windows.horizon import (
     MECHANISM,
     Blocks,

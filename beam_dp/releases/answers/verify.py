@@ -14,6 +14,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import composed
 from beam_dp.privacy.noise.bound import choice_margin, largest_noise, noise_variance
+from beam_dp.privacy.steps import Step, flip_step, noise_step, selection_step
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.lines import SHOWN_LETTERS, read_line
@@ -21,8 +22,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.answers.verify_online import CARD, CARD_OPTIONAL, verify_online
-from beam_dp.verification.steps import Step, flip_step, noise_step, selection_step
-from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
+from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"

@@ -11,9 +11,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss, composed
-from beam_dp.queries.linear import VALUE_BITS
-from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.verification.steps import (
+from beam_dp.privacy.steps import (
     Step,
     above,
     laplace_step,
@@ -22,7 +20,9 @@ from beam_dp.verification.steps import (
     positive,
     repeated,
 )
-from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
+from beam_dp.queries.linear import VALUE_BITS
+from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
 SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _COUNT_SCALE = "count_scale"

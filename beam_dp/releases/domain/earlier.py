@@ -11,7 +11,7 @@ from beam_dp.releases.intervals.choice import records_of
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
 from beam_dp.releases.release import Release
-from beam_dp.verification.verdict import Figures, differences
+from beam_dp.releases.verdict import Figures, differences
 
 # The folder for the choice of the records per unit, in that of the release that follows.
 RECORDS_FOLDER = "records_per_unit"

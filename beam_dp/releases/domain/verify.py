@@ -21,15 +21,15 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.interval_strategies.hierarchy import best_tree
 from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.discovery import least_threshold, threshold_step
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.privacy.steps import Step, laplace_step, noise_step, total
+from beam_dp.releases import verdict
 from beam_dp.releases.discovered import RECORDS, Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found
-from beam_dp.verification import verdict
-from beam_dp.verification.steps import Step, laplace_step, noise_step, total
-from beam_dp.verification.thresholds import least_threshold, threshold_step
-from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
+from beam_dp.releases.verdict import AGREEMENT, Figures, check_fields
 
 _MOST_LEAVES = 2**19  # more than any column has
 # The part of delta for the thresholds of texts: the part that ledgers keep for slacks.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dp.checks import checked_number
+from beam_dp.privacy.discovery import chosen_records
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.steps import Step
 from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.verification.records_per_unit import chosen_records
-from beam_dp.verification.steps import Step
-from beam_dp.verification.verdict import AGREEMENT, Figures, check_fields
+from beam_dp.releases.verdict import AGREEMENT, Figures, check_fields
 
 
 def records_of(release: IntervalRelease) -> Discovered:

@@ -11,11 +11,11 @@ from beam_dp.interval_strategies.sine import SineStrategy
 from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.privacy.steps import Step, noise_step
+from beam_dp.releases import verdict
 from beam_dp.releases.intervals.choice import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
-from beam_dp.verification import verdict
-from beam_dp.verification.steps import Step, noise_step
 
 
 def verify_intervals(release: IntervalRelease) -> verdict.Verification:

@@ -13,9 +13,9 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import DISTRIBUTIONS
+from beam_dp.privacy.steps import Step, above, gaussian_vector, laplace_step, positive
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.verification.steps import Step, above, gaussian_vector, laplace_step, positive
-from beam_dp.verification.verdict import Figures, Verification, check_fields, judged
+from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
 _PARAMETERS = (

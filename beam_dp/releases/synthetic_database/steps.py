@@ -13,9 +13,9 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import UNIT, rounded_up
+from beam_dp.privacy.steps import LAPLACE, Step, above, gaussian_step, number, positive
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.verification.steps import LAPLACE, Step, above, gaussian_step, number, positive
 
 # Up to this many attributes, all patterns of agreement between two records are tried.
 _MAX_PATTERNS = 20

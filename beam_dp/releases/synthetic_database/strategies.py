@@ -11,14 +11,14 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.privacy.steps import Step
 from beam_dp.privacy.unit_costs import MAX_RECORDS
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.steps import table_steps, tables_of
-from beam_dp.verification.steps import Step
-from beam_dp.verification.verdict import Figures, check_fields
+from beam_dp.releases.verdict import Figures, check_fields
 
 _LABELS = ("calibration", "strategy")
 _ROUNDS = ("num_rounds", "num_units", "selection_scale", "distribution", "measurement_scale")

@@ -25,7 +25,9 @@ from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.models.rounding import round_to_records
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.rounding import UNIT
+from beam_dp.privacy.steps import Step, total
 from beam_dp.queries.workload import Workload
+from beam_dp.releases import verdict
 from beam_dp.releases.domain.earlier import earlier_figures
 from beam_dp.releases.domain.verify import domain_figures, domain_steps, with_domain
 from beam_dp.releases.intervals.choice import chosen_figures
@@ -39,10 +41,8 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import tables_of
 from beam_dp.releases.synthetic_database.strategies import STRATEGIES, Stated, synthetic_steps
+from beam_dp.releases.verdict import Figures, check_fields
 from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
-from beam_dp.verification import verdict
-from beam_dp.verification.steps import Step, total
-from beam_dp.verification.verdict import Figures, check_fields
 
 # The mechanisms of this package; their cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")

@@ -15,17 +15,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up, up
-from beam_dp.queries.linear import VALUE_BITS, LinearQuery
-from beam_dp.releases.answers.verify_online import comparisons_step
-from beam_dp.releases.synthetic_database.measured_tables import (
-    MAX_GRID,
-    MeasuredTable,
-    PairDistances,
-)
-from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import table_steps
-from beam_dp.releases.verify import of_release
-from beam_dp.verification.steps import (
+from beam_dp.privacy.steps import (
     Step,
     above,
     flip_step,
@@ -36,7 +26,17 @@ from beam_dp.verification.steps import (
     repeated,
     selection_step,
 )
-from beam_dp.verification.verdict import Figures, check_fields
+from beam_dp.queries.linear import VALUE_BITS, LinearQuery
+from beam_dp.releases.answers.verify_online import comparisons_step
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MAX_GRID,
+    MeasuredTable,
+    PairDistances,
+)
+from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
+from beam_dp.releases.synthetic_database.steps import table_steps
+from beam_dp.releases.verdict import Figures, check_fields
+from beam_dp.releases.verify import of_release
 
 # The rounding error of sums of spent units.
 _ROUNDING = 1e-9

@@ -13,14 +13,14 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import rounded_up, up
+from beam_dp.privacy.steps import Step, above, loss_json, number
+from beam_dp.releases import verdict
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.verify import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.verification import verdict
-from beam_dp.verification.steps import Step, above, loss_json, number
 from beam_dp.windows.horizon import (
     Blocks,
     Horizon,

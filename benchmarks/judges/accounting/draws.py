@@ -2,7 +2,7 @@
 
 A law is written down from the public numbers of a plan and from how far a unit moves what is
 measured. For tables, intervals and linear answers that distance is found by trying all records of a
-small domain, so a wrong sensitivity in ``beam_dp.verification`` would show as well. For choices,
+small domain, so a wrong sensitivity in ``beam_dp.privacy.steps`` would show as well. For choices,
 sketches, online runs and discovery it is written again by hand, by the same reasoning.
 """
 
@@ -30,9 +30,9 @@ from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.steps import total
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.verify import left_out_steps
-from beam_dp.verification.steps import total
 from beam_dp.windows.horizon import Horizon, WindowUnit
 
 Law = dict[str, Any]

@@ -50,6 +50,7 @@ from beam_dp.mechanisms.discovery.values import ValuesPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.privacy.steps import gaussian_epsilon
 from beam_dp.releases.intervals.choice import records_of
 from beam_dp.summaries import records_per_unit as counting
 from beam_dp.testing.audit import (
@@ -60,7 +61,6 @@ from beam_dp.testing.audit import (
     product_law,
     unit_holdings,
 )
-from beam_dp.verification.steps import gaussian_epsilon
 
 TEXTS = ("a", "b")
 MOST = 2

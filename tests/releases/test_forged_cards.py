@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from noise_sources import Seeded
 from tiny import on_trees
-from verification import kinds_of_releases
-from verification.forgeries import (
+import kinds_of_releases
+from forgeries import (
     at,
     card_of,
     fields,
@@ -26,7 +26,7 @@ from verification.forgeries import (
     places,
     verified,
 )
-from verification.kinds_of_releases import (
+from kinds_of_releases import (
     COUNTS,
     DOMAIN,
     NOISE,

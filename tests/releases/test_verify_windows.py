@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
 from tiny import domain_of
-from verification.forgeries import fields, forge, forged, holds, reason
+from forgeries import fields, forge, forged, holds, reason
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp

@@ -16,13 +16,13 @@ from beam_dp.mechanisms.sketches.mechanisms import release_probability as planne
 from beam_dp.privacy import accounting
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.rounding import rounded_up
+from beam_dp.privacy.steps import above, gaussian_delta, gaussian_epsilon, number, zcdp_epsilon
 from beam_dp.releases.intervals.verify import column_norms
 from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.steps import largest_change
 from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
-from beam_dp.verification.steps import above, gaussian_delta, gaussian_epsilon, number, zcdp_epsilon
-from beam_dp.verification.verdict import Figures
+from beam_dp.releases.verdict import Figures
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -12,7 +12,7 @@ from beam_dp.checks import is_number
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.verification.steps import Step, above, excess, more_than, total
+from beam_dp.privacy.steps import Step, above, excess, more_than, total
 
 # Relative tolerance for numbers that are computed from other numbers.
 AGREEMENT = 1e-9

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 from noise_sources import Seeded
-from verification.kinds_of_releases import (
+from kinds_of_releases import (
     COUNTS,
     DOMAIN as CELLS,
     NOISE,

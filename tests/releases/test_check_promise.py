@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents.blocks import blocks_of
-from verification.kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
+from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 
 import beam_dp as dp
 from beam_dp.mechanisms.contract import check_promise

@@ -1,1 +1,0 @@
-"""Recomputes the privacy loss of a release from the noise that its card states."""
