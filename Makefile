@@ -148,7 +148,7 @@ $(OLDEST_VENV)/.stamp: $(INSTALLED)
 
 test-oldest: $(OLDEST_VENV)/.stamp
 	$(OLDEST_VENV)/bin/python -m pytest $(POOL) $(PYTEST_OPTIONS) --tiers test,job \
-	  -m 'not (engines or wheel)' tests/contracts tests/encoding tests/transforms tests/pipelines
+	  -m 'not (engines or wheel)' tests/contracts tests/secret tests/transforms tests/pipelines
 
 generated: $(STAMP)
 	$(BIN)/python tools/write_flags.py

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
 from beam_dp.domain.attributes import Attribute
-from beam_dp.encoding.records import encode_column
-from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.sampling import drawn_codes, drawn_table
+from beam_dp.secret.encoding.records import encode_column
+from beam_dp.secret.encoding.tables import Table
 
 _PURPOSE = "impute"
 

@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain, released_edges
-from beam_dp.encoding.batch import CostLimit, RecordWords
-from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.records import EncodedBatch, encode_all_records, encode_records
-from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, usual_floats, withhold_messages
 from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.left_out import with_left_out
@@ -34,8 +30,12 @@ from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.summaries.value_counts import ValueCounts, counted_values
+from beam_dp.secret.encoding.batch import CostLimit, RecordWords
+from beam_dp.secret.encoding.contributions import limit_records
+from beam_dp.secret.encoding.records import EncodedBatch, encode_all_records, encode_records
+from beam_dp.secret.encoding.tables import Table
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.secret.summaries.value_counts import ValueCounts, counted_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

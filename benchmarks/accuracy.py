@@ -45,7 +45,7 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload, marginals, parse_workload
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 

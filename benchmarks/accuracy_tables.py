@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import EncodedBatch
-from beam_dp.summaries.histogram import Marginals, MarginalsAccumulator
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.summaries.histogram import Marginals, MarginalsAccumulator
 
 ADULT7 = [
     "workclass",

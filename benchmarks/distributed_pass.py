@@ -27,7 +27,7 @@ import pyarrow.parquet  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator  # noqa: E402
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator  # noqa: E402
 from beam_dp.transforms import (  # noqa: E402
     EncodeRecords,
     LimitContributions,

@@ -46,7 +46,6 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import open_domain_from_json, parse_domain
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import encode_batch
 from beam_dp.in_memory import release as release_table
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.privacy.guarantee import Guarantee
@@ -55,6 +54,7 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.secret.encoding.records import encode_batch
 
 MECHANISMS = {"mwem": MWEM, "laplace": Laplace, "gaussian": Gaussian}
 KINDS = ("conjunction", "interval", "mean")

@@ -49,7 +49,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit, LinearQuery
 from beam_dp.queries.workload import Workload, marginals
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 from benchmarks import tables
 from benchmarks.recorded import Figure, Row, add_flag, keep
 

@@ -64,7 +64,7 @@ from beam_dp.privacy.rounding import root_down
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 from benchmarks.accuracy import ERRORS, errors
 from benchmarks.recorded import Figure, Row, add_flag, keep
 

@@ -45,7 +45,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 EPSILON, DELTA, FAILURE = 1.0, 1e-9, 0.05
 NUM_QUESTIONS = 10**6  # that bounds of PrivateMW are stated for

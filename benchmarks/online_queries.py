@@ -29,7 +29,7 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery, Parity, Product
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 _DENSE = 500  # queries of the slow way
 

@@ -142,7 +142,7 @@ def own_pairs(way: str, pattern: str, sizes: Mapping[str, int]) -> tuple[Pairs, 
     import apache_beam as beam
 
     from beam_dp.domain.files import parse_domain
-    from beam_dp.summaries.histogram import MarginalsAccumulator
+    from beam_dp.secret.summaries.histogram import MarginalsAccumulator
     from beam_dp.transforms import EncodeRecords, ReadRecords, Summarise
     from benchmarks.pass_runs import run_pipeline
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.hashing.backend import active_backend
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
-from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReadRecords
 from beam_dp.transforms.counting.summarise import EncodeKeys, Summarise
 from benchmarks.recorded import Figure, Row, add_flag, keep

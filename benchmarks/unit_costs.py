@@ -23,15 +23,15 @@ from accuracy_tables import Codes
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import CostLimit, RecordWords
-from beam_dp.encoding.contributions import limit_records
-from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.secret.encoding.batch import CostLimit, RecordWords
+from beam_dp.secret.encoding.contributions import limit_records
+from beam_dp.secret.encoding.records import EncodedBatch
 
 SEED = 20_261_123
 MAX_RECORDS = 1000

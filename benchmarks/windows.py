@@ -25,7 +25,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.counting.summarise import CountCells

@@ -17,10 +17,10 @@ from functools import partial
 from beam_dp.checks import checked_integer
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, integer
+from beam_dp.secret.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.transforms import ReadError, ReadRecords
 
 from .flags import domain_at

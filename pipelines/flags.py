@@ -15,7 +15,6 @@ from apache_beam.options import pipeline_options
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import parse_open_domain
 from beam_dp.domain.universe import Domain, released_edges
-from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
@@ -30,6 +29,7 @@ from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.reports.cells import Truth
 from beam_dp.reports.truth import truth_columns, truth_domain, truth_of
+from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file

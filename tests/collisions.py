@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dp.encoding.contributions import select_records
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.secret.encoding.contributions import select_records
+from beam_dp.secret.encoding.units import unit_fingerprints
 
 _WORD = 2**64 - 1
 _FACTORS = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

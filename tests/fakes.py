@@ -22,7 +22,7 @@ from beam_dp.mechanisms.contract import Plan
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 from beam_dp.transforms.drawing import answer_queries, one_worker
 
 DOMAIN = dp.Domain(

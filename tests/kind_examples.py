@@ -11,10 +11,10 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from kinds_of_releases import released, written
 from noise_sources import Seeded
 from open_domains import CITY, SEX, domain_release  # noqa: F401
 from release_examples import release_of
-from kinds_of_releases import released, written
 from window_examples import GAUSSIAN, window_of
 from written_draws import draw_of
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 DOMAIN = dp.Domain(
     (

@@ -8,7 +8,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.models.basis import marginal_of
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.measured_tables import Combination
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 
 def table_errors(

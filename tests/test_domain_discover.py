@@ -12,7 +12,7 @@ import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.discover import DiscoverBins, OpenAttribute
 from beam_dp.domain.files import open_domain_from_json
-from beam_dp.encoding.records import encode_column
+from beam_dp.secret.encoding.records import encode_column
 
 CITY = {"name": "city", "type": "categorical", "discover": {"max_values": 3, "include": ["Rome"]}}
 INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 8192}}

@@ -34,8 +34,6 @@ ROOMS = {
     "beam_dp/installed.py": "ground",
     "beam_dp/windows/*": "domain",
     "beam_dp/interval_strategies/*": "models",
-    "beam_dp/encoding/*": "secret",
-    "beam_dp/summaries/*": "secret",
     "beam_dp/reports/*": "views",
     "beam_dp/releases/*/answer.py": "views",
     "beam_dp/releases/*/describe.py": "views",
@@ -56,7 +54,7 @@ WINGS = {
         "beam_dp/queries/sparse.py",
         "beam_dp/queries/sparse_reader.py",
         "beam_dp/releases/sketches/*",
-        "beam_dp/summaries/projection.py",
+        "beam_dp/secret/summaries/projection.py",
         "pipelines/release_projection.py",
     ),
     "answers": (
@@ -210,7 +208,7 @@ def test_each_pattern_names_a_file(sources):
 TARGETS = dict.fromkeys(
     (
         "beam_dp/errors.py",
-        "beam_dp/encoding/records.py",
+        "beam_dp/secret/encoding/records.py",
         "beam_dp/mechanisms/sketches/plan.py",
         "beam_dp/planning/job.py",
         "beam_dp/releases/kinds.py",
@@ -223,9 +221,9 @@ TARGETS = dict.fromkeys(
 HORIZON = "beam_dp.windows.horizon import Horizon\n"
 BROKEN = [
     ("floor", "beam_dp/errors.py", "import beam_dp.releases.kinds\n"),
-    ("floor", "beam_dp/domain/a.py", "def f():\n    from beam_dp.encoding import records\n"),
+    ("floor", "beam_dp/domain/a.py", "def f():\n    from beam_dp.secret.encoding import records\n"),
     ("floor", "beam_dp/storage/a.py", f"if TYPE_CHECKING:\n    from {HORIZON}"),
-    ("floor", "beam_dp/releases/a.py", "from beam_dp.encoding.records import encode\n"),
+    ("floor", "beam_dp/releases/a.py", "from beam_dp.secret.encoding.records import encode\n"),
     ("floor", "beam_dp/releases/a.py", "from .windows.describe import describe_horizon\n"),
     ("floor", "beam_dp/attic/a.py", ""),
     ("circle", "beam_dp/errors.py", "from beam_dp.a import b\n"),

@@ -27,19 +27,19 @@ from tiny import ADD, REPLACE, domain_of, promise, workload_of
 import beam_dp
 import beam_dp as dp
 from beam_dp.domain import files, ordered
-from beam_dp.encoding.check import DomainCheck
-from beam_dp.encoding.keys import clamped_numbers, key_elements
-from beam_dp.encoding.open_values import GRID, OpenColumns
-from beam_dp.encoding.records import encode_column
-from beam_dp.encoding.units import arrow_column, unit_fingerprints
 from beam_dp.flags import flag
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
 from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.where import read_condition
-from beam_dp.summaries.histogram import MarginalsAccumulator
-from beam_dp.summaries.value_counts import counted_values
+from beam_dp.secret.encoding.check import DomainCheck
+from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
+from beam_dp.secret.encoding.open_values import GRID, OpenColumns
+from beam_dp.secret.encoding.records import encode_column
+from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
+from beam_dp.secret.summaries.histogram import MarginalsAccumulator
+from beam_dp.secret.summaries.value_counts import counted_values
 
 
 def digits(numbers: Iterable[float], number: int = 5) -> list[float]:

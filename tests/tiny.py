@@ -34,7 +34,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram, Marginals
+from beam_dp.secret.summaries.histogram import Histogram, Marginals
 
 ADD = "add_or_remove_one"
 REPLACE = "replace_one"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from beam_dp.mechanisms.sketches.plan import SparseMechanism
     from beam_dp.privacy.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.summaries.histogram import Marginals
+    from beam_dp.secret.summaries.histogram import Marginals
 
 T = TypeVar("T")
 

@@ -15,10 +15,6 @@ from numpy.typing import NDArray
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import CostLimit, RecordWords
-from beam_dp.encoding.column_types import NEED_TIMES
-from beam_dp.encoding.contributions import distinct_units, select_records, split_by
-from beam_dp.encoding.records import column_of, encode_column, encode_records, encode_windows
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
@@ -27,6 +23,10 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.reports.cells import Truth
+from beam_dp.secret.encoding.batch import CostLimit, RecordWords
+from beam_dp.secret.encoding.column_types import NEED_TIMES
+from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
+from beam_dp.secret.encoding.records import column_of, encode_column, encode_records, encode_windows
 from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:

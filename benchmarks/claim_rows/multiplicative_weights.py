@@ -21,7 +21,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.testing.audit import audit_law, largest_log_ratio
 from beam_dp.theorems.synthesis import online_theorem
 

@@ -15,7 +15,7 @@ from beam_dp.models.weights import DenseWeights
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.theorems.synthesis import best_early_stop
 
 

@@ -25,7 +25,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import weighted_noise_bound
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import total
-from beam_dp.summaries.projection import Projection
+from beam_dp.secret.summaries.projection import Projection
 from beam_dp.theorems.noise import projection_theorem
 
 Integers = NDArray[np.int64]

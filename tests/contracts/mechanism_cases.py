@@ -30,7 +30,6 @@ from tiny import (
 from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 
 import beam_dp as dp
-from beam_dp.encoding.open_values import GRID
 from beam_dp.hashing.keys import universe_elements
 from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
@@ -49,10 +48,11 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes
-from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.projection import Projection
-from beam_dp.summaries.value_counts import ValueCounts
+from beam_dp.secret.encoding.open_values import GRID
+from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts
+from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.projection import Projection
+from beam_dp.secret.summaries.value_counts import ValueCounts
 
 DOMAIN = domain_of(3, 2)
 COUNTS = np.array([40, 3, 7, 11, 25, 14])

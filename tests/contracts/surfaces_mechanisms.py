@@ -64,8 +64,8 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries.element_counts import KeyCounts
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.theorems import noise as noise_theorems, synthesis
 
 nan, inf = math.nan, math.inf

@@ -17,14 +17,14 @@ from typing import Any
 import kind_examples
 import numpy as np
 import pyarrow as pa
+from forgeries import forge
 from horizons import WORKLOAD as WINDOWS_ASKED, card_of, leveled, released_horizon
 from kind_examples import IMPOSSIBLE, drawn, read, unpack
+from kinds_of_releases import written
 from measured_database import database
 from release_examples import DOMAIN, release_of
 from surfaces import HERE, PUBLIC, Program, Surface
 from tiny import domain_of
-from forgeries import forge
-from kinds_of_releases import written
 from window_examples import window_of as window
 from window_plans import person, plan_of
 from written_draws import draw_of

@@ -26,7 +26,6 @@ from beam_dp.domain.files import parse_domain, read_domain, read_open_domain
 from beam_dp.domain.impossible import Impossible
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import encode_cells
 from beam_dp.flags import flag, windows
 from beam_dp.flags.flag import OrWord, integer, number
 from beam_dp.hashing.keys import HashKey
@@ -40,6 +39,7 @@ from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.intervals.answer import _level
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.secret.encoding.records import encode_cells
 
 nan, inf = math.nan, math.inf
 

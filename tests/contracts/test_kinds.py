@@ -17,12 +17,12 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
+from forgeries import at, places
 from intervals import all_intervals
 from kind_examples import EXAMPLES, IMPOSSIBLE, drawn, intervals_of, listed_keys, sketch_of, unpack
+from kinds_of_releases import RELEASES, released
 from release_examples import release_of
 from rich.console import Console
-from forgeries import at, places
-from kinds_of_releases import RELEASES, released
 from window_examples import block_of, window_of
 from written_draws import draw_of
 

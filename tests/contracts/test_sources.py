@@ -34,8 +34,8 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.left_out import plan_left_out
 from beam_dp.privacy.loss import Loss
-from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
-from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
 from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records

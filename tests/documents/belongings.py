@@ -20,7 +20,7 @@ import beam_dp as dp
 from beam_dp.cli import main as cli
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.privacy.ledger.entries import Origin
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 MADE = runpy.run_path(str(ROOT / "examples" / "visits.py"))
 DOMAIN: dict[str, Any] = MADE["DOMAIN"]

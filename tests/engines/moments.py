@@ -20,12 +20,12 @@ from patience import wait_for
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.windows.release import WindowTables
+from beam_dp.secret.summaries.element_counts import ElementCounts
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.store import LocalStore
-from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
-from beam_dp.summaries.projection import ProjectionAccumulator
 
 VARIABLE = "BEAM_DP_TEST_MOMENTS"  # names the folder
 COUNTING = "in the distributed pass"

@@ -17,7 +17,7 @@ from jobs import DOMAIN, people, write_table
 from test_sources import ROWS, promises, summarised
 
 import beam_dp as dp
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import AnswerBatch, AnswerQueries, ReadRecords
 from beam_dp.transforms.counting.summarise import CountCells
 

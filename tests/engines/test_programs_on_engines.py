@@ -19,8 +19,8 @@ from jobs import (
 from stopped_program import assert_stops
 
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.storage.store import LocalStore
-from beam_dp.summaries.histogram import MarginalsAccumulator
 from pipelines import answer_queries, release_synthetic_database
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]

@@ -17,13 +17,13 @@ from typing import Any
 
 import fastavro
 import numpy as np
+from forgeries import fields, forged_at, places, reason
 from fuzz.mutations import CARD, Choices, fuzz_folder, mutate_bytes, mutate_json, raised_by
 from horizons import DOMAIN as HORIZON_DOMAIN, FIRST, card_of, leveled, released_horizon
 from kind_examples import drawn, unpack
+from kinds_of_releases import RELEASES
 from release_examples import DOMAIN, records_bytes, release_of
 from rich.console import Console
-from forgeries import fields, forged_at, places, reason
-from kinds_of_releases import RELEASES
 from written_draws import draw_of
 
 import beam_dp as dp

@@ -197,5 +197,5 @@ def test_source_distribution_contains_the_kernel(checkout):
 @pytest.mark.job
 def test_without_a_compiler_the_package_builds_without_the_kernel(checkout):
     run_setup(checkout, "build", CC="false")
-    assert list(checkout.glob("build/lib*/beam_dp/encoding/batch.py"))
+    assert list(checkout.glob("build/lib*/beam_dp/secret/encoding/batch.py"))
     assert not list(checkout.glob("build/**/*.so"))

@@ -48,7 +48,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.steps import Step, normal_tail, total
 from beam_dp.releases.domain.verify import domain_steps
 from beam_dp.releases.intervals.choice import records_of
-from beam_dp.summaries.value_counts import ValueCounts
+from beam_dp.secret.summaries.value_counts import ValueCounts
 from beam_dp.testing.audit import discrete_gaussian
 
 BINS = [{**INCOME, "name": name} for name in "ab"]

@@ -31,8 +31,8 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import (
 )
 from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.summaries.element_counts import KeyCounts
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.transforms.drawing import answer_queries
 
 HELD = KeyCounts({"a": 80_000})

@@ -46,7 +46,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     query_variance,
     support_variances,
 )
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 Support = tuple[int, ...]
 

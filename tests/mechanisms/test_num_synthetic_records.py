@@ -12,7 +12,7 @@ import beam_dp as dp
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 # Fits are dear: they run with the jobs.
 pytestmark = pytest.mark.job

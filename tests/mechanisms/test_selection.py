@@ -36,7 +36,7 @@ from beam_dp.models import maximum_entropy
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 # Fits are dear: they run with the jobs.
 pytestmark = [pytest.mark.job, pytest.mark.filterwarnings("error::RuntimeWarning")]

@@ -49,7 +49,7 @@ from beam_dp.mechanisms.marginals.triple_scores import candidates, choose_triple
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 Axes = tuple[int, ...]
 

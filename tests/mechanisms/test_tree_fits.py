@@ -29,7 +29,6 @@ from tiny import (
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.impossible import Impossible
-from beam_dp.encoding.records import encode_cells
 from beam_dp.mechanisms.marginals import (
     pair_scores as pair_scores_module,
     plan as plan_module,
@@ -41,7 +40,8 @@ from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Histogram, Marginals
+from beam_dp.secret.encoding.records import encode_cells
+from beam_dp.secret.summaries.histogram import Histogram, Marginals
 
 # Fits are dear: they run with the jobs.
 pytestmark = pytest.mark.job

@@ -25,7 +25,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.releases.windows.verify import Limits, level_steps
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.windows.horizon import Blocks
 
 TABLE = domain_of(4, 3)

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_dp.domain.files import domain_from_json
-from beam_dp.encoding.check import DomainCheck
-from beam_dp.encoding.records import encode_records
+from beam_dp.secret.encoding.check import DomainCheck
+from beam_dp.secret.encoding.records import encode_records
 from pipelines.check_domain import main
 
 AGE: dict[str, Any] = {"name": "age", "type": "integer", "min": 0, "max": 99}

@@ -22,7 +22,7 @@ from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.job import Option
 from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 DELTA = 1e-9
 FACTOR = 1.5

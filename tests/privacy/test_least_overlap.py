@@ -84,7 +84,7 @@ def test_release_planned_with_the_overlap_bound_passes_verification(monkeypatch)
     domain = domain_of(2, 3, 4, 2)
     guarantee = promise(REPLACE, 1e-9)
     plan = dp.Gaussian().plan(domain, workload_of(domain, 3), guarantee, 50)
-    from beam_dp.summaries.histogram import Histogram
+    from beam_dp.secret.summaries.histogram import Histogram
 
     exact = Histogram(domain, np.full(48, 1, np.int64)).marginals(plan.summary_tables)
     found = dp.verify_release(plan.release(exact, NoiseSource()))

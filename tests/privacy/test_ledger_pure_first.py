@@ -23,7 +23,7 @@ from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
 from beam_dp.privacy.ledger.filters import Account, Filter, loss_of
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 Admits = Callable[[Account, Loss], bool]
 

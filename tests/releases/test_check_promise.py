@@ -17,7 +17,7 @@ from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 RELATIONS = ("add_or_remove_one", "replace_one")
 PAIRS = dp.marginals(DOMAIN, ways=2)

@@ -21,7 +21,7 @@ from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
 from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors, UnmeasuredPair
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)
 AGES = np.array([10.0, 30.0, 70.0, 0.0])

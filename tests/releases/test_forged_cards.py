@@ -11,11 +11,9 @@ import json
 import math
 from typing import Any
 
+import kinds_of_releases
 import numpy as np
 import pytest
-from noise_sources import Seeded
-from tiny import on_trees
-import kinds_of_releases
 from forgeries import (
     at,
     card_of,
@@ -37,6 +35,8 @@ from kinds_of_releases import (
     synthetic,
     written,
 )
+from noise_sources import Seeded
+from tiny import on_trees
 from window_plans import horizon_of, marginals_of, person
 from written_draws import draw_of
 

@@ -20,7 +20,7 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.in_memory import release
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
 from beam_dp.releases.synthetic_database.questions import AnswerTable, _reached
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)
 

@@ -18,7 +18,7 @@ from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.releases.release import Release
 from beam_dp.releases.sketches.estimates import selected_noise_bound
 from beam_dp.releases.sketches.release import NoisyCounts
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 _RUNS = 1000
 _FAILURE = 0.05

@@ -16,7 +16,6 @@ from release_examples import DOMAIN, DRAW, records_bytes, release_of, same_relea
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.impossible import Impossible
-from beam_dp.encoding.records import encode_batch
 from beam_dp.models import potentials as potentials_module
 from beam_dp.models.potentials import connected, marginal_weights
 from beam_dp.releases.synthetic_database import shards as shards_module
@@ -25,6 +24,7 @@ from beam_dp.releases.synthetic_database.records import (
     distinct_records,
 )
 from beam_dp.releases.synthetic_database.shards import parts_of, row_blocks
+from beam_dp.secret.encoding.records import encode_batch
 
 
 def test_answers_come_from_the_hypothesis_with_errors_and_no_impossible_cells():

@@ -4,7 +4,6 @@ import pathlib
 
 import numpy as np
 import pytest
-from noise_sources import Seeded
 from kinds_of_releases import (
     COUNTS,
     DOMAIN as CELLS,
@@ -17,12 +16,13 @@ from kinds_of_releases import (
     selected,
     sparse_mw,
 )
+from noise_sources import Seeded
 
 import beam_dp as dp
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.releases.kinds import read_any, release_from_bytes, release_to_bytes
 from beam_dp.releases.release import Release
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 ADDED = "add_or_remove_one"
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from forgeries import fields, forge, forged, holds, reason
 from horizons import DOMAIN, WORKLOAD, leveled, released_horizon
 from tiny import domain_of
-from forgeries import fields, forge, forged, holds, reason
 from window_plans import RECORD, horizon_of, person, plan_of, whole
 
 import beam_dp as dp

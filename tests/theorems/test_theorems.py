@@ -21,7 +21,7 @@ from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.linear_answers import answers_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.summaries.projection import Projection
+from beam_dp.secret.summaries.projection import Projection
 from beam_dp.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
 from beam_dp.theorems.synthesis import (
     MAX_QUERIES,

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_privat
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows, write_batch
-from beam_dp.summaries.shards import write_shard
+from beam_dp.secret.summaries.shards import write_shard
 from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module
 

@@ -27,11 +27,11 @@ from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAt
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.keys import key_elements
-from beam_dp.encoding.records import encode_column
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.sparse import KEY_TYPES
+from beam_dp.secret.encoding.keys import key_elements
+from beam_dp.secret.encoding.records import encode_column
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords
 from beam_dp.transforms.counting.summarise import EncodeKeys
 from beam_dp.transforms.reading.formats import FORMATS, Wanted

@@ -30,12 +30,12 @@ from open_domains import guarantee as open_guarantee, open_domain
 
 import beam_dp as dp
 from beam_dp import transforms
-from beam_dp.encoding.units import canonical_bytes
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.encoding.units import canonical_bytes
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import EncodeRecords, LimitContributions, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements
 from pipelines.answer_queries import main

@@ -11,9 +11,9 @@ from fakes import DOMAIN, NoPrivacy, guarantee, outputs
 from noise_sources import NoNoise
 
 import beam_dp as dp
-from beam_dp.encoding.open_values import OpenColumns
 from beam_dp.privacy.discovery import record_levels
-from beam_dp.summaries.value_counts import ValueCounts, counted_values
+from beam_dp.secret.encoding.open_values import OpenColumns
+from beam_dp.secret.summaries.value_counts import ValueCounts, counted_values
 from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
 from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
 from beam_dp.transforms.drawing import one_worker

@@ -22,8 +22,8 @@ from hypothesis import given, settings, strategies as st
 import beam_dp
 import beam_dp as dp
 import beam_dp.in_memory as release_table
-from beam_dp.encoding.batch import KeyBatch, KeyWords
-from beam_dp.encoding.units import unit_fingerprints
+from beam_dp.secret.encoding.batch import KeyBatch, KeyWords
+from beam_dp.secret.encoding.units import unit_fingerprints
 from beam_dp.transforms.counting import limit_contributions as limit_module
 from beam_dp.transforms.counting.summarise import limited_records
 

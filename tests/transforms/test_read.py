@@ -26,10 +26,10 @@ from hypothesis import given, settings, strategies as st
 import beam_dp as dp
 import beam_dp.transforms.reading.formats as formats
 import beam_dp.transforms.reading.read as read_module
-from beam_dp.encoding.open_values import OpenColumns, encode_values
-from beam_dp.encoding.records import encode_cells, encode_records
-from beam_dp.encoding.tables import frame_batch
 from beam_dp.errors import UnreadableError
+from beam_dp.secret.encoding.open_values import OpenColumns, encode_values
+from beam_dp.secret.encoding.records import encode_cells, encode_records
+from beam_dp.secret.encoding.tables import frame_batch
 from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.avro_blocks import parse_schema

@@ -22,7 +22,7 @@ from fakes import pipeline
 from versions import since
 
 import beam_dp as dp
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals

@@ -18,11 +18,11 @@ from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee as promised, ope
 
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
-import beam_dp.summaries.histogram as marginals_module
+import beam_dp.secret.summaries.histogram as marginals_module
 import beam_dp.transforms.drawing.one_worker as batches_module
 from beam_dp.releases.answers.files import answers_file, read_rows
+from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.storage.bucket import BucketStore
-from beam_dp.summaries.histogram import MarginalsAccumulator
 from beam_dp.transforms import AnswerBatch
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries

@@ -16,10 +16,10 @@ from fakes import outputs
 from sketch_laws import Shifted, seeded_key
 
 import beam_dp as dp
-import beam_dp.encoding.keys as keys_module
+import beam_dp.secret.encoding.keys as keys_module
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
-from beam_dp.summaries.element_counts import ElementCounts
+from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.transforms.counting import count_keys
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys

@@ -24,10 +24,10 @@ from hypothesis import given, settings, strategies as st
 from limited_panes import IN_ORDER
 
 import beam_dp as dp
-from beam_dp.encoding.contributions import select_records
-from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.releases.windows.horizon_files import block_directory, window_directory
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.encoding.contributions import select_records
+from beam_dp.secret.encoding.units import unit_fingerprints
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.drawing.release_windows import WindowsPlan
 

@@ -22,7 +22,7 @@ from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 
 import beam_dp as dp
 import beam_dp.transforms
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import PrivateStepError
 from beam_dp.transforms.counting.count_windows import CountWindows
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from beam_dp.checks import check_is, checked_number
 from beam_dp.domain.discover import DiscoverValues, OpenAttribute, OpenDomain
-from beam_dp.encoding.open_values import OpenColumns
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
@@ -31,7 +30,8 @@ from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
 from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
-from beam_dp.summaries.value_counts import ValueCounts
+from beam_dp.secret.encoding.open_values import OpenColumns
+from beam_dp.secret.summaries.value_counts import ValueCounts
 
 # The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
 # so many times the part of a column of bins. Chosen by the errors of whole copies

@@ -29,7 +29,7 @@ from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.verify import linear_answer_steps
-from beam_dp.summaries.histogram import clipped_counts
+from beam_dp.secret.summaries.histogram import clipped_counts
 
 DEFAULT_FAILURE_PROBABILITY = 0.05
 

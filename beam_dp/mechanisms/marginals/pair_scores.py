@@ -31,7 +31,7 @@ from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 # The noise of a selection is about this many units of the score grid. Hypothetical answers are
 # rounded to the grid before subtraction.

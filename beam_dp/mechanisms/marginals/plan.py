@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain, Names
-from beam_dp.encoding.records import encode_records
-from beam_dp.encoding.tables import Table
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_num_records
 from beam_dp.mechanisms.contract import Plan
@@ -41,7 +39,9 @@ from beam_dp.releases.synthetic_database.measured_tables import cell_variance, s
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.encoding.records import encode_records
+from beam_dp.secret.encoding.tables import Table
+from beam_dp.secret.summaries.histogram import Marginals
 
 if TYPE_CHECKING:
     import pyarrow as pa

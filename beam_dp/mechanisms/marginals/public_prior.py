@@ -41,7 +41,7 @@ from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 # The share of mu^2 for the distance. At epsilon 0.1, with 105 pairs and 24,000 records, the noise
 # is a total variation of 0.01 per pair; the difference between good and bad records is ten times

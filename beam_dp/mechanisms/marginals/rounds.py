@@ -40,7 +40,7 @@ from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection gets little of the budget: a nearly worst marginal is nearly as good a choice.

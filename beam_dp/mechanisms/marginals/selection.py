@@ -47,7 +47,7 @@ from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 # Shares of mu^2. The scores need a small share: each score is one number of sensitivity 1. The
 # share for single attributes is not wasted: attributes are measured again with the pairs, and both

@@ -29,7 +29,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, raised, root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 
 MAX_ROUNDS = 100_000
 _STOP_SHARE = 0.1  # the part of epsilon or rho for all comparisons together

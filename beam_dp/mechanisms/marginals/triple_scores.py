@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.bases import independent_start, names_of, outside, plan_basis
 from beam_dp.mechanisms.marginals.measurements import (
@@ -51,7 +50,8 @@ from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import Combination
-from beam_dp.summaries.histogram import Marginals, MarginalsAccumulator
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.summaries.histogram import Marginals, MarginalsAccumulator
 
 # Limits of the candidates: Beam counts the exact table of each, at 2 ns per record and merged table
 # (all triples of 24 columns of 2 to 10 codes: 71 merged tables, 4 microseconds per record). A cell

@@ -20,7 +20,7 @@ from beam_dp.privacy.guarantee import warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram
 
 Route = Literal["hypothesis", "update", "exhausted"]
 QueryT = TypeVar("QueryT")

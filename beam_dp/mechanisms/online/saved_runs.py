@@ -35,8 +35,8 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.lines import QueryReader, read_line
 from beam_dp.queries.reader import LinearQueries
+from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.storage.store import sync_directory
-from beam_dp.summaries.histogram import Histogram
 
 _VERSION = 2
 _TRANSCRIPT = "transcript.json"

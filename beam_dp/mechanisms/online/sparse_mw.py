@@ -23,7 +23,7 @@ from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import Element, SparseQuery
-from beam_dp.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.element_counts import KeyCounts
 
 MAX_SPARSITY = 2**31
 

@@ -41,7 +41,7 @@ from beam_dp.queries.vc_dimension import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import Marginals, clipped_counts
+from beam_dp.secret.summaries.histogram import Marginals, clipped_counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
-from beam_dp.summaries.histogram import Marginals
+from beam_dp.secret.summaries.histogram import Marginals
 from beam_dp.windows.horizon import (
     MECHANISM,
     Blocks,

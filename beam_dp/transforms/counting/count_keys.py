@@ -12,10 +12,10 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
-from beam_dp.encoding.batch import KeyBatch
-from beam_dp.encoding.contributions import split_by_unit
-from beam_dp.encoding.units import mix
-from beam_dp.summaries.element_counts import ElementCounts, known_texts, merged_by_name
+from beam_dp.secret.encoding.batch import KeyBatch
+from beam_dp.secret.encoding.contributions import split_by_unit
+from beam_dp.secret.encoding.units import mix
+from beam_dp.secret.summaries.element_counts import ElementCounts, known_texts, merged_by_name
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 

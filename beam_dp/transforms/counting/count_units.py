@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import from_bytes
-from beam_dp.encoding.records import EncodedBatch
-from beam_dp.summaries.records_per_unit import UnitWords, levels_counter, levels_of_units
+from beam_dp.secret.encoding.batch import from_bytes
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.summaries.records_per_unit import UnitWords, levels_counter, levels_of_units
 from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
 from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise
 from beam_dp.transforms.errors import withhold_messages

@@ -12,11 +12,11 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import KeyBatch, from_bytes
-from beam_dp.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.summaries.element_counts import merged_by_text, split_by_text
-from beam_dp.summaries.value_counts import ValueCounts, value_counts
+from beam_dp.secret.encoding.batch import KeyBatch, from_bytes
+from beam_dp.secret.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
+from beam_dp.secret.summaries.element_counts import merged_by_text, split_by_text
+from beam_dp.secret.summaries.value_counts import ValueCounts, value_counts
 from beam_dp.transforms.counting.count_keys import (
     CountListedKeys,
     listed_counts,

@@ -18,7 +18,10 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import (
+from beam_dp.errors import InputError, magnitude
+from beam_dp.privacy.guarantee import RECORD
+from beam_dp.privacy.unit_costs import UnitCosts
+from beam_dp.secret.encoding.batch import (
     Columns,
     CostLimit,
     RecordWords,
@@ -26,13 +29,15 @@ from beam_dp.encoding.batch import (
     from_bytes,
     to_bytes,
 )
-from beam_dp.encoding.contributions import distinct_units, select_records, split_by
-from beam_dp.encoding.records import EncodedBatch, WindowBatch, encode_window_cells, encode_windows
-from beam_dp.errors import InputError, magnitude
-from beam_dp.privacy.guarantee import RECORD
-from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.shards import CellCounts, num_blocks, write_shard
+from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
+from beam_dp.secret.encoding.records import (
+    EncodedBatch,
+    WindowBatch,
+    encode_window_cells,
+    encode_windows,
+)
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.shards import CellCounts, num_blocks, write_shard
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.summarise import DomainBatches, add_shards
 from beam_dp.transforms.errors import withhold_messages

@@ -14,7 +14,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import (
+from beam_dp.hashing.projections import BlockSigns
+from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.privacy.guarantee import RECORD, Guarantee
+from beam_dp.privacy.unit_costs import UnitCosts
+from beam_dp.secret.encoding.batch import (
     Columns,
     CostLimit,
     KeyBatch,
@@ -26,12 +30,8 @@ from beam_dp.encoding.batch import (
     record_bytes,
     to_bytes,
 )
-from beam_dp.encoding.contributions import add_identical, select_records, split_by_unit
-from beam_dp.hashing.projections import BlockSigns
-from beam_dp.mechanisms.sketches.plan import SparsePlan
-from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.summaries.projection import within_squared_norm
+from beam_dp.secret.encoding.contributions import add_identical, select_records, split_by_unit
+from beam_dp.secret.summaries.projection import within_squared_norm
 from beam_dp.transforms.errors import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 

@@ -15,10 +15,6 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding.batch import KeyBatch
-from beam_dp.encoding.keys import clamped_numbers, key_elements, named_key_elements
-from beam_dp.encoding.records import EncodedBatch, column_of, encode_all_records, encode_records
-from beam_dp.encoding.units import unit_fingerprints
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.left_out import LeftOutPlan
@@ -26,8 +22,17 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.queries.sparse_reader import KEY_RULE
-from beam_dp.summaries.histogram import HistogramAccumulator
-from beam_dp.summaries.shards import (
+from beam_dp.secret.encoding.batch import KeyBatch
+from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_key_elements
+from beam_dp.secret.encoding.records import (
+    EncodedBatch,
+    column_of,
+    encode_all_records,
+    encode_records,
+)
+from beam_dp.secret.encoding.units import unit_fingerprints
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.summaries.shards import (
     Accumulator,
     add_shard,
     merge_shards,

@@ -15,7 +15,6 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.checks import check_is
-from beam_dp.encoding.batch import KeyWords
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
@@ -34,8 +33,9 @@ from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.element_counts import ElementCounts, KeyCounts
-from beam_dp.summaries.histogram import Histogram, HistogramAccumulator
+from beam_dp.secret.encoding.batch import KeyWords
+from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts
+from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker

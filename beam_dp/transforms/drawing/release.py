@@ -33,8 +33,8 @@ from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
-from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import LimitKeys
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release

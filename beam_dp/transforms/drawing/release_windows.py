@@ -19,7 +19,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.files.commit import complete_committed, holds_card
 from beam_dp.releases.kinds import commit_release, release_from_bytes, release_to_bytes
 from beam_dp.releases.windows import horizon_files
-from beam_dp.summaries.histogram import HistogramAccumulator, Marginals
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.job_page import ShowsPromise, count_committed

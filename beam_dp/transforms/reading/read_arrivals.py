@@ -9,9 +9,9 @@ import apache_beam as beam
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.encoding.column_types import NEED_TIMES
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
+from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read
 from beam_dp.transforms.reading.formats import format_of

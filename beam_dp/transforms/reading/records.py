@@ -23,12 +23,12 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.attributes import Attribute, nearest_known
-from beam_dp.encoding.column_types import ColumnType, Kind, unfit
-from beam_dp.encoding.records import EncodedBatch
-from beam_dp.encoding.tables import frame_batch, is_frame_class
-from beam_dp.encoding.units import arrow_column
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, warn_of_record_unit
+from beam_dp.secret.encoding.column_types import ColumnType, Kind, unfit
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.encoding.tables import frame_batch, is_frame_class
+from beam_dp.secret.encoding.units import arrow_column
 from beam_dp.transforms.errors import withhold_messages
 
 LINES = "lines that are no records"

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import beam_dp as dp
 from beam_dp.domain.files import read_domain
-from beam_dp.encoding.batch import KeyBatch
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
@@ -28,9 +27,10 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.summaries.element_counts import ElementCounts
-from beam_dp.summaries.histogram import Histogram
-from beam_dp.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.encoding.batch import KeyBatch
+from beam_dp.secret.summaries.element_counts import ElementCounts
+from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from benchmarks.judges.environment import Environment
 from benchmarks.recorded import Figure, Row
 

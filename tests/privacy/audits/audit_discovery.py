@@ -38,7 +38,6 @@ from tiny import ADD, REPLACE, Unit, neighbours, promise, units
 from beam_dp.domain import discover as discover_module
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.encoding import open_values as open_module
 from beam_dp.mechanisms.discovery import bins as bins_module, values as values_module
 from beam_dp.mechanisms.discovery.bins import Bins, BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.records_per_unit import (
@@ -52,7 +51,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import gaussian_epsilon
 from beam_dp.releases.intervals.choice import records_of
-from beam_dp.summaries import records_per_unit as counting
+from beam_dp.secret.encoding import open_values as open_module
+from beam_dp.secret.summaries import records_per_unit as counting
 from beam_dp.testing.audit import (
     Law,
     discrete_gaussian,

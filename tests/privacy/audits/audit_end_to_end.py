@@ -45,12 +45,12 @@ from auditing import (
 from tiny import ADD, REPLACE, promise
 
 import beam_dp as dp
-from beam_dp.encoding import contributions
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.kinds import release_from_bytes
-from beam_dp.summaries.shards import read_shards
+from beam_dp.secret.encoding import contributions
+from beam_dp.secret.summaries.shards import read_shards
 from beam_dp.testing import audit
 from beam_dp.transforms.counting import (
     limit_contributions as limit_module,

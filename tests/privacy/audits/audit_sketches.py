@@ -38,10 +38,10 @@ from sketch_laws import (
 from tiny import ADD, REPLACE, share_spent
 
 import beam_dp as dp
-from beam_dp.encoding.batch import KeyBatch, merged_keys
 from beam_dp.mechanisms.sketches import mechanisms as mechanisms_module
 from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
-from beam_dp.summaries.projection import within_squared_norm
+from beam_dp.secret.encoding.batch import KeyBatch, merged_keys
+from beam_dp.secret.summaries.projection import within_squared_norm
 from beam_dp.testing.audit import audit_law
 from beam_dp.transforms.counting import limit_contributions as limit_keys_module
 

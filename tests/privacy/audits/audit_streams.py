@@ -22,8 +22,8 @@ from auditing import Audit, Finding, Patch, around, audited, replaced
 from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
-from beam_dp.encoding import records as encode_module
-from beam_dp.summaries.histogram import HistogramAccumulator
+from beam_dp.secret.encoding import records as encode_module
+from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.windows.horizon import WindowUnit, whole_promise

@@ -19,13 +19,13 @@ from tiny import ADD, domain_of, promise, share_spent, workload_of
 
 import beam_dp as dp
 import beam_dp.in_memory as release_table
-from beam_dp.encoding import contributions as contributions_module
-from beam_dp.encoding.batch import CostLimit
-from beam_dp.encoding.records import EncodedBatch
 from beam_dp.mechanisms.marginals import measure_all as measure_all_module
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
-from beam_dp.summaries.histogram import Histogram, Marginals, MarginalsAccumulator
+from beam_dp.secret.encoding import contributions as contributions_module
+from beam_dp.secret.encoding.batch import CostLimit
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.summaries.histogram import Histogram, Marginals, MarginalsAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 
 SIZES, MOST, DELTA = (2, 3), 5, 1e-6
