@@ -37,8 +37,8 @@ import beam_dp as dp
 from beam_dp.domain.discover import GRID, DiscoverBins, OpenAttribute, OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.interval_strategies.hierarchy import best_tree
 from beam_dp.mechanisms.discovery.bins import places_of, plan_bins, segments
+from beam_dp.models.intervals.hierarchy import best_tree
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss

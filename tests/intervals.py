@@ -3,8 +3,8 @@
 import numpy as np
 from noise_sources import Seeded
 
-from beam_dp.interval_strategies.strategy import Prefixes, Strategy
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, release_intervals
+from beam_dp.models.intervals.strategy import Prefixes, Strategy
 
 INTERVALS_A_RUN = 4000
 

@@ -128,7 +128,6 @@ _SECRET = ("secret", "privacy.noise.source")
 APART = {
     "secret/summaries/": ("privacy.noise", "models"),
     "models/": ("privacy.noise",),
-    "interval_strategies/": ("privacy.noise",),
     "releases/": ("secret", "privacy.noise.source"),
     "releases/*/release.py": ("releases.files",),
     "privacy/steps.py": ("privacy.accounting", *_SECRET),
@@ -136,7 +135,7 @@ APART = {
     "releases/verdict.py": ("privacy.accounting",),
     "schemas/": _SECRET,
     "reports/": _SECRET,
-    "theorems/": ("releases", *_SECRET),
+    "planning/theorems/": ("releases", *_SECRET),
     "planning/": _SECRET,
     "testing/": ("mechanisms", "releases", "privacy.noise", *_SECRET),
     "cli/": _SECRET,

@@ -33,12 +33,10 @@ ROOMS = {
     "beam_dp/errors.py": "ground",
     "beam_dp/installed.py": "ground",
     "beam_dp/windows/*": "domain",
-    "beam_dp/interval_strategies/*": "models",
     "beam_dp/reports/*": "views",
     "beam_dp/releases/*/answer.py": "views",
     "beam_dp/releases/*/describe.py": "views",
     "beam_dp/releases/synthetic_database/columns.py": "views",
-    "beam_dp/theorems/*": "planning",
     "beam_dp/cli/plan_jobs.py": "planning",
     "beam_dp/cli/plan_tables.py": "planning",
     "beam_dp/imputation.py": "in_memory",
@@ -79,7 +77,7 @@ WINGS = {
         "pipelines/release_windows.py",
     ),
     "intervals": (
-        "beam_dp/interval_strategies/*",
+        "beam_dp/models/intervals/*",
         "beam_dp/mechanisms/intervals/*",
         "beam_dp/releases/intervals/*",
         "pipelines/release_intervals.py",
@@ -88,7 +86,7 @@ WINGS = {
         "beam_dp/mechanisms/marginals/textbook_mwem.py",
         "beam_dp/mechanisms/small_db/*",
         "beam_dp/queries/vc_dimension.py",
-        "beam_dp/theorems/*",
+        "beam_dp/planning/theorems/*",
     ),
 }
 # The lines of tables: these files list the public names, ...

@@ -6,7 +6,7 @@ import scipy.fft
 from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
-from beam_dp.interval_strategies.sine import fast_length, sine_transform
+from beam_dp.models.intervals.sine import fast_length, sine_transform
 from beam_dp.releases.intervals.release import nearest_increasing
 from beam_dp.releases.sketches.estimates import _more_than_half
 

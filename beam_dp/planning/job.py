@@ -14,11 +14,11 @@ from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
+from beam_dp.planning.theorems.theorem import Bound, Calibration, Theorem, checked_fraction
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.theorems.theorem import Bound, Calibration, Theorem, checked_fraction
 
 
 def check_promise(

@@ -19,14 +19,14 @@ from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
 from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.theorems import synthesis
+from beam_dp.planning.theorems.noise import intervals_theorem
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.linear import Product
 from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.intervals.release import check_ordered
-from beam_dp.theorems import synthesis
-from beam_dp.theorems.noise import intervals_theorem
-from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 _Ends = NDArray[np.int64]
 # The largest query matrix, in queries times cells, for which small databases are planned.

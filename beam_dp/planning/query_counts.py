@@ -17,10 +17,10 @@ from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY, plan_sparse_mw
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.planning.job import check_promise
+from beam_dp.planning.theorems import synthesis
+from beam_dp.planning.theorems.theorem import Calibration, Theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
-from beam_dp.theorems import synthesis
-from beam_dp.theorems.theorem import Calibration, Theorem
 
 MAX_CELLS = 2**1000
 _CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)

@@ -16,9 +16,9 @@ from beam_dp.planning import linear_answers
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
+from beam_dp.planning.theorems.theorem import Calibration
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
-from beam_dp.theorems.theorem import Calibration
 from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
 
 

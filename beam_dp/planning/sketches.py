@@ -16,10 +16,10 @@ from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.mechanisms.sketches import errors, mechanisms
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, check_width
 from beam_dp.planning.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.theorems.noise import projection_theorem
+from beam_dp.planning.theorems.synthesis import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.theorems.noise import projection_theorem
-from beam_dp.theorems.synthesis import online_theorem
 
 _PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"
 _HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"

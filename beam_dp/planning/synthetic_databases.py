@@ -18,6 +18,9 @@ from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
 from beam_dp.mechanisms.resources import records_bytes, rounds_resources
 from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.theorems.noise import laplace_theorem
+from beam_dp.planning.theorems.synthesis import best_early_stop, mwem_theorem
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
     NOISY_SHARE,
@@ -33,9 +36,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     query_variance,
     support_variances,
 )
-from beam_dp.theorems.noise import laplace_theorem
-from beam_dp.theorems.synthesis import best_early_stop, mwem_theorem
-from beam_dp.theorems.theorem import Calibration, Theorem, constant
 
 PROGRAM = "release_synthetic_database"
 # In command lines, a placeholder replaces a workload string longer than this.

@@ -9,11 +9,11 @@ import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.models.intervals.strategy import TextbookTree
+from beam_dp.planning.theorems.noise import intervals_theorem
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.theorems.noise import intervals_theorem
 
 _BETA = 0.05
 _SIZES = (1, 2, 3, 5, 8, 13, 16, 31)

@@ -9,10 +9,10 @@ import numpy as np
 from claim_rows.claim import Claim, Failures, Slack, failures
 from claim_rows.published import gaussian_error
 
+from beam_dp.planning.theorems.noise import laplace_theorem
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter, gaussian_mu
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import discrete_gaussian, hockey_stick
-from beam_dp.theorems.noise import laplace_theorem
 
 _BETA, _QUERIES = 0.05, 100
 _GRID = 64

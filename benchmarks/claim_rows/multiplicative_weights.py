@@ -17,13 +17,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.planning.theorems.synthesis import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.testing.audit import audit_law, largest_log_ratio
-from beam_dp.theorems.synthesis import online_theorem
 
 # Laws of whole runs on tiny domains, which the privacy tests are made of.
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "tests"))

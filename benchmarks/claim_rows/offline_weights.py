@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import published_error
 from beam_dp.models.weights import DenseWeights
+from beam_dp.planning.theorems.synthesis import best_early_stop
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.workload import marginals
 from beam_dp.secret.summaries.histogram import Histogram
-from beam_dp.theorems.synthesis import best_early_stop
 
 
 class Kept(NoiseSource):

@@ -21,12 +21,12 @@ from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
+from beam_dp.planning.theorems.noise import projection_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import weighted_noise_bound
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import total
 from beam_dp.secret.summaries.projection import Projection
-from beam_dp.theorems.noise import projection_theorem
 
 Integers = NDArray[np.int64]
 _BETA, _DELTA, _R = 0.05, 1e-9, 48

@@ -13,8 +13,8 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     check_accuracy,
     published_accuracy,
 )
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 from beam_dp.privacy.accounting import gaussian_mu, zcdp_rho
-from beam_dp.theorems.theorem import Calibration, Theorem, checked_parameters, constant
 
 
 def gaussian_deviation(epsilon: float, delta: float, calibration: Calibration = "tight") -> float:

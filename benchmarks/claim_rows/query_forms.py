@@ -16,6 +16,7 @@ from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import Calibration
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
+from beam_dp.planning.theorems.synthesis import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries import row_families
 from beam_dp.queries.disjunction import negation
@@ -23,7 +24,6 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.theorems.synthesis import online_theorem
 
 Holds = Callable[[list[bool]], bool]
 

@@ -21,11 +21,11 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_error,
     small_db_size,
 )
+from beam_dp.planning.theorems.synthesis import queries_allowed, small_db_theorem
+from beam_dp.planning.theorems.theorem import Calibration, Theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import Law, audit_law, neighbouring_units
-from beam_dp.theorems.synthesis import queries_allowed, small_db_theorem
-from beam_dp.theorems.theorem import Calibration, Theorem
 
 _BETA = 0.05
 _CALIBRATIONS: tuple[tuple[Calibration, int], ...] = (("textbook", 3), ("tight", 1))

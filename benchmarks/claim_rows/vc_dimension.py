@@ -22,6 +22,7 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_size_for_intervals,
 )
 from beam_dp.mechanisms.small_db.small_db import SmallDB
+from beam_dp.planning.theorems.synthesis import best_small_db_size, small_db_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, parse_linear_workload
@@ -32,7 +33,6 @@ from beam_dp.queries.vc_dimension import (
     matrix_vc_dimension,
     sauer_bound,
 )
-from beam_dp.theorems.synthesis import best_small_db_size, small_db_theorem
 
 Matrix = NDArray[np.int64]
 

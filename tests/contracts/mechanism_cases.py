@@ -31,7 +31,6 @@ from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 
 import beam_dp as dp
 from beam_dp.hashing.keys import universe_elements
-from beam_dp.interval_strategies.hierarchy import tree
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.intervals.plan import (
     GAUSSIAN,
@@ -43,6 +42,7 @@ from beam_dp.mechanisms.intervals.plan import (
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.sketches.plan import SparseSummary
+from beam_dp.models.intervals.hierarchy import tree
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.reader import LinearQueries

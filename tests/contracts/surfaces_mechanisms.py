@@ -60,13 +60,13 @@ from beam_dp.planning.job import PlanningJob, SparsePlanningJob
 from beam_dp.planning.query_counts import QueryCountJob
 from beam_dp.planning.sketches import plan_sparse_release
 from beam_dp.planning.target import Target
+from beam_dp.planning.theorems import noise as noise_theorems, synthesis
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram
-from beam_dp.theorems import noise as noise_theorems, synthesis
 
 nan, inf = math.nan, math.inf
 DELTA, REPLACED, UNIT = promise(ADD, 1e-9), promise(REPLACE), promise(ADD, 1e-9, 1.0, 12)

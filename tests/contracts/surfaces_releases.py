@@ -32,7 +32,7 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp import MWEM, compare_releases, impute, marginals, report
 from beam_dp.cli.main import main
-from beam_dp.interval_strategies.tables import strategy_from_tables
+from beam_dp.models.intervals.tables import strategy_from_tables
 from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output, probe_output
 from beam_dp.releases.intervals.release import IntervalRelease

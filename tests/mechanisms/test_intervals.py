@@ -10,10 +10,6 @@ from intervals import all_intervals, dense, interval_matrix, squared_errors
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.interval_strategies import sine as sine_module
-from beam_dp.interval_strategies.hierarchy import Hierarchy, tree
-from beam_dp.interval_strategies.sine import SineStrategy, convolve_integers, ordered_convolution
-from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import (
     GAUSSIAN,
     PURE,
@@ -25,6 +21,10 @@ from beam_dp.mechanisms.intervals.plan import (
     release_intervals,
     windows,
 )
+from beam_dp.models.intervals import sine as sine_module
+from beam_dp.models.intervals.hierarchy import Hierarchy, tree
+from beam_dp.models.intervals.sine import SineStrategy, convolve_integers, ordered_convolution
+from beam_dp.models.intervals.strategy import TextbookTree
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource

@@ -14,9 +14,6 @@ from top_choice_laws import LAWS, PICKS
 import beam_dp as dp
 from beam_dp.errors import InputError
 from beam_dp.hashing.projections import fold, num_buckets
-from beam_dp.interval_strategies.hierarchy import tree
-from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.intervals.plan import windows
@@ -26,6 +23,9 @@ from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.models.intervals.hierarchy import tree
+from beam_dp.models.intervals.sine import SineStrategy
+from beam_dp.models.intervals.strategy import TextbookTree
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload

@@ -33,7 +33,7 @@ SHOWN = (
     "examples/yaml/*.yaml",
 )
 # Packages that people import by their own names; the others are public through `beam_dp`.
-PACKAGES = ("beam_dp.theorems", "beam_dp.testing")
+PACKAGES = ("beam_dp.planning.theorems", "beam_dp.testing")
 # A cell of more characters is prose.
 PROSE = 60
 TOGETHER = re.compile(r"(?<=\d) ([±/]) (?=\d)")
@@ -141,8 +141,8 @@ def _overview(rooms: dict[str, list[str]]) -> str:
         (
             "# What `import beam_dp` offers",
             "",
-            "Made from the docstrings. Of other modules [beam_dp.theorems](theorems.md) and",
-            "[beam_dp.testing](testing.md) are public; programs and their flags:",
+            "Made from the docstrings. Of other modules [beam_dp.planning.theorems](theorems.md)",
+            "and [beam_dp.testing](testing.md) are public; programs and their flags:",
             "[flags](../docs/flags.md).",
             "",
             "| room | names |",

@@ -17,14 +17,14 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy, best_tree, tree
-from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
-from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.models.basis import on_one_thread
+from beam_dp.models.intervals.hierarchy import Hierarchy, best_tree, tree
+from beam_dp.models.intervals.sine import SineStrategy
+from beam_dp.models.intervals.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
+from beam_dp.models.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss

@@ -19,7 +19,7 @@ from beam_dp.domain.discover import (
 )
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import best_tree
+from beam_dp.models.intervals.hierarchy import best_tree
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.discovery import least_threshold, threshold_step
 from beam_dp.privacy.guarantee import Guarantee

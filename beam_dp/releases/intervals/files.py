@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.strategy import Nodes, Prefixes, Strategy, TextbookTree
-from beam_dp.interval_strategies.tables import strategy_from_tables, strategy_tables
+from beam_dp.models.intervals.strategy import Nodes, Prefixes, Strategy, TextbookTree
+from beam_dp.models.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import DISTRIBUTIONS
 from beam_dp.releases.files.avro import file_name, read_records, write_records

@@ -16,7 +16,7 @@ from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.strategy import (
+from beam_dp.models.intervals.strategy import (
     MAX_LEAVES,
     Indices,
     Nodes,

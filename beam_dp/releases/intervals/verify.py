@@ -6,9 +6,9 @@ import numpy as np
 
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy
-from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import Strategy, TextbookTree
+from beam_dp.models.intervals.hierarchy import Hierarchy
+from beam_dp.models.intervals.sine import SineStrategy
+from beam_dp.models.intervals.strategy import Strategy, TextbookTree
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.steps import Step, noise_step

@@ -20,10 +20,8 @@ from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.linear_answers import answers_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem
-from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.secret.summaries.projection import Projection
-from beam_dp.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
-from beam_dp.theorems.synthesis import (
+from beam_dp.planning.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
+from beam_dp.planning.theorems.synthesis import (
     MAX_QUERIES,
     best_early_stop,
     best_small_db_size,
@@ -32,7 +30,9 @@ from beam_dp.theorems.synthesis import (
     online_theorem,
     small_db_theorem,
 )
-from beam_dp.theorems.theorem import Calibration, Theorem, constant
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant
+from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.secret.summaries.projection import Projection
 
 DELTA = 1e-9
 

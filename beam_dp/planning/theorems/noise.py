@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from beam_dp.interval_strategies.strategy import Values
 from beam_dp.mechanisms.intervals.plan import IntervalPlan
 from beam_dp.mechanisms.sketches.plan import SparsePlan
+from beam_dp.models.intervals.strategy import Values
+from beam_dp.planning.theorems.theorem import Theorem, checked_parameters, constant
 from beam_dp.privacy.noise.bound import noise_bound, noise_variance
-from beam_dp.theorems.theorem import Theorem, checked_parameters, constant
 
 
 def laplace_theorem(

@@ -42,7 +42,7 @@ class Theorem:
     The error divided by the number of records must fall when the number of records grows.
 
     Example:
-        >>> from beam_dp.theorems.noise import (laplace_theorem)
+        >>> from beam_dp.planning.theorems.noise import (laplace_theorem)
         >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
         >>> theorem.bound(10_000).max_error, theorem.records_needed(0.1)
         (761.0, 7610)

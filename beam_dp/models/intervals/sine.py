@@ -18,7 +18,7 @@ from typing import Self
 
 import numpy as np
 
-from beam_dp.interval_strategies.strategy import Indices, Integers, Prefixes, Values, prefixes_of
+from beam_dp.models.intervals.strategy import Indices, Integers, Prefixes, Values, prefixes_of
 
 # Counts of up to 2^63 / 2^27 records are measured without overflow. Rounding to these grids
 # increases the error by about 0.1 %.

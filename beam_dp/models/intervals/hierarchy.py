@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.interval_strategies.strategy import (
+from beam_dp.models.intervals.strategy import (
     Indices,
     Integers,
     Prefixes,

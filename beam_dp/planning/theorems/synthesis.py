@@ -18,14 +18,14 @@ from beam_dp.mechanisms.online.plan import (
 )
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.mechanisms.small_db.size import small_db_error
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.theorems.theorem import (
+from beam_dp.planning.theorems.theorem import (
     Calibration,
     Theorem,
     checked_parameters,
     constant,
     least_integer,
 )
+from beam_dp.privacy.guarantee import Guarantee
 
 # The ratio between successive sizes of small databases, or numbers of rounds, to compare.
 _GROWTH = 1.1
@@ -273,7 +273,7 @@ def queries_allowed(
     how large |Q| may be.
 
     Example:
-        >>> from beam_dp.theorems.synthesis import (small_db_theorem)
+        >>> from beam_dp.planning.theorems.synthesis import (small_db_theorem)
         >>> of = lambda count: small_db_theorem(1024, count, 1.0, 0.05, "textbook")
         >>> queries_allowed(of, 10**6, 10**5, 0.05, least=3)
         7396

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.interval_strategies.hierarchy import Hierarchy
-from beam_dp.interval_strategies.sine import SineStrategy
-from beam_dp.interval_strategies.strategy import (
+from beam_dp.models.intervals.hierarchy import Hierarchy
+from beam_dp.models.intervals.sine import SineStrategy
+from beam_dp.models.intervals.strategy import (
     Strategy,
     TextbookTree,
 )
