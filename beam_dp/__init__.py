@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         read_domain as read_domain,
         read_open_domain as read_open_domain,
     )
+    from beam_dp.domain.horizon import Horizon as Horizon, WindowUnit as WindowUnit
     from beam_dp.domain.ordered import (
         IntegerAttribute as IntegerAttribute,
         NumericAttribute as NumericAttribute,
@@ -157,7 +158,6 @@ if TYPE_CHECKING:
         WriteAnswers as WriteAnswers,
         WriteRelease as WriteRelease,
     )
-    from beam_dp.windows.horizon import Horizon as Horizon, WindowUnit as WindowUnit
 
 
 _HOMES = homes_of(__file__)

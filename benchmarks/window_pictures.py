@@ -14,11 +14,11 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from beam_dp.domain.horizon import Horizon, WindowUnit
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.windows.plan import plan_window_tables
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.horizon import Horizon, WindowUnit
 from benchmarks.pictures import Axis, Line, lines
 
 NUM_WINDOWS, DAY, SHARE = 168, 24, 0.3

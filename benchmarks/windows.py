@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
+from beam_dp.domain.horizon import Horizon, WindowUnit, counted_windows
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
@@ -29,7 +30,6 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.counting.summarise import CountCells
-from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
 from benchmarks.pass_runs import interleaved, run_pipeline
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table

@@ -31,6 +31,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import StandardOptions
 
 from beam_dp.checks import checked_integer
+from beam_dp.domain.horizon import Horizon, seconds_of_duration, span_text
 from beam_dp.flags import shared, windows as window_flags
 from beam_dp.flags.flag import Flag, integer, number, refused
 from beam_dp.mechanisms.marginals.measurements import predicted_variance
@@ -53,7 +54,6 @@ from beam_dp.reports.terminal import counted, short
 from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.read import plain_path
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.windows.horizon import Horizon, seconds_of_duration, span_text
 
 from . import flags
 from .job_servers import PRISM_RUNNER

@@ -32,7 +32,6 @@ ROOMS = {
     "beam_dp/checks.py": "ground",
     "beam_dp/errors.py": "ground",
     "beam_dp/installed.py": "ground",
-    "beam_dp/windows/*": "domain",
     "beam_dp/reports/*": "views",
     "beam_dp/releases/*/answer.py": "views",
     "beam_dp/releases/*/describe.py": "views",
@@ -65,6 +64,7 @@ WINGS = {
         "pipelines/answer_*.py",
     ),
     "streams": (
+        "beam_dp/domain/horizon.py",
         "beam_dp/flags/windows.py",
         "beam_dp/mechanisms/windows/*",
         "beam_dp/releases/windows/*",
@@ -73,7 +73,6 @@ WINGS = {
         "beam_dp/transforms/reading/read_arrivals.py",
         "beam_dp/transforms/reading/read_kafka.py",
         "beam_dp/transforms/reading/seen_files.py",
-        "beam_dp/windows/*",
         "pipelines/release_windows.py",
     ),
     "intervals": (
@@ -211,12 +210,12 @@ TARGETS = dict.fromkeys(
         "beam_dp/planning/job.py",
         "beam_dp/releases/kinds.py",
         "beam_dp/releases/windows/describe.py",
-        "beam_dp/windows/horizon.py",
+        "beam_dp/domain/horizon.py",
         "pipelines/release_windows.py",
     ),
     "",
 )
-HORIZON = "beam_dp.windows.horizon import Horizon\n"
+HORIZON = "beam_dp.domain.horizon import Horizon\n"
 BROKEN = [
     ("floor", "beam_dp/errors.py", "import beam_dp.releases.kinds\n"),
     ("floor", "beam_dp/domain/a.py", "def f():\n    from beam_dp.secret.encoding import records\n"),

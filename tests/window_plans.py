@@ -9,9 +9,9 @@ from noise_sources import Draw, NoNoise
 from tiny import domain_of
 
 import beam_dp as dp
+from beam_dp.domain.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan, plan_window_tables
 from beam_dp.secret.summaries.histogram import Histogram, Marginals
-from beam_dp.windows.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 
 HORIZON_ID = "0123456789abcdef" * 2
 CELL = domain_of(1)

@@ -180,7 +180,7 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
     """Returns the mechanism; if windows renew their budget, also the total loss of all windows."""
-    from beam_dp.windows.horizon import MECHANISM  # slower than all other imports
+    from beam_dp.domain.horizon import MECHANISM  # slower than all other imports
 
     text, parameters = str(entry["mechanism"]), entry["parameters"]
     worst = parameters.get("worst_case") if isinstance(parameters, dict) else None

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from beam_dp.cli import plan_jobs
 from beam_dp.domain.files import read_domain
+from beam_dp.domain.horizon import stated_promise, whole_promise
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
 from beam_dp.flags.flag import number
@@ -30,7 +31,6 @@ from beam_dp.planning.theorems.synthesis import MAX_EXACT, MAX_QUERIES
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.reports.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
-from beam_dp.windows.horizon import stated_promise, whole_promise
 
 Texts = Mapping[str, str | None]
 

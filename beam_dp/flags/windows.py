@@ -12,7 +12,7 @@ from beam_dp.flags.flag import Flag, integer
 from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 
 if TYPE_CHECKING:
-    from beam_dp.windows.horizon import Horizon, WindowUnit
+    from beam_dp.domain.horizon import Horizon, WindowUnit
 
 START = Flag("start", "the start of the first window, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "the length of a window, such as 90s, 30m, 1h or 7d", "LENGTH", True)
@@ -73,7 +73,7 @@ TIMES = (EVENT_TIME, ARRIVAL)
 
 def read_horizon(given: Mapping[str, str]) -> Horizon:
     """Returns the horizon that the flags describe."""
-    from beam_dp.windows.horizon import Horizon
+    from beam_dp.domain.horizon import Horizon
 
     return Horizon(
         start=given["start"],
@@ -85,7 +85,7 @@ def read_horizon(given: Mapping[str, str]) -> Horizon:
 
 def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
     """Returns the unit that a release of windows protects."""
-    from beam_dp.windows.horizon import WindowUnit
+    from beam_dp.domain.horizon import WindowUnit
 
     return WindowUnit(
         given["privacy_unit"],

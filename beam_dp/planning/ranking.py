@@ -9,6 +9,7 @@ from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.horizon import Horizon, WindowUnit, whole_promise
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows import choices
@@ -19,7 +20,6 @@ from beam_dp.planning.synthetic_databases import discovering_option, synthetic_o
 from beam_dp.planning.theorems.theorem import Calibration
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.horizon import Horizon, WindowUnit, whole_promise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.horizon import KeptWindows, WindowUnit, keep_windows
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
@@ -27,7 +28,6 @@ from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
 from beam_dp.secret.encoding.records import column_of, encode_column, encode_records, encode_windows
-from beam_dp.windows.horizon import KeptWindows, WindowUnit, keep_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa

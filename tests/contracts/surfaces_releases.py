@@ -32,6 +32,7 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp import MWEM, compare_releases, impute, marginals, report
 from beam_dp.cli.main import main
+from beam_dp.domain.horizon import Horizon
 from beam_dp.models.intervals.tables import strategy_from_tables
 from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output, probe_output
@@ -45,7 +46,6 @@ from beam_dp.releases.kinds import (
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.synthetic_database.records import check_records_format
 from beam_dp.releases.windows.horizon_files import begin_horizon, read_horizon
-from beam_dp.windows.horizon import Horizon
 
 
 def verify(name: str, changes: str) -> object:

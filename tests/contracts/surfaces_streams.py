@@ -32,6 +32,7 @@ from surfaces import Program, Surface, but_for
 
 import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
+from beam_dp.domain.horizon import Blocks
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.intervals.plan import plan_intervals
@@ -56,7 +57,6 @@ from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
 from beam_dp.transforms.reading.formats import Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows.horizon import Blocks
 from pipelines import answer_queries
 
 AGE = dp.Domain((dp.IntegerAttribute("age", 0, 9),))

@@ -18,7 +18,7 @@ from patience import HANG_SECONDS
 
 import beam_dp as dp
 import beam_dp.yaml
-from beam_dp.windows.horizon import Horizon, WindowUnit, counted_windows
+from beam_dp.domain.horizon import Horizon, WindowUnit, counted_windows
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 NUM_CELLS = 8

@@ -20,10 +20,10 @@ from engines.moments import Moments
 from patience import wait_for
 
 from beam_dp.cli.main import main as cli
+from beam_dp.domain.horizon import Horizon, counted_windows
 from beam_dp.releases.windows.horizon_files import read_windows
 from beam_dp.secret.encoding.contributions import select_records
 from beam_dp.secret.encoding.units import unit_fingerprints
-from beam_dp.windows.horizon import Horizon, counted_windows
 from pipelines import release_windows
 
 NUM_CELLS = 8

@@ -12,6 +12,7 @@ from tiny import domain_of, workload_of
 from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, person, plan_of, whole
 
 import beam_dp as dp
+from beam_dp.domain.horizon import Blocks
 from beam_dp.mechanisms.windows.choices import Question, mean_squared_error, most_squares
 from beam_dp.mechanisms.windows.plan import (
     WindowDatabasesPlan,
@@ -26,7 +27,6 @@ from beam_dp.privacy.steps import Step
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.secret.summaries.histogram import Histogram
-from beam_dp.windows.horizon import Blocks
 
 TABLE = domain_of(4, 3)
 

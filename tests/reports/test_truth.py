@@ -15,12 +15,12 @@ from pages import Parsed
 from window_plans import RECORD, horizon_of, person, plan_of
 
 from beam_dp.cli.main import main
+from beam_dp.domain.horizon import WindowUnit
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.releases.kinds import read_any
 from beam_dp.releases.windows.horizon_files import begin_horizon
 from beam_dp.reports.cells import single_levels
-from beam_dp.windows.horizon import WindowUnit
 from pipelines.flags import read_truth
 
 HOUR, NUM_WINDOWS = 3600, 4

@@ -13,10 +13,10 @@ from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRestrictionTracker
 from hypothesis import given, settings, strategies as st
 
+from beam_dp.domain.horizon import Horizon
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_kafka
 from beam_dp.transforms.reading.read_kafka import decode_json
-from beam_dp.windows.horizon import Horizon
 
 kafka = pytest.importorskip("confluent_kafka", reason="comes with the extra named kafka")
 

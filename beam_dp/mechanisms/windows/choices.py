@@ -14,6 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.horizon import (
+    LEVELS_CONDITION,
+    MAX_WINDOWS,
+    Blocks,
+    Horizon,
+    WindowUnit,
+    protects_horizon,
+)
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.marginals import measurements
@@ -24,14 +32,6 @@ from beam_dp.privacy.noise.bound import DISTRIBUTIONS, Distribution, noise_varia
 from beam_dp.privacy.noise.source import MAX_SCALE
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
-from beam_dp.windows.horizon import (
-    LEVELS_CONDITION,
-    MAX_WINDOWS,
-    Blocks,
-    Horizon,
-    WindowUnit,
-    protects_horizon,
-)
 
 # When a question is asked: once the sum's last window is released, or after the horizon ends.
 Moment = Literal["now", "end"]

@@ -8,6 +8,15 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
+from beam_dp.domain.horizon import (
+    MECHANISM,
+    Blocks,
+    Horizon,
+    WindowUnit,
+    stated_promise,
+    whole_promise,
+    window_promise,
+)
 from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
@@ -36,15 +45,6 @@ from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.secret.summaries.histogram import Marginals
-from beam_dp.windows.horizon import (
-    MECHANISM,
-    Blocks,
-    Horizon,
-    WindowUnit,
-    stated_promise,
-    whole_promise,
-    window_promise,
-)
 
 # The largest number of coordinates that a unit may move for discrete noise to be as private as
 # continuous noise: see ``privacy.ledger.filters``.

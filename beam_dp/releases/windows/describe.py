@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from beam_dp.domain.horizon import Blocks, span_text
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.workload import Workload
@@ -54,7 +55,6 @@ from beam_dp.reports.terminal import (
     promise_facts,
     short_value,
 )
-from beam_dp.windows.horizon import Blocks, span_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.horizon import MECHANISM
 from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
@@ -23,7 +24,6 @@ from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.windows.release import WindowTables
 from beam_dp.storage.store import DamagedFileError
-from beam_dp.windows.horizon import MECHANISM
 
 TABLE_SCHEMA: dict[str, Any] = {
     "type": "record",

@@ -18,6 +18,14 @@ from typing import Any, Self
 
 from beam_dp.checks import check_choice, check_id
 from beam_dp.domain.files import domain_from_json
+from beam_dp.domain.horizon import (
+    MECHANISM,
+    Blocks,
+    Horizon,
+    WindowUnit,
+    stated_promise,
+    whole_promise,
+)
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, workload_from_json
@@ -41,14 +49,6 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import Store
-from beam_dp.windows.horizon import (
-    MECHANISM,
-    Blocks,
-    Horizon,
-    WindowUnit,
-    stated_promise,
-    whole_promise,
-)
 
 KIND = "horizon"
 _HORIZON = ("start", "window", "num_windows", "grace")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, check_id, checked_integer, is_integer
+from beam_dp.domain.horizon import MAX_WINDOWS, MECHANISM, Blocks, Horizon, block_weight
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, magnitude
 from beam_dp.models.basis import Support
@@ -29,7 +30,6 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.windows.horizon import MAX_WINDOWS, MECHANISM, Blocks, Horizon, block_weight
 
 Level = Literal["window", "block"]
 

@@ -9,6 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
+from beam_dp.domain.horizon import (
+    Blocks,
+    Horizon,
+    WindowUnit,
+    protects_horizon,
+    whole_promise,
+    window_promise,
+)
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.loss import Loss, composed
@@ -21,14 +29,6 @@ from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.verify import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.windows.horizon import (
-    Blocks,
-    Horizon,
-    WindowUnit,
-    protects_horizon,
-    whole_promise,
-    window_promise,
-)
 
 WINDOWS = "Kellaris and others (2014)"
 _PLAN = ("strategy", "window_loss")

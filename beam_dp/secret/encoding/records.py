@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.horizon import Horizon, counted_windows
 from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
 from beam_dp.domain.universe import Domain
@@ -37,7 +38,6 @@ from beam_dp.secret.encoding.canonical import NANOSECONDS
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, seconds_of, union_parts
 from beam_dp.secret.encoding.levels import Coded, Levels, inside, levels_of
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.windows.horizon import Horizon, counted_windows
 
 if TYPE_CHECKING:
     import pyarrow as pa

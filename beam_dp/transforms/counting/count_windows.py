@@ -17,6 +17,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_dp.domain.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.privacy.guarantee import RECORD
@@ -41,7 +42,6 @@ from beam_dp.secret.summaries.shards import CellCounts, num_blocks, write_shard
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.summarise import DomainBatches, add_shards
 from beam_dp.transforms.errors import withhold_messages
-from beam_dp.windows.horizon import Horizon, KeptWindows, WindowUnit, keep_windows
 
 _MICROSECONDS = 10**6
 _MILLISECOND = 1000

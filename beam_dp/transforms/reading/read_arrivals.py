@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES
@@ -16,7 +17,6 @@ from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read
 from beam_dp.transforms.reading.formats import format_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
-from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
 try:
     from apache_beam.io.watch import PollFn, PollResult, Watch

@@ -16,9 +16,9 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.utils.timestamp import Duration, Timestamp
 
+from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
 from beam_dp.transforms.errors import ReadError, show_setup, withhold_messages
-from beam_dp.windows.horizon import Horizon, seconds_of_duration
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

@@ -19,6 +19,7 @@ import numpy as np
 
 import beam_dp as dp
 from beam_dp.domain.files import read_domain, read_open_domain
+from beam_dp.domain.horizon import Horizon, WindowUnit
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan
@@ -33,7 +34,6 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.steps import total
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.releases.verify import left_out_steps
-from beam_dp.windows.horizon import Horizon, WindowUnit
 
 Law = dict[str, Any]
 _MOST_CELLS = 160  # all pairs of records are tried

@@ -22,11 +22,11 @@ from auditing import Audit, Finding, Patch, around, audited, replaced
 from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
+from beam_dp.domain.horizon import WindowUnit, whole_promise
 from beam_dp.secret.encoding import records as encode_module
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.windows.horizon import WindowUnit, whole_promise
 
 UNIT = WindowUnit("person", 2, 2, HORIZON.num_windows)
 # One who has more records than count, in more windows: in time, too late, and of the future.

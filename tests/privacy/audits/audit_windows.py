@@ -25,10 +25,10 @@ from tiny import domain_of, share_spent, workload_of
 from window_plans import HORIZON_ID, handed_out, marginals_of, person, placements, plan_of, whole
 
 import beam_dp as dp
+from beam_dp.domain.horizon import WindowUnit, keep_windows, whole_promise
 from beam_dp.mechanisms.windows import plan as plan_module
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.windows.horizon import WindowUnit, keep_windows, whole_promise
 
 NUM_WINDOWS = 4
 CELLS = whole(domain_of(2))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import beam_dp as dp
-from beam_dp.windows.horizon import Blocks, KeptWindows, block_weight, counted_windows, keep_windows
+from beam_dp.domain.horizon import Blocks, KeptWindows, block_weight, counted_windows, keep_windows
 
 ENDS = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 2, 2**63 - 1])
 SECONDS = st.integers(-60, 160) | ENDS
