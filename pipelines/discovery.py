@@ -22,18 +22,18 @@ from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.discovery.bins import hidden_units
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
-from beam_dp.releases.domain.describe import found_text
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.release import Release
-from beam_dp.reports.terminal import short
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_domain import ReleaseDomain
+from beam_dp.views.domain import found_text
+from beam_dp.views.terminal import short
 
 from . import program
 from .progress import Progress

@@ -27,13 +27,13 @@ from beam_dp.releases.kinds import holds_release, read_release
 from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.cells import Truth
-from beam_dp.reports.truth import truth_columns, truth_domain, truth_of
 from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file
 from beam_dp.transforms.reading.read import plain_path
+from beam_dp.views.cells import Truth
+from beam_dp.views.truth import truth_columns, truth_domain, truth_of
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1

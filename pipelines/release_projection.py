@@ -39,8 +39,8 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.queries.sparse import KeyType
-from beam_dp.reports.terminal import counted, short, surely
 from beam_dp.transforms import KeyColumns, ReleaseProjection
+from beam_dp.views.terminal import counted, short, surely
 
 from . import program
 

@@ -57,9 +57,9 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.reports.cells import column_warnings
-from beam_dp.reports.terminal import counted
 from beam_dp.transforms.drawing.release import ReleasePlanned
+from beam_dp.views.cells import column_warnings
+from beam_dp.views.terminal import counted
 
 from . import program
 from .discovery import (

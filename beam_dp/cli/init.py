@@ -85,7 +85,7 @@ def _types(text: str | None) -> dict[str, str]:
 def _print(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
-    from beam_dp.reports.terminal import counted, plain_table, plain_text
+    from beam_dp.views.terminal import counted, plain_table, plain_text
 
     points, console = draft.open_points, Console()
     open_rows = [

@@ -13,7 +13,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import JSON, Flag, FlagError, number
 from beam_dp.privacy.rounding import down_to_digits
-from beam_dp.reports.terminal import below_each_other, plain_table, plain_text
+from beam_dp.views.terminal import below_each_other, plain_table, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from beam_dp.releases.differences import CellDifference
     from beam_dp.releases.release import AnyRelease, Release
     from beam_dp.releases.verdict import Verification
-    from beam_dp.reports.cells import Truth
+    from beam_dp.views.cells import Truth
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
 # Words of formulas, which `verify` explains if a formula contains the word.
@@ -93,7 +93,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def told(found: Verification) -> RenderableType:
     """Returns the steps, an explanation of their symbols, faults, notes and the verdict."""
-    from beam_dp.reports.terminal import below_each_other, plain_table, plain_text, promise_facts
+    from beam_dp.views.terminal import below_each_other, plain_table, plain_text, promise_facts
 
     kind = found.kind.replace("_", " ")
     facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}
@@ -145,7 +145,7 @@ def verdict(found: Verification) -> str:
 def _diff(options: argparse.Namespace) -> None:
     """Prints the cells of two releases, sorted by their difference, largest first."""
     from beam_dp.releases.kinds import holds_horizon, read_release
-    from beam_dp.reports.terminal import print_table
+    from beam_dp.views.terminal import print_table
 
     questions.read_limit(options)
     for name, directory in (("A", options.first), ("B", options.second)):
@@ -313,8 +313,8 @@ def report(
         PosixPath('out/visits.html')
     """
     from beam_dp.releases.kinds import of_kind, read_any, verify_release
-    from beam_dp.reports.page import Beside, report_page
     from beam_dp.storage.store import write_new_file
+    from beam_dp.views.page import Beside, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_page_next_to(place) if output is None else output)
@@ -399,7 +399,7 @@ def _wrong(release: AnyRelease, found: Verification, entry: Entry) -> Iterator[s
 def _entry(url: str, release: AnyRelease) -> Entry:
     """Returns the ledger's entry that paid for a release; refuses a ledger without this entry."""
     from beam_dp.privacy.ledger.ledger import Ledger
-    from beam_dp.reports.page import paid_by
+    from beam_dp.views.page import paid_by
 
     ledger, named, own = Ledger(url), paid_by(release), release.id
     entries = [each for data in ledger.datasets() for each in ledger.entries(data.dataset_id)]

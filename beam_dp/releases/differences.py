@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.parts import part
+from beam_dp.releases.parts import view_of
 from beam_dp.releases.release import Release
 
 
@@ -88,7 +88,7 @@ def compare_releases(
         raise InputError(
             "second", second.draw_id, "must be another draw, not a copy of the first release"
         )
-    compare = getattr(part(first.KIND, "answer"), f"compare_{first.KIND}", None)
+    compare = getattr(view_of(first.KIND), f"compare_{first.KIND}", None)
     if compare is None:
         raise not_comparable(first, second)
     return sorted(compare(first, second, workload), key=_rank)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
-from beam_dp.releases.parts import KINDS, part
+from beam_dp.releases.parts import KINDS, part, view_of
 from beam_dp.releases.release import AnyRelease, Release, Shard
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
@@ -28,7 +28,7 @@ _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
     """Calls the function for a verb and the release's kind, such as ``describe_intervals``."""
-    module = part(release.KIND, "describe" if verb == "report" else verb)
+    module = part(release.KIND, verb) if verb == "verify" else view_of(release.KIND)
     return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 

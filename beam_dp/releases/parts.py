@@ -8,11 +8,12 @@ from typing import Any
 # From the name of each kind in cards to the folder of the kind, next to this file. A folder has
 #   files.py     ``payload``: returns the files of a release, by name; and ``read``: reads a
 #                release from its card and payload, or raises InputError or DamagedFileError;
-#   verify.py    ``verify_KIND``: verifies a release;
-#   describe.py  ``describe_KIND``: returns the tables that `beam-dp describe` prints; and
-#                ``report_KIND``: returns the sections of `beam-dp report`;
-#   answer.py    ``answer_KIND``: prints the answers that a `beam-dp answer` command asks for; and,
-#                for kinds with cells, ``compare_KIND``: yields the differences of two releases.
+#   verify.py    ``verify_KIND``: verifies a release.
+# The file of the same name in ``beam_dp/views`` has
+#   ``describe_KIND``: returns the tables that `beam-dp describe` prints;
+#   ``report_KIND``: returns the sections of `beam-dp report`;
+#   ``answer_KIND``: prints the answers that a `beam-dp answer` command asks for;
+#   ``compare_KIND``: yields the differences of two releases, for kinds with cells.
 # A module is imported when it is first needed: reading one kind does not load other kinds' code.
 KINDS = {
     "synthetic_database": "synthetic_database",
@@ -31,6 +32,11 @@ def part(kind: str, name: str) -> Any:
     return importlib.import_module(f"beam_dp.releases.{_FOLDERS[kind]}.{name}")
 
 
+def view_of(kind: str) -> Any:
+    """Returns the module that shows the releases of a kind."""
+    return view(_FOLDERS[kind])
+
+
 def view(name: str) -> Any:
     """Returns a module that shows releases; by name, because it imports all kinds of them."""
-    return importlib.import_module(f"beam_dp.reports.{name}")
+    return importlib.import_module(f"beam_dp.views.{name}")

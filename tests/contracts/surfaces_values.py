@@ -36,10 +36,10 @@ from beam_dp.queries.lines import expand_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.where import read_condition
 from beam_dp.queries.workload import workload_from_json
-from beam_dp.releases.intervals.answer import _level
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.records import encode_cells
+from beam_dp.views.intervals import _level
 
 nan, inf = math.nan, math.inf
 

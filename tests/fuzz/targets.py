@@ -44,9 +44,9 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, Records
 from beam_dp.releases.synthetic_database.records_avro import read_records
 from beam_dp.releases.synthetic_database.records_columns import read_columns
-from beam_dp.releases.windows.describe import describe_horizon
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.storage.store import DamagedFileError
+from beam_dp.views.windows import describe_horizon
 
 HORIZON, WINDOW = "horizon", "window of a horizon"
 NAMES = (*RELEASES, HORIZON, WINDOW)

@@ -13,7 +13,7 @@ from jobs import interval_flags, key_flags
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.releases.sketches.answer import read_query
+from beam_dp.views.sketches import read_query
 from pipelines.release_intervals import main
 from pipelines.release_projection import main as release_projection
 

@@ -23,7 +23,7 @@ from yaml_jobs import run, step
 import beam_dp as dp
 import beam_dp.yaml
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
-from beam_dp.reports.cells import single_levels
+from beam_dp.views.cells import single_levels
 from pipelines import release_windows, yaml_transforms
 from pipelines.flags import read_truth
 from pipelines.release_windows import main

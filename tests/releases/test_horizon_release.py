@@ -19,9 +19,9 @@ from beam_dp.queries.disjunction import Disjunction
 from beam_dp.queries.linear import LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables
-from beam_dp.releases.windows.answer import windows_of
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.views.windows import windows_of
 
 SMALL = domain_of(3, 2, 2)
 PAIRS = workload_of(SMALL, 2)

@@ -18,12 +18,12 @@ import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.kinds import of_kind
-from beam_dp.releases.synthetic_database.describe import RecordAnswers
-from beam_dp.reports.cells import Cell, Truth, cells_of, groups_of
-from beam_dp.reports.marginals import headline, tiles
-from beam_dp.reports.markup import MAX_ROWS, table
-from beam_dp.reports.notebook import summary_of
-from beam_dp.reports.pictures import bars
+from beam_dp.views.cells import Cell, Truth, cells_of, groups_of
+from beam_dp.views.marginals import headline, tiles
+from beam_dp.views.markup import MAX_ROWS, table
+from beam_dp.views.notebook import summary_of
+from beam_dp.views.pictures import bars
+from beam_dp.views.synthetic_database import RecordAnswers
 from pipelines.program import ReleaseJob
 from pipelines.release_synthetic_database import Job
 

@@ -12,15 +12,15 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.error_bars import DEVIATIONS
 from beam_dp.releases.kinds import of_kind
 from beam_dp.releases.release import AnyRelease, Release, library_versions
-from beam_dp.reports.markup import facts, folded, paragraph, part, table, text
-from beam_dp.reports.terminal import counted, printed_lines, short, short_value
+from beam_dp.views.markup import facts, folded, paragraph, part, table, text
+from beam_dp.views.terminal import counted, printed_lines, short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.releases.verdict import Verification
-    from beam_dp.reports.cells import Truth
+    from beam_dp.views.cells import Truth
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 

@@ -18,7 +18,7 @@ from beam_dp.privacy.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import ONE_BIN
 from beam_dp.releases.error_bars import Estimate
-from beam_dp.reports.terminal import counted, some
+from beam_dp.views.terminal import counted, some
 
 # Attributes with more levels are grouped in order, not by size, because asking for the count of
 # every level would be too slow.

@@ -15,12 +15,12 @@ from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.texts import DAY
 from beam_dp.releases.synthetic_database.shards import random_words
 from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
-from beam_dp.reports.markup import paragraph, table, text
-from beam_dp.reports.terminal import short, some
+from beam_dp.views.markup import paragraph, table, text
+from beam_dp.views.terminal import short, some
 
 if TYPE_CHECKING:
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.reports.cells import Truth
+    from beam_dp.views.cells import Truth
 
 _FIGURES = "mean", "standard deviation", "5 %", "median", "95 %"
 _SHARES = "beyond the edges", "in other", "without a level", "in other of the release"

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.releases.kinds import read_any
 from beam_dp.releases.windows.horizon_files import begin_horizon
-from beam_dp.reports.cells import single_levels
+from beam_dp.views.cells import single_levels
 from pipelines.flags import read_truth
 
 HOUR, NUM_WINDOWS = 3600, 4

@@ -16,7 +16,7 @@ import pytest
 from pages import GOLDEN, page_of, random_release, read
 
 import beam_dp as dp
-from beam_dp.reports.cells import Truth
+from beam_dp.views.cells import Truth
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 DOMAIN = dp.Domain(

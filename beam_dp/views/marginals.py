@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Axes
 from beam_dp.privacy.noise.bound import NOISY_SHARE
-from beam_dp.reports.cells import (
+from beam_dp.views.cells import (
     Answers,
     Asked,
     Cell,
@@ -23,9 +23,9 @@ from beam_dp.reports.cells import (
     groups_of,
     single_levels,
 )
-from beam_dp.reports.markup import folded, paragraph, table, text
-from beam_dp.reports.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, legend, told
-from beam_dp.reports.terminal import counted, short
+from beam_dp.views.markup import folded, paragraph, table, text
+from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, legend, told
+from beam_dp.views.terminal import counted, short
 
 # The largest total size of the pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000

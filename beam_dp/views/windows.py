@@ -1,11 +1,13 @@
-"""The tables and sections that `beam-dp describe` and `report` show for windows and horizons."""
+"""What `beam-dp describe`, `report` and `answer` show of windows and horizons."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,18 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.horizon import Blocks, span_text
 from beam_dp.domain.universe import Domain
+from beam_dp.errors import InputError
+from beam_dp.flags.flag import FlagError, refused
+from beam_dp.flags.questions import refuse_others
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
-from beam_dp.releases.synthetic_database.describe import workload_text
 from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.cells import (
+from beam_dp.views.cells import (
     Answers,
     Asked,
     Cell,
@@ -33,7 +38,7 @@ from beam_dp.reports.cells import (
     summed_groups,
     values_of,
 )
-from beam_dp.reports.marginals import (
+from beam_dp.views.marginals import (
     MAX_PAIRS,
     RULE,
     Marginals,
@@ -42,9 +47,10 @@ from beam_dp.reports.marginals import (
     map_figures,
     pictures,
 )
-from beam_dp.reports.page import Told, noise_words, noisy_number_fact
-from beam_dp.reports.pictures import MAX_COLUMNS, MAX_ROWS, legend, vertical_bars
-from beam_dp.reports.terminal import (
+from beam_dp.views.page import Told, noise_words, noisy_number_fact
+from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, legend, vertical_bars
+from beam_dp.views.synthetic_database import answer_tables, workload_text
+from beam_dp.views.terminal import (
     below_each_other,
     counted,
     facts_tables,
@@ -58,6 +64,7 @@ from beam_dp.reports.terminal import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 _SHOWN_MARGINALS = 20
 _SHOWN_RUNS = 20  # the number of runs in a table
@@ -283,3 +290,63 @@ class TableAnswers:
         return math.sqrt(variance), noise_bound(
             variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
         )
+
+
+compare_window_tables = marginal_differences
+
+_CONDITION = "must be one window, such as 7, or some, such as 10:34, :24 or -24:"
+_NUMBER = "-?[0-9]{1,7}"
+
+
+def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
+    """Prints the answers from one window or block that a command line asks for."""
+    refuse_others(options, ())
+    answer_tables(release, options)
+
+
+def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
+    """Prints the answers from the sum of some windows that a command line asks for."""
+    refuse_others(options, ("windows",))
+    if options.windows is None:
+        raise FlagError(f"--windows is required: {_CONDITION}")
+    windows = windows_of(options.windows, release.horizon.num_windows)
+    missing = [each for each in range(windows.start, windows.stop) if each not in release.windows]
+    if missing:
+        condition = f"must be released; not released yet: {shown_runs(missing)}"
+        raise refused("windows", options.windows, condition)
+    try:
+        estimate = release.summed(windows)
+    except InputError as error:
+        if error.name != "windows":
+            raise
+        raise refused("windows", options.windows, error.condition) from None
+    if not options.json:
+        asked = range(windows.start, windows.stop)
+        between = " to ".join(map(moment, release.horizon.times(asked)))
+        print(f"windows {shown_runs(asked)}: {between}")
+    answer_tables(estimate, options)
+
+
+def windows_of(text: str, num_windows: int) -> slice:
+    """Returns the windows for a string such as ``7``, ``10:34``, ``:24`` or ``-24:``, as in Python.
+
+    Unlike in Python, slices that are empty or extend beyond the horizon raise a FlagError.
+    """
+    found = re.fullmatch(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?", text)
+    if found is None:
+        raise refused("windows", text, _CONDITION)
+    one, first_text, stop_text = found.groups()
+    first = _from_start(one or first_text or "0", num_windows)
+    stop = first + 1 if one else num_windows
+    if stop_text:
+        stop = _from_start(stop_text, num_windows)
+    if not 0 <= first < stop <= num_windows:
+        condition = f"must be some of the {num_windows:,} windows of the horizon, from 0 on"
+        raise refused("windows", text, condition)
+    return slice(first, stop)
+
+
+def _from_start(text: str, num_windows: int) -> int:
+    """Returns a window number; negative numbers count from the end of the horizon."""
+    number = int(text)
+    return number + num_windows if number < 0 else number

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
-from beam_dp.reports.markup import table, text
-from beam_dp.reports.terminal import printed_lines, promise_facts, short_value
+from beam_dp.views.markup import table, text
+from beam_dp.views.terminal import printed_lines, promise_facts, short_value
 
 if TYPE_CHECKING:
     from beam_dp.privacy.guarantee import Guarantee

@@ -9,7 +9,7 @@ import numpy as np
 import beam_dp as dp
 from beam_dp.releases.kinds import of_kind, read_any
 from beam_dp.releases.synthetic_database.records import distinct_records
-from beam_dp.reports.page import Beside, report_page
+from beam_dp.views.page import Beside, report_page
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 KINDS = [path.parent.name for path in sorted(GOLDEN.glob("*/*.json"))]

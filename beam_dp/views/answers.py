@@ -1,15 +1,18 @@
-"""The tables and sections that `beam-dp describe` and `beam-dp report` show for answers."""
+"""What `beam-dp describe`, `report` and `answer` show of answers."""
 
 from __future__ import annotations
 
+import argparse
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from beam_dp.errors import InputError
+from beam_dp.flags.questions import refuse_others
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.reports import terminal
-from beam_dp.reports.cells import Truth
-from beam_dp.reports.markup import folded, table
-from beam_dp.reports.page import Told, noise_words
+from beam_dp.views import terminal
+from beam_dp.views.cells import Truth
+from beam_dp.views.markup import folded, table
+from beam_dp.views.page import Told, noise_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -73,3 +76,10 @@ def report_answers(release: AnswersRelease, _: Truth | None) -> Told:
         },
         noise_words(release.noise),
     )
+
+
+def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
+    """Raises an error: a release of answers can't answer further queries."""
+    refuse_others(options, ("interval", "quantile", "sparse"))
+    condition = "contains answers and can't answer further queries: see beam-dp describe"
+    raise InputError("release", options.directory, condition)

@@ -19,15 +19,15 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
-from beam_dp.releases.synthetic_database.columns import numbers_of
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
-from beam_dp.reports.cells import Truth
 from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
 from beam_dp.secret.encoding.records import column_of, encode_column, encode_records, encode_windows
+from beam_dp.views.cells import Truth
+from beam_dp.views.columns import numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_dp.reports.cells import Cell
-from beam_dp.reports.markup import text
-from beam_dp.reports.terminal import short
+from beam_dp.views.cells import Cell
+from beam_dp.views.markup import text
+from beam_dp.views.terminal import short
 
 WIDTH = 360
 # Up to MAX_ROWS bars are horizontal and labelled; more bars are vertical, with a few labels.

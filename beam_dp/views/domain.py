@@ -1,21 +1,24 @@
-"""The tables and sections that `beam-dp describe` and `beam-dp report` show for a domain."""
+"""What `beam-dp describe`, `report` and `answer` show of a domain."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from typing import TYPE_CHECKING, NoReturn
 
 from beam_dp.domain.discover import OpenAttribute
-from beam_dp.errors import shown
+from beam_dp.errors import InputError, shown
+from beam_dp.flags.questions import refuse_others
 from beam_dp.releases.discovered import not_described
 from beam_dp.releases.domain.release import DomainRelease, Found
-from beam_dp.reports import terminal
-from beam_dp.reports.cells import Truth, column_warnings
-from beam_dp.reports.markup import table
-from beam_dp.reports.page import Told, noise_words
-from beam_dp.reports.terminal import counted
+from beam_dp.views import terminal
+from beam_dp.views.cells import Truth, column_warnings
+from beam_dp.views.markup import table
+from beam_dp.views.page import Told, noise_words
+from beam_dp.views.terminal import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 _SHOWN_LEVELS = 20
 _ABOUT = (
@@ -96,3 +99,10 @@ def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str, str]]:
         (label, f"{count:,.0f}", terminal.short(error))
         for label, (count, error) in zip(labels, numbers, strict=True)
     ]
+
+
+def answer_domain(_: DomainRelease, options: argparse.Namespace) -> NoReturn:
+    """Raises an error: a domain only lists what was found."""
+    refuse_others(options, ("interval", "quantile", "sparse"))
+    condition = "is a domain, which answers no queries: see beam-dp describe"
+    raise InputError("release", options.directory, condition)
