@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         IntegerAttribute as IntegerAttribute,
         NumericAttribute as NumericAttribute,
     )
+    from beam_dp.domain.schemas.draft import DomainDraft as DomainDraft
+    from beam_dp.domain.schemas.read import domain_draft as domain_draft
     from beam_dp.domain.universe import Domain as Domain
     from beam_dp.errors import InputError as InputError
     from beam_dp.imputation import impute as impute
@@ -126,8 +128,6 @@ if TYPE_CHECKING:
     from beam_dp.releases.verdict import Verification as Verification
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
-    from beam_dp.schemas.draft import DomainDraft as DomainDraft
-    from beam_dp.schemas.read import domain_draft as domain_draft
     from beam_dp.transforms.counting.summarise import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import (
         AnswerQueries as AnswerQueries,

@@ -23,13 +23,6 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.intervals.plan import Choice, planned, release_intervals
 from beam_dp.releases.domain.files import SCHEMA as FOUND_SCHEMA
-from beam_dp.releases.files.avro import (
-    encode,
-    encode_longs,
-    read_blocks,
-    write_blocks,
-    write_records,
-)
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
 from beam_dp.releases.left_out import LeftOut
@@ -38,6 +31,13 @@ from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRe
 from beam_dp.releases.synthetic_database.files import SCHEMAS
 from beam_dp.releases.synthetic_database.records_avro import records_schema
 from beam_dp.releases.windows.files import TABLE_SCHEMA as WINDOW_SCHEMA
+from beam_dp.storage.avro import (
+    encode,
+    encode_longs,
+    read_blocks,
+    write_blocks,
+    write_records,
+)
 
 ADD = "add_or_remove_one"
 with mock.patch("beam_dp.privacy.noise.source.NoiseSource", lambda: Seeded(2)):

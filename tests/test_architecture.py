@@ -23,7 +23,7 @@ BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
 UNDECLARED_ALLOWED = {
     "beam_dp/views/columns.py": ("pandas",),
     "beam_dp/views/notebook.py": ("matplotlib",),
-    "beam_dp/schemas/sql.py": ("sqlglot",),
+    "beam_dp/domain/schemas/sql.py": ("sqlglot",),
     "beam_dp/storage/amazon.py": ("boto3", "botocore"),
     "beam_dp/storage/google.py": ("google", "requests"),
     "beam_dp/transforms/reading/read_kafka.py": ("confluent_kafka",),
@@ -133,7 +133,7 @@ APART = {
     "privacy/steps.py": ("privacy.accounting", *_SECRET),
     "privacy/discovery.py": ("privacy.accounting", *_SECRET),
     "releases/verdict.py": ("privacy.accounting",),
-    "schemas/": _SECRET,
+    "domain/": ("privacy.noise.source",),
     "views/": _SECRET,
     "planning/theorems/": ("releases", *_SECRET),
     "planning/": _SECRET,

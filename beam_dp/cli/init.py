@@ -11,7 +11,7 @@ from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import Flag, check_texts
 
 if TYPE_CHECKING:
-    from beam_dp.schemas.draft import DomainDraft
+    from beam_dp.domain.schemas.draft import DomainDraft
 
 _FLAGS = (
     Flag("output", "the domain file to write, which must not exist yet", "FILE", True),
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
-    from beam_dp.schemas.read import domain_draft
+    from beam_dp.domain.schemas.read import domain_draft
 
     return domain_draft(
         source,

@@ -38,7 +38,6 @@ from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.releases.files.avro import HEADER, MAGIC, encode
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.histogram import (
     Histogram,
@@ -47,6 +46,7 @@ from beam_dp.secret.summaries.histogram import (
     MarginalsAccumulator,
 )
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
+from beam_dp.storage.avro import HEADER, MAGIC, encode
 from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.count_units import CountUnits
 from beam_dp.transforms.counting.count_values import CountValues

@@ -29,7 +29,6 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp.checks import is_number
 from beam_dp.cli.releases import told
-from beam_dp.releases.files.avro import HEADER, decode, encode
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import of_kind, read_any, read_release, verify_release, write_release
 from beam_dp.releases.leftovers import finish_writing
@@ -45,6 +44,7 @@ from beam_dp.releases.synthetic_database.records import RECORDS_FORMATS, Records
 from beam_dp.releases.synthetic_database.records_avro import read_records
 from beam_dp.releases.synthetic_database.records_columns import read_columns
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
+from beam_dp.storage.avro import HEADER, decode, encode
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.views.windows import describe_horizon
 

@@ -18,8 +18,6 @@ from release_examples import DRAW, records_bytes, release_of
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
-from beam_dp.releases.files import avro as avro_files
-from beam_dp.releases.files.avro import decode_longs, encode, encode_longs, write_blocks
 from beam_dp.releases.synthetic_database import (
     records,
     records_avro as avro,
@@ -28,6 +26,8 @@ from beam_dp.releases.synthetic_database import (
 from beam_dp.releases.synthetic_database.files import read_tables
 from beam_dp.secret.encoding.records import encode_batch
 from beam_dp.secret.encoding.units import arrow_column
+from beam_dp.storage import avro as avro_files
+from beam_dp.storage.avro import decode_longs, encode, encode_longs, write_blocks
 from beam_dp.storage.store import DamagedFileError
 
 

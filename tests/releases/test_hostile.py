@@ -20,10 +20,10 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
 from beam_dp.errors import shown
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.avro import HEADER, decode, encode, file_name, write_blocks
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.synthetic_database import records, records_avro as avro
 from beam_dp.releases.synthetic_database.files import SCHEMAS
+from beam_dp.storage.avro import HEADER, decode, encode, file_name, write_blocks
 from beam_dp.views.synthetic_database import describe_synthetic_database as describe
 
 

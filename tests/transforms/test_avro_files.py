@@ -12,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 import beam_dp.transforms.reading.avro_blocks as avro_blocks
-from beam_dp.releases.files.avro import (
+from beam_dp.secret.encoding.records import encode_column
+from beam_dp.storage.avro import (
     HEADER,
     MAGIC,
     encode,
@@ -20,7 +21,6 @@ from beam_dp.releases.files.avro import (
     read_metadata,
     write_blocks,
 )
-from beam_dp.secret.encoding.records import encode_column
 from beam_dp.storage.store import DamagedFileError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH, range_batches, read_header
 

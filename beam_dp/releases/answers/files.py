@@ -20,8 +20,8 @@ import fastavro
 from beam_dp.checks import checked_integer
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.files.avro import Packed, decode, encode, in_blocks, read_blocks, write_blocks
 from beam_dp.releases.files.card import Card, Payload
+from beam_dp.storage.avro import Packed, decode, encode, in_blocks, read_blocks, write_blocks
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DamagedFileError
 

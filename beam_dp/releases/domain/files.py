@@ -16,8 +16,8 @@ from beam_dp.domain.files import open_domain_from_json
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
-from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import Card, Payload
+from beam_dp.storage import avro
 from beam_dp.storage.store import DamagedFileError
 
 _PURPOSE = "found"

@@ -15,6 +15,7 @@ from beam_dp.domain.texts import checked_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.releases.left_out import LeftOut
+from beam_dp.storage.avro import SCHEMA_VERSION
 from beam_dp.storage.store import DamagedFileError, PayloadFile
 
 T = TypeVar("T")
@@ -24,7 +25,6 @@ CARD = "card.json"
 HORIZON = "horizon.json"  # replaces the card in a directory of many windows
 # The folders for single windows and for blocks of N windows in the directory of a horizon.
 WINDOWS, LEVELS = "windows", "levels"
-SCHEMA_VERSION = 2
 _MAX_DEPTH = 64
 
 

@@ -23,9 +23,9 @@ from beam_dp.models.intervals.strategy import Nodes, Prefixes, Strategy, Textboo
 from beam_dp.models.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import DISTRIBUTIONS
-from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.intervals.release import IntervalRelease, check_ordered
+from beam_dp.storage.avro import file_name, read_records, write_records
 from beam_dp.storage.store import DamagedFileError
 
 TABLE_SCHEMA: dict[str, Any] = {

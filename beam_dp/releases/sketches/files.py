@@ -14,8 +14,6 @@ from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.files import avro
-from beam_dp.releases.files.avro import read_blocks
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.sketches.release import (
     HASH_FAMILY,
@@ -24,6 +22,8 @@ from beam_dp.releases.sketches.release import (
     SparseRelease,
     key_type_of,
 )
+from beam_dp.storage import avro
+from beam_dp.storage.avro import read_blocks
 from beam_dp.storage.store import DamagedFileError
 
 _MAX_WIDTH = 2**26

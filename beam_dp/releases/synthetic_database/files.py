@@ -22,7 +22,6 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.discovered import earlier_releases
-from beam_dp.releases.files import avro
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
@@ -42,6 +41,7 @@ from beam_dp.releases.synthetic_database.records_columns import columns_bytes, r
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
+from beam_dp.storage import avro
 from beam_dp.storage.store import DamagedFileError
 
 Table = tuple[Names, NDArray[np.float64]]

@@ -22,8 +22,6 @@ from beam_dp.domain.attributes import Attribute, Value
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.releases.files import avro
-from beam_dp.releases.files.avro import Packed
 from beam_dp.releases.synthetic_database.records import (
     OUTSIDE,
     ReadRecords,
@@ -32,6 +30,8 @@ from beam_dp.releases.synthetic_database.records import (
     number_levels,
 )
 from beam_dp.releases.synthetic_database.shards import RecordShard
+from beam_dp.storage import avro
+from beam_dp.storage.avro import Packed
 from beam_dp.storage.store import DamagedFileError
 
 _CHUNK_RECORDS = 2**16

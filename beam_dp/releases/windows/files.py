@@ -19,10 +19,10 @@ from beam_dp.domain.universe import Names
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, workload_from_json
-from beam_dp.releases.files.avro import file_name, read_records, write_records
 from beam_dp.releases.files.card import Card, Payload
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.windows.release import WindowTables
+from beam_dp.storage.avro import file_name, read_records, write_records
 from beam_dp.storage.store import DamagedFileError
 
 TABLE_SCHEMA: dict[str, Any] = {

@@ -34,7 +34,6 @@ from beam_dp.releases.files.card import (
     HORIZON,
     LEVELS,
     READ_ERRORS,
-    SCHEMA_VERSION,
     WINDOWS,
     ReleaseError,
     check_fields,
@@ -47,6 +46,7 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import HorizonRelease, Level, WindowTables
+from beam_dp.storage.avro import SCHEMA_VERSION
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import Store
 

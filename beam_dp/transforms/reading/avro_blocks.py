@@ -12,10 +12,10 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from beam_dp.releases.files.avro import HEADER, SYNC_BYTES, encode, read_metadata
-from beam_dp.schemas.avro import essential
+from beam_dp.domain.schemas.avro import essential
 from beam_dp.secret.encoding.column_types import ColumnType, Kind, arrow_kind
 from beam_dp.secret.encoding.units import arrow_column
+from beam_dp.storage.avro import HEADER, SYNC_BYTES, encode, read_metadata
 from beam_dp.transforms.errors import FileError
 
 # The C decoder recurses once per nesting level, so a record nested too deeply kills the worker.

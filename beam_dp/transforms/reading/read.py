@@ -21,9 +21,9 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
+from beam_dp.domain.schemas.extensions import other_kind
 from beam_dp.errors import InputError
 from beam_dp.flags.windows import FILE_TIME
-from beam_dp.schemas.extensions import other_kind
 from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of

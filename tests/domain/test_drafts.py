@@ -16,7 +16,7 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.schemas.read import KINDS
+from beam_dp.domain.schemas.read import KINDS
 
 
 def sql(folder: pathlib.Path, text: str) -> str:
@@ -37,7 +37,7 @@ def test_error_for_missing_sqlglot_states_the_install_command(tmp_path, monkeypa
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", importing)
-    monkeypatch.delitem(sys.modules, "beam_dp.schemas.sql", raising=False)
+    monkeypatch.delitem(sys.modules, "beam_dp.domain.schemas.sql", raising=False)
     with pytest.raises(dp.InputError, match=r"must be read by sqlglot: pip install 'beam_dp\[sql"):
         dp.domain_draft(sql(tmp_path, "CREATE TABLE t (a INT)"))
 

@@ -113,7 +113,7 @@ class DomainDraft:
         rest: the other keys of a domain file.
 
     Example:
-        >>> from beam_dp.schemas.read import domain_draft
+        >>> from beam_dp.domain.schemas.read import domain_draft
         >>> draft = domain_draft({"age": 85, "sex": {"values": ["F", "M"]}})
         >>> [point.attribute for point in draft.open_points]
         ['sex']

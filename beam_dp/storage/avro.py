@@ -22,9 +22,9 @@ import fastavro
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.releases.files.card import SCHEMA_VERSION
 from beam_dp.storage.store import DamagedFileError
 
+SCHEMA_VERSION = 2  # of released files and cards
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 HEADER: Any = fastavro.parse_schema(

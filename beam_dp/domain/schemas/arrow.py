@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_dp.domain.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 from beam_dp.errors import InputError
-from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 
 # Kinds by numpy's letters. The user must choose the type of an object column.
 _PANDAS_KINDS: dict[str, Kind] = {

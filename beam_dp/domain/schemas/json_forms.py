@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from beam_dp.checks import is_integer, is_number
+from beam_dp.domain.schemas.draft import NESTED, NO_LEVELS, Column, Kind, common_kind
 from beam_dp.errors import InputError, public_fault, shown
-from beam_dp.schemas.draft import NESTED, NO_LEVELS, Column, Kind, common_kind
 
 _JSON_KINDS: dict[str, Kind] = {
     "boolean": "boolean", "integer": "integer", "number": "numeric", "string": "categorical",

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from beam_dp.checks import is_integer
+from beam_dp.domain.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
 from beam_dp.domain.texts import checked_json
 from beam_dp.errors import InputError
-from beam_dp.releases.files.avro import read_metadata
-from beam_dp.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind, common_kind
+from beam_dp.storage.avro import read_metadata
 
 _KINDS: dict[str, Kind] = {
     "boolean": "boolean",

@@ -12,8 +12,8 @@ import sqlglot
 from sqlglot import exp
 
 from beam_dp.domain.attributes import nearest_known
+from beam_dp.domain.schemas.draft import NESTED, NO_LEVELS, Column, Kind
 from beam_dp.errors import InputError, shown
-from beam_dp.schemas.draft import NESTED, NO_LEVELS, Column, Kind
 
 # sqlglot's names of types.
 _KINDS: dict[Kind, tuple[str, ...]] = {

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from beam_dp.checks import check_choice
+from beam_dp.domain.schemas import json_forms
+from beam_dp.domain.schemas.csv_header import read_header
+from beam_dp.domain.schemas.draft import Column, DomainDraft, draft_of
+from beam_dp.domain.schemas.extensions import EXTENSIONS, format_name, other_kind
 from beam_dp.domain.texts import checked_json, json_text, number_of
 from beam_dp.errors import FileError, InputError
-from beam_dp.schemas import json_forms
-from beam_dp.schemas.csv_header import read_header
-from beam_dp.schemas.draft import Column, DomainDraft, draft_of
-from beam_dp.schemas.extensions import EXTENSIONS, format_name, other_kind
 from beam_dp.storage.compressed import Decompressed, compression_of
 
 # Sources of schemas, with their file extensions.
@@ -100,7 +100,7 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
         return _of_json(source, kind, told)
     if isinstance(source, type):
         return draft_of(json_forms.model_columns(source, source.__name__), source.__name__)
-    from beam_dp.schemas.arrow import arrow_columns, frame_columns
+    from beam_dp.domain.schemas.arrow import arrow_columns, frame_columns
 
     if type(source).__module__.partition(".")[0] == "pyarrow":
         schema = getattr(source, "schema", source)  # for a table, only its schema
@@ -124,20 +124,20 @@ def _of_text(source: str, kind: str | None, table: str | None, dialect: str | No
     if kind == "pydantic":
         columns = json_forms.model_columns(json_forms.model_of(source), source)
     elif kind in ("arrow", "parquet"):
-        from beam_dp.schemas.arrow import ipc_columns, parquet_columns
+        from beam_dp.domain.schemas.arrow import ipc_columns, parquet_columns
 
         columns = parquet_columns(source) if kind == "parquet" else ipc_columns(source)
     elif kind == "csv":
         columns = _csv_columns(source)
     elif kind == "sql":
         try:
-            from beam_dp.schemas.sql import sql_columns
+            from beam_dp.domain.schemas.sql import sql_columns
         except ImportError:
             condition = "must be read by sqlglot: pip install 'beam_dp[sql]'"
             raise InputError("schema", source, condition) from None
         columns = sql_columns(json_text("schema", source), source, table, dialect)
     elif kind == "avro" and not source.endswith(".avsc"):
-        from beam_dp.schemas.avro import avro_file_columns
+        from beam_dp.domain.schemas.avro import avro_file_columns
 
         columns = avro_file_columns(source)
     else:
@@ -191,7 +191,7 @@ def _of_json(parsed: Any, kind: str | None, source: str) -> DomainDraft:
     if kind == "domain":
         return _of_domain(parsed, source)
     if kind == "avro":
-        from beam_dp.schemas.avro import avro_columns
+        from beam_dp.domain.schemas.avro import avro_columns
 
         return draft_of(avro_columns(parsed, source), source)
     if kind not in _JSON_FORMS:
