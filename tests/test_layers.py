@@ -32,8 +32,6 @@ ROOMS = {
     "beam_dp/checks.py": "ground",
     "beam_dp/errors.py": "ground",
     "beam_dp/installed.py": "ground",
-    "beam_dp/cli/plan_jobs.py": "planning",
-    "beam_dp/cli/plan_tables.py": "planning",
     "beam_dp/imputation.py": "in_memory",
     "pipelines/*": "pipelines",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 from collections.abc import Iterable, Mapping
 
@@ -148,13 +149,25 @@ def _run(options: argparse.Namespace) -> None:
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
-        from beam_dp.cli.plan_tables import print_plan  # this import takes a second
+        from beam_dp.planning.tables import plan_of  # this import takes a second
 
-        print_plan(texts, counts_queries=asks_for_queries(texts))
+        plan = plan_of(texts, counts_queries=asks_for_queries(texts))
     except InputError as error:
         if error.name not in _FLAG_OF:
             raise
         raise InputError(_FLAG_OF[error.name], error.value, error.condition) from None
+    if texts["json"] is not None:
+        print(json.dumps(plan.json, ensure_ascii=False))
+    else:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console()
+        console.print(plan.shown)
+        if plan.command is not None:
+            print(f"\n{plan.command}")
+        for line in plan.notes:
+            console.print("", Text(line), sep="\n")
     if texts["epsilon"] is not None:
         from beam_dp.privacy.guarantee import large_epsilon
 

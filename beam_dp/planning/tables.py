@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from beam_dp.cli import plan_jobs
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.horizon import stated_promise, whole_promise
 from beam_dp.domain.ordered import BinnedAttribute
@@ -19,6 +17,7 @@ from beam_dp.flags.flag import number
 from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
+from beam_dp.planning import command_jobs
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries
 from beam_dp.planning.ranking import (
@@ -35,41 +34,35 @@ from beam_dp.views.terminal import counted, guarantee_text, noise_text, plain_ta
 Texts = Mapping[str, str | None]
 
 
-class _Plan(NamedTuple):
-    """A plan as text and as JSON, with the command line of its best option."""
+class Plan(NamedTuple):
+    """A plan as text and as JSON, the command line of its best option, and notes on the domain."""
 
     shown: RenderableType
     json: dict[str, Any]
     command: str | None = None
+    notes: Sequence[str] = ()
 
 
-def print_plan(texts: Texts, *, counts_queries: bool) -> None:
-    """Prints the options for a job, best first; ``check_plan`` must have accepted the flags."""
+def plan_of(texts: Texts, *, counts_queries: bool) -> Plan:
+    """Returns the options for a job, best first; ``check_plan`` must have accepted the flags."""
     if counts_queries:
         plan = _queries(texts)
     else:
-        target = plan_jobs.read_target(texts)
+        target = command_jobs.read_target(texts)
         if texts["windows"] is not None:
             plan = _windows(texts, target)
         else:
             plan = _mechanisms(texts) if target is None else _for_target(texts, target)
-    if texts["json"] is not None:
-        print(json.dumps(plan.json, ensure_ascii=False))
-        return
-    Console().print(plan.shown)
-    if plan.command is not None:
-        print(f"\n{plan.command}")
-    if texts["domain"] is not None:
-        for line in plan_jobs.domain_lines(texts["domain"]):
-            Console().print("", Text(line), sep="\n")
+    domain = texts["domain"]
+    return plan if domain is None else plan._replace(notes=command_jobs.domain_lines(domain))
 
 
-def _mechanisms(texts: Texts) -> _Plan:
-    job = plan_jobs.job_of(texts)
+def _mechanisms(texts: Texts) -> Plan:
+    job = command_jobs.job_of(texts)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
         assert texts["domain"] is not None
-        ranking = plan_jobs.ranking_of(job, texts["domain"])
+        ranking = command_jobs.ranking_of(job, texts["domain"])
         columns = {"error": _expected_or_measured, "bound": bound_text}
         legend = _legend_of_errors(job)
         errors = [_expected_or_measured(option) for option in ranking.options if not option.refusal]
@@ -110,8 +103,8 @@ def _mechanisms(texts: Texts) -> _Plan:
     ]
     found = ranking.to_json()
     for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = plan_jobs.command_line(job, option, texts)
-    return _Plan(
+        entry["command"] = command_jobs.command_line(job, option, texts)
+    return Plan(
         options_table(
             f"{_best_text(ranking.best)}\n{_title(job)}",
             [*columns],
@@ -120,15 +113,15 @@ def _mechanisms(texts: Texts) -> _Plan:
             show_refused=texts["all"] is not None,
         ),
         found,
-        None if ranking.best is None else plan_jobs.command_line(job, ranking.best, texts),
+        None if ranking.best is None else command_jobs.command_line(job, ranking.best, texts),
     )
 
 
-def _for_target(texts: Texts, target: Target) -> _Plan:
+def _for_target(texts: Texts, target: Target) -> Plan:
     """Returns the smallest epsilon with which each mechanism meets an error."""
     if texts["domain"] is not None:
         read_domain(texts["domain"])  # refuses attributes to discover
-    job = plan_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has a different epsilon
+    job = command_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has a different epsilon
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
@@ -145,7 +138,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
         cells = [f"{least.epsilon:g}", *(cell(least.option) for cell in columns.values())]
         rows.append(Row(_name(least.option), least.option, cells))
         given = _with_epsilon(texts, least.epsilon)
-        commands.append(plan_jobs.command_line(job, least.option, given))
+        commands.append(command_jobs.command_line(job, least.option, given))
     rows += [Row(_name(option), option, ()) for option in ranking.refused]
     legend += [
         f"not reached: the smallest error of {_name(least.option)} is {short(least.error)} records"
@@ -155,7 +148,7 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
     found = ranking.to_json()
     for entry, command in zip(found["options"], commands, strict=True):
         entry["command"] = command
-    return _Plan(
+    return Plan(
         options_table(
             f"{_best_text(ranking.best.option, epsilon=ranking.best.epsilon)}\n"
             f"{_target_title(target, job.guarantee)}",
@@ -169,9 +162,9 @@ def _for_target(texts: Texts, target: Target) -> _Plan:
     )
 
 
-def _queries(texts: Texts) -> _Plan:
+def _queries(texts: Texts) -> Plan:
     """Returns the number of queries that each mechanism can answer."""
-    job = plan_jobs.query_count_job(texts)
+    job = command_jobs.query_count_job(texts)
     counts = count_queries(job)
     title = (
         "The number of queries for which no answer is off by more than"
@@ -188,7 +181,7 @@ def _queries(texts: Texts) -> _Plan:
         Row(f"{each.mechanism}, {each.calibration}", each, [counted_queries(each.num_queries)])
         for each in counts
     ]
-    return _Plan(
+    return Plan(
         options_table(title, ["queries"], rows, legend, show_refused=texts["all"] is not None),
         {**job.to_json(), "options": [each.to_json() for each in counts]},
     )
@@ -204,7 +197,7 @@ def counted_queries(count: int) -> str:
     return f"10^{power:,} or more" if count == MAX_QUERIES else f"about 10^{power:,}"
 
 
-def _windows(texts: Texts, target: Target | None) -> _Plan:
+def _windows(texts: Texts, target: Target | None) -> Plan:
     """Returns the ways to measure windows of a stream; ``target`` applies to all questions."""
     asked = texts if target is None else _with_epsilon(texts, 1.0)
     given = {name: text for name, text in asked.items() if text is not None}
@@ -247,10 +240,10 @@ def _windows(texts: Texts, target: Target | None) -> _Plan:
     if target is not None:
         above.insert(1, Text(_target_title(target, promise)))
         below += _large_epsilon_lines(epsilon)
-    return _Plan(
+    return Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
         {**stated, "options": found},
-        plan_jobs.windows_command(options[0], given, workload.domain),
+        command_jobs.windows_command(options[0], given, workload.domain),
     )
 
 
