@@ -68,7 +68,7 @@ def test_every_page_is_reachable_from_the_readme():
     assert [path.name for path in ROOT.glob("docs/*.md") if path not in reached] == []
 
 
-def test_contributing_guide_lists_every_folder_in_thirty_lines():
+def test_contributing_guide_lists_every_folder_in_half_a_page():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     listing = re.findall(
         r"^    .*$", text.partition("## Where things are")[2].partition("##")[0], re.M
@@ -76,7 +76,7 @@ def test_contributing_guide_lists_every_folder_in_thirty_lines():
     folders = {path.parent.name for path in ROOT.glob("beam_dp/**/__init__.py")} | {"pipelines"}
     named = {name for line in listing for name in re.findall(r"(\w+)/", line)}
     assert sorted(folders - named) == []
-    assert len(listing) <= 30
+    assert len(listing) <= 18
 
 
 def test_flag_tables_match_the_programs():

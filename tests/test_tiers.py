@@ -38,7 +38,7 @@ def checkout(pytester, monkeypatch):
     """A repository with two modules, whose commit is recorded."""
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\nmarkers =\n  job\n  part\n  release\n  depends_on")
-    for name in ("mechanisms/one", "noise/source"):
+    for name in ("mechanisms/one", "privacy/noise/source"):
         path = pytester.path / f"beam_dp/{name}.py"
         path.parent.mkdir(parents=True)
         path.write_text(f"import os\n\n\ndef {path.stem}():\n    return 1\n")
