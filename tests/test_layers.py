@@ -60,14 +60,16 @@ WINGS = {
         "beam_dp/queries/sparse_reader.py",
         "beam_dp/releases/sketches/*",
         "beam_dp/summaries/projection.py",
+        "beam_dp/theorems/projections.py",
         "pipelines/release_projection.py",
     ),
     "answers": (
         "beam_dp/mechanisms/linear_answers/*",
         "beam_dp/mechanisms/online/*",
         "beam_dp/mechanisms/sparse_vector/*",
-        "beam_dp/planning/linear_answers.py",
+        "beam_dp/planning/answers.py",
         "beam_dp/releases/answers/*",
+        "beam_dp/theorems/online.py",
         "beam_dp/transforms/drawing/answer_queries.py",
         "pipelines/answer_*.py",
     ),
@@ -86,14 +88,17 @@ WINGS = {
     "intervals": (
         "beam_dp/interval_strategies/*",
         "beam_dp/mechanisms/intervals/*",
+        "beam_dp/planning/intervals.py",
         "beam_dp/releases/intervals/*",
+        "beam_dp/theorems/intervals.py",
         "pipelines/release_intervals.py",
     ),
     "theory": (
         "beam_dp/mechanisms/marginals/textbook_mwem.py",
         "beam_dp/mechanisms/small_db/*",
+        "beam_dp/planning/textbook.py",
         "beam_dp/queries/vc_dimension.py",
-        "beam_dp/theorems/*",
+        "beam_dp/theorems/synthesis.py",
     ),
 }
 # The lines of tables: these files list the public names, ...
@@ -102,8 +107,12 @@ PUBLIC_NAMES = ("beam_dp/__init__.py", "beam_dp/transforms/__init__.py")
 TABLE_LINES = {
     ("beam_dp/mechanisms/registry.py", "beam_dp/mechanisms/sketches/plan.py"),
     ("beam_dp/planning/ranking.py", "beam_dp/mechanisms/windows/choices.py"),
-    ("beam_dp/planning/ranking.py", "beam_dp/planning/linear_answers.py"),
+    ("beam_dp/planning/query_counts.py", "beam_dp/planning/answers.py"),
+    ("beam_dp/planning/query_counts.py", "beam_dp/planning/textbook.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/answers.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/intervals.py"),
     ("beam_dp/planning/ranking.py", "beam_dp/planning/sketches.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/textbook.py"),
     ("pipelines/yaml_transforms.py", "pipelines/answer_queries.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_intervals.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_projection.py"),
@@ -123,7 +132,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 101
+NUM_EXCEPTIONS = 71
 
 
 def room_of(path: str) -> str:

@@ -29,7 +29,7 @@ from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_ta
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.reports.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
-from beam_dp.theorems.synthesis import MAX_EXACT, MAX_QUERIES
+from beam_dp.theorems.theorem import MAX_EXACT, MAX_QUERIES
 from beam_dp.windows.horizon import stated_promise, whole_promise
 
 Texts = Mapping[str, str | None]

@@ -13,7 +13,7 @@ from beam_dp.interval_strategies.strategy import TextbookTree
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.theorems.noise import intervals_theorem
+from beam_dp.theorems.intervals import intervals_theorem
 
 _BETA = 0.05
 _SIZES = (1, 2, 3, 5, 8, 13, 16, 31)
@@ -134,7 +134,7 @@ CLAIMS = [
         source="lecture on linear queries; Chan, Shi and Song 2011",
         statement="all intervals from one noisy tree, each with an error of order "
         "lg^1.5(d) ln(1/beta) / epsilon",
-        here="`theorems.noise.intervals_theorem`, all intervals at once; d = 64, epsilon 1",
+        here="`theorems.intervals.intervals_theorem`, all intervals at once; d = 64, epsilon 1",
         measure=functools.partial(_tree_error, 0.0, 64),
     ),
     Claim(

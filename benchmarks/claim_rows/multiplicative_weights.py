@@ -23,7 +23,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.summaries.histogram import Histogram
 from beam_dp.testing.audit import audit_law, largest_log_ratio
-from beam_dp.theorems.synthesis import online_theorem
+from beam_dp.theorems.online import online_theorem
 
 # Laws of whole runs on tiny domains, which the privacy tests are made of.
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "tests"))
@@ -277,7 +277,7 @@ CLAIMS = [
         " least 36 ln U (ln|Q| + ln(32 ln U / (alpha^2 beta))) / (epsilon alpha^2 n)",
         printed="32 for 36; for alpha above the least, T falls below 2 alpha, and an update may be"
         " of a query wrong by T/2 only; at most one question is below T: at least one",
-        here="`theorems.synthesis.online_theorem`, with the threshold max(T, 2 alpha): n ="
+        here="`theorems.online.online_theorem`, with the threshold max(T, 2 alpha): n ="
         " 200,000, errors just above the threshold; n = 2,000,000, most records in a cell",
         measure=functools.partial(_of_delta, 0.0),
         trials=500,

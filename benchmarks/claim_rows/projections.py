@@ -25,7 +25,7 @@ from beam_dp.noise.bound import weighted_noise_bound
 from beam_dp.noise.source import NoiseSource
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.summaries.projection import Projection
-from beam_dp.theorems.noise import projection_theorem
+from beam_dp.theorems.projections import projection_theorem
 from beam_dp.verification.steps import total
 
 Integers = NDArray[np.int64]
@@ -364,8 +364,8 @@ CLAIMS = [
         source="Blum and Roth 2011, Theorem 4.9",
         statement="SparseProject answers k queries of m keys within alpha n except with probability"
         " beta, alpha of order ln(k/beta) sqrt(m ln(1/delta))/(epsilon n) plus the distortion",
-        here="`theorems.noise.projection_theorem`, for the T in use: its noise and its distortion;"
-        " on the card and in `beam-dp plan`",
+        here="`theorems.projections.projection_theorem`, for the T in use: its noise and its"
+        " distortion; on the card and in `beam-dp plan`",
         measure=_accuracy,
     ),
     Claim(

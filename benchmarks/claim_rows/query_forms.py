@@ -23,7 +23,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.theorems.synthesis import online_theorem
+from beam_dp.theorems.online import online_theorem
 
 Holds = Callable[[list[bool]], bool]
 
