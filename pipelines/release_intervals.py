@@ -22,7 +22,7 @@ from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals.plan import IntervalPlan, StrategyName
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.reports.terminal import short
-from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 
 from . import program
 from .flags import read_domain

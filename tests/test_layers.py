@@ -61,6 +61,7 @@ WINGS = {
         "beam_dp/releases/sketches/*",
         "beam_dp/summaries/projection.py",
         "beam_dp/theorems/projections.py",
+        "beam_dp/transforms/drawing/release_projection.py",
         "pipelines/release_projection.py",
     ),
     "answers": (
@@ -71,6 +72,8 @@ WINGS = {
         "beam_dp/releases/answers/*",
         "beam_dp/theorems/online.py",
         "beam_dp/transforms/drawing/answer_queries.py",
+        "beam_dp/transforms/reading/answer_rows.py",
+        "beam_dp/transforms/write_answers.py",
         "pipelines/answer_*.py",
     ),
     "streams": (
@@ -82,8 +85,10 @@ WINGS = {
         "beam_dp/transforms/reading/read_arrivals.py",
         "beam_dp/transforms/reading/read_kafka.py",
         "beam_dp/transforms/reading/seen_files.py",
+        "beam_dp/transforms/reading/window_rows.py",
         "beam_dp/windows/*",
         "pipelines/release_windows.py",
+        "pipelines/yaml_windows.py",
     ),
     "intervals": (
         "beam_dp/interval_strategies/*",
@@ -91,6 +96,8 @@ WINGS = {
         "beam_dp/planning/intervals.py",
         "beam_dp/releases/intervals/*",
         "beam_dp/theorems/intervals.py",
+        "beam_dp/transforms/drawing/release_intervals.py",
+        "beam_dp/transforms/reading/interval_rows.py",
         "pipelines/release_intervals.py",
     ),
     "theory": (
@@ -116,7 +123,6 @@ TABLE_LINES = {
     ("pipelines/yaml_transforms.py", "pipelines/answer_queries.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_intervals.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_projection.py"),
-    ("pipelines/yaml_transforms.py", "pipelines/release_windows.py"),
 }
 # Only these files import by a name that is put together, where no rule sees what they import.
 BY_NAME = (
@@ -132,7 +138,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 71
+NUM_EXCEPTIONS = 56
 
 
 def room_of(path: str) -> str:
@@ -229,6 +235,7 @@ TARGETS = dict.fromkeys(
         "beam_dp/releases/windows/describe.py",
         "beam_dp/windows/horizon.py",
         "pipelines/release_windows.py",
+        "pipelines/yaml_windows.py",
     ),
     "",
 )
@@ -267,6 +274,6 @@ def test_wings_are_open_to_themselves_to_tables_and_to_exceptions():
         "beam_dp/__init__.py": f"from {HORIZON}",
         "beam_dp/planning/job.py": "import beam_dp.mechanisms.sketches.plan\n",
         "beam_dp/releases/windows/verify.py": f"from {HORIZON}",
-        "pipelines/yaml_transforms.py": "from . import release_windows\n",
+        "pipelines/yaml_transforms.py": "from . import release_intervals\n",
     }
     assert wing_violations(files) == floor_violations(files) == []
