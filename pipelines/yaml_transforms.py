@@ -18,26 +18,21 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 
+from beam_dp import transforms
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags import windows as window_flags
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
 from beam_dp.releases.kinds import holds_horizon, read_release
-from beam_dp.releases.windows.horizon_files import begin_horizon
-from beam_dp.transforms import ReadRecords as ReadFiles
-from beam_dp.transforms.drawing.release_windows import horizon_card, repeatable_source
-from beam_dp.transforms.reading import read_kafka, released_rows
-from beam_dp.transforms.writing import refuse_taken_output, take_output
+from beam_dp.transforms.writing import refuse_taken_output
 
 from . import (
     answer_queries,
     release_intervals,
     release_projection,
     release_synthetic_database,
-    release_windows,
 )
 from .program import Job, Program
 from .records_per_unit import ChoosingJob
@@ -69,7 +64,7 @@ _ERROR_HANDLING = (
     "must not be given: records that do not fit are left out, because an output of them would"
     " publish them without noise"
 )
-_ATTRIBUTES = Flag("attributes", "attributes to count by", "NAMES")
+ATTRIBUTES = Flag("attributes", "attributes to count by", "NAMES")
 _LOG = logging.getLogger("beam_dp.yaml")
 
 
@@ -89,20 +84,22 @@ class ReadRecords(beam.PTransform):
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             texts = texts_of(self._flags, config)
-            self._read = ReadFiles(texts["input"], file_format=texts.get("input_format"))
+            self._read = transforms.ReadRecords(
+                texts["input"], file_format=texts.get("input_format")
+            )
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Returns a placeholder for the records; the release reads the columns that it needs."""
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             if not isinstance(pipeline, beam.pvalue.PBegin):
                 condition = "must not be given: ReadRecords reads files, and must come first"
                 raise InputError("records", "the output of another transform", condition)
             return pipeline | self._read
 
 
-class _Release(beam.PTransform):
+class Release(beam.PTransform):
     """The common steps of all releases: read and check the fields, pay, release and write.
 
     Input: Arrow batches (from ``ReadRecords``), dicts, or rows with a schema, from any source.
@@ -115,7 +112,7 @@ class _Release(beam.PTransform):
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self._flags = self._program.flags
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             texts = texts_of(self._flags, config, _ELSEWHERE)
             # Beam writes all fields into the graph of the job.
             if "ledger" in texts and holds_secrets(texts["ledger"]):
@@ -130,7 +127,7 @@ class _Release(beam.PTransform):
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
         """Checks, builds, then pays. Building it twice pays twice, because both copies may run."""
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             self._refuse(records)
             token = self._job.token()
             written = self._job.add(records, token)
@@ -157,7 +154,7 @@ class _Release(beam.PTransform):
         refuse_unshared_output(self._job.output, type(records.pipeline.runner).__name__)
 
 
-class ReleaseSyntheticDatabase(_Release):
+class ReleaseSyntheticDatabase(Release):
     """Like ``beam-dp release-synthetic-database``, for records from any source.
 
     If the domain has attributes to discover, ``ReleaseDomain`` must have run with the same fields.
@@ -192,105 +189,34 @@ class ReleaseDomain(ReleaseSyntheticDatabase):
         raise InputError("domain", job.headline(), 'must have attributes with "discover"')
 
 
-class ReleaseProjection(_Release):
+class ReleaseProjection(Release):
     """Like ``beam-dp release-projection``, for records from any source."""
 
     _program = release_projection.PROGRAM
 
 
-class ReleaseIntervals(_Release):
+class ReleaseIntervals(Release):
     """Like ``beam-dp release-intervals``, for records from any source."""
 
     _program = release_intervals.PROGRAM
 
 
-class AnswerQueries(_Release):
+class AnswerQueries(Release):
     """Like ``beam-dp answer-queries`` with known queries, for records from any source."""
 
     _program = answer_queries.PROGRAM
 
 
-class ReadKafka(beam.PTransform):
-    """Reads the JSON objects that arrive in a topic during a horizon, like ``beam_dp.ReadKafka``.
-
-    Output: mappings with the column ``arrival``, for ``ReleaseWindows``.
-    """
-
-    _flags: ClassVar[Sequence[Flag]] = (
-        Flag("servers", "hosts and ports of brokers, separated by commas", "HOST:PORT", True),
-        Flag("topic", "the topic, whose broker stamps arrivals", "NAME", True),
-        Flag("settle", "how far clocks may differ, such as 10s", "LENGTH", True),
-        *window_flags.HORIZON,
-    )
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__()
-        with _in_words_of(self._flags):
-            texts = texts_of(self._flags, config)
-            horizon = window_flags.read_horizon(texts)
-            given = texts["servers"], texts["topic"], horizon
-            self._read = read_kafka.ReadKafka(*given, settle=texts["settle"])
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
-        """Reads each partition."""
-        with _in_words_of(self._flags):
-            return pipeline | self._read
-
-
-class ReleaseWindows(_Release):
-    """Like ``beam-dp release-windows``, for the records of ``ReadKafka`` or ``ReadRecords``.
-
-    Other sources are refused: if a job continues, it must get the same records and arrivals again.
-
-    Output: a row for each window and block, once it is released: ``level`` and ``number``.
-    """
-
-    _program = release_windows.PROGRAM
-    # The source ends by itself, and its own fields say how it is read.
-    _fixed: ClassVar[Mapping[str, str]] = {"replay": "true", "poll": "30s", "settle": "2m"}
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[beam.Row]:
-        """Builds, begins or continues the horizon, then pays once for the horizon."""
-        with _in_words_of(self._flags):
-            self._refuse(records)
-            job = self._job
-            assert isinstance(job, release_windows.WindowsJob)
-            source = repeatable_source(records)
-            if source is None:
-                condition = "must all come from ReadKafka or ReadRecords, which can read them again"
-                raise InputError("records", "another source", condition)
-            times = dict(zip(("event_time", "arrival"), job.times, strict=True))
-            horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
-            is_begun = holds_horizon(job.output)
-            if is_begun:
-                horizon_id = begin_horizon(job.output, horizon, job.horizon_id)
-                job = dataclasses.replace(job, horizon_id=horizon_id)
-            job = dataclasses.replace(job, horizon=horizon)
-            released = job.add(records)
-            if not is_begun:  # only now, because a horizon that has begun keeps its fields
-                if job.ledger is not None:
-                    job.ledger.check(job.dataset_id, job.plan.guarantee, job.plan.loss)
-                if begin_horizon(job.output, horizon, job.horizon_id) != job.horizon_id:
-                    condition = "must not be begun by two pipelines at a time: start again"
-                    raise InputError("output", job.output, condition)
-                job.release().check_begun(records)
-            job.pay_once(job.horizon_id)
-            take_output(records.pipeline, job.output)
-        rows = released | "Row" >> beam.Map(lambda each: beam.Row(level=each[0], number=each[1]))
-        rows.made_by = self
-        return rows
-
-
-class _Rows(beam.PTransform, abc.ABC):
+class Rows(beam.PTransform, abc.ABC):
     """Emits rows about the committed release of the transform before."""
 
     _flags: ClassVar[Sequence[Flag]] = ()
-    _after: ClassVar[type[_Release]]
+    _after: ClassVar[type[Release]]
     _told: ClassVar[Sequence[str]] = ("directory",)  # what is read of a released row
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             self._texts = texts_of(self._flags, config)
 
     def expand(self, released: Any) -> beam.PCollection[Any]:
@@ -299,7 +225,7 @@ class _Rows(beam.PTransform, abc.ABC):
         if type(maker) is not self._after:  # subclasses release something else
             condition = f"the input must be the output of {self._after.__name__}"
             raise ConfigError(f"{condition}; ReadRows reads an existing release")
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             told = operator.attrgetter(*self._told)
             return released | "Released" >> beam.Map(told) | self._rows(maker._job)
 
@@ -308,55 +234,43 @@ class _Rows(beam.PTransform, abc.ABC):
         """Returns the transform for the release of a job."""
 
 
-class SyntheticRows(_Rows):
+class SyntheticRows(Rows):
     """Emits the records of a release as rows, like ``beam_dp.SyntheticRows``."""
 
     _after = ReleaseSyntheticDatabase
 
     def _rows(self, job: Any) -> beam.PTransform:
-        return released_rows.SyntheticRows(domain=job.plan.domain)
+        return transforms.SyntheticRows(domain=job.plan.domain)
 
 
-class MarginalRows(_Rows):
+class MarginalRows(Rows):
     """Emits the counts of a marginal as rows, like ``beam_dp.MarginalRows``."""
 
-    _flags = (dataclasses.replace(_ATTRIBUTES, required=True),)
+    _flags = (dataclasses.replace(ATTRIBUTES, required=True),)
     _after = ReleaseSyntheticDatabase
 
     def _rows(self, job: Any) -> beam.PTransform:
-        names = _names(self._texts["attributes"])
-        return released_rows.MarginalRows(attributes=names, domain=job.plan.domain)
+        names = names_of(self._texts["attributes"])
+        return transforms.MarginalRows(attributes=names, domain=job.plan.domain)
 
 
-class IntervalRows(_Rows):
+class IntervalRows(Rows):
     """Emits the count of each integer or bin as a row, like ``beam_dp.IntervalRows``."""
 
     _after = ReleaseIntervals
 
     def _rows(self, job: Any) -> beam.PTransform:
         counted = job.plan.attribute
-        return released_rows.IntervalRows(domain=Domain((counted,)), attribute=counted.name)
+        return transforms.IntervalRows(domain=Domain((counted,)), attribute=counted.name)
 
 
-class AnswerRows(_Rows):
+class AnswerRows(Rows):
     """Emits answers as rows, like ``beam_dp.AnswerRows``."""
 
     _after = AnswerQueries
 
     def _rows(self, _: Any) -> beam.PTransform:
-        return released_rows.AnswerRows()
-
-
-class WindowRows(_Rows):
-    """Emits the counts of a marginal in each window as rows, like ``beam_dp.WindowRows``."""
-
-    _flags = (dataclasses.replace(_ATTRIBUTES, required=True),)
-    _after = ReleaseWindows
-    _told = ("level", "number")
-
-    def _rows(self, job: Any) -> beam.PTransform:
-        names = _names(self._texts["attributes"])
-        return released_rows.WindowRows(job.output, attributes=names)
+        return transforms.AnswerRows()
 
 
 class ReadRows(beam.PTransform):
@@ -367,19 +281,19 @@ class ReadRows(beam.PTransform):
 
     _flags: ClassVar[Sequence[Flag]] = (
         Flag("release", "directory with a release", "DIR", True),
-        _ATTRIBUTES,
+        ATTRIBUTES,
     )
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             texts = texts_of(self._flags, config)
             text = texts.get("attributes")
-            self._rows = _rows_of(texts["release"], None if text is None else _names(text))
+            self._rows = _rows_of(texts["release"], None if text is None else names_of(text))
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Reads the release."""
-        with _in_words_of(self._flags):
+        with in_words_of(self._flags):
             return pipeline | self._rows
 
 
@@ -387,24 +301,24 @@ def _rows_of(directory: str, names: Sequence[str] | None) -> beam.PTransform:
     if holds_horizon(directory):
         if names is None:
             raise FlagError("attributes is required: those to count by in each window")
-        return released_rows.WindowRows(directory, attributes=names)
+        return transforms.WindowRows(directory, attributes=names)
     if names is not None:
-        return released_rows.MarginalRows(directory, attributes=names)
-    kinds = {"intervals": released_rows.IntervalRows, "answers": released_rows.AnswerRows}
+        return transforms.MarginalRows(directory, attributes=names)
+    kinds = {"intervals": transforms.IntervalRows, "answers": transforms.AnswerRows}
     rows: Callable[[str], beam.PTransform] = kinds.get(
-        read_release(directory).KIND, released_rows.SyntheticRows
+        read_release(directory).KIND, transforms.SyntheticRows
     )
     return rows(directory)
 
 
-def _names(text: str) -> list[str]:
+def names_of(text: str) -> list[str]:
     """Returns attributes, which YAML gives as one name or as a list."""
     names: list[str] = json.loads(text) if text.startswith("[") else [text]
     return names
 
 
 @contextmanager
-def _in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
+def in_words_of(flags: Sequence[Flag]) -> Iterator[None]:
     """Turns an error about a flag into a one-line error about a field."""
     try:
         yield
@@ -463,7 +377,7 @@ def _text(flag: Flag, value: object) -> str | None:
         return str(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
-    if flag.name == _ATTRIBUTES.name and isinstance(value, Sequence):
+    if flag.name == ATTRIBUTES.name and isinstance(value, Sequence):
         if value and all(isinstance(each, str) for each in value):
             return json.dumps(value, ensure_ascii=False)
         raise InputError(flag.name, value, "must be a list of names")

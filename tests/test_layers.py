@@ -47,16 +47,21 @@ WINGS = {
         "beam_dp/releases/sketches/*",
         "beam_dp/views/sketches.py",
         "beam_dp/secret/summaries/projection.py",
+        "beam_dp/planning/theorems/projections.py",
+        "beam_dp/transforms/drawing/release_projection.py",
         "pipelines/release_projection.py",
     ),
     "answers": (
         "beam_dp/mechanisms/linear_answers/*",
         "beam_dp/mechanisms/online/*",
         "beam_dp/mechanisms/sparse_vector/*",
-        "beam_dp/planning/linear_answers.py",
+        "beam_dp/planning/answers.py",
         "beam_dp/releases/answers/*",
         "beam_dp/views/answers.py",
+        "beam_dp/planning/theorems/online.py",
         "beam_dp/transforms/drawing/answer_queries.py",
+        "beam_dp/transforms/reading/answer_rows.py",
+        "beam_dp/transforms/write_answers.py",
         "pipelines/answer_*.py",
     ),
     "streams": (
@@ -70,20 +75,27 @@ WINGS = {
         "beam_dp/transforms/reading/read_arrivals.py",
         "beam_dp/transforms/reading/read_kafka.py",
         "beam_dp/transforms/reading/seen_files.py",
+        "beam_dp/transforms/reading/window_rows.py",
         "pipelines/release_windows.py",
+        "pipelines/yaml_windows.py",
     ),
     "intervals": (
         "beam_dp/models/intervals/*",
         "beam_dp/mechanisms/intervals/*",
+        "beam_dp/planning/intervals.py",
         "beam_dp/releases/intervals/*",
         "beam_dp/views/intervals.py",
+        "beam_dp/planning/theorems/intervals.py",
+        "beam_dp/transforms/drawing/release_intervals.py",
+        "beam_dp/transforms/reading/interval_rows.py",
         "pipelines/release_intervals.py",
     ),
     "theory": (
         "beam_dp/mechanisms/marginals/textbook_mwem.py",
         "beam_dp/mechanisms/small_db/*",
+        "beam_dp/planning/textbook.py",
         "beam_dp/queries/vc_dimension.py",
-        "beam_dp/planning/theorems/*",
+        "beam_dp/planning/theorems/synthesis.py",
     ),
 }
 # The lines of tables: these files list the public names, ...
@@ -92,12 +104,15 @@ PUBLIC_NAMES = ("beam_dp/__init__.py", "beam_dp/transforms/__init__.py")
 TABLE_LINES = {
     ("beam_dp/mechanisms/registry.py", "beam_dp/mechanisms/sketches/plan.py"),
     ("beam_dp/planning/ranking.py", "beam_dp/mechanisms/windows/choices.py"),
-    ("beam_dp/planning/ranking.py", "beam_dp/planning/linear_answers.py"),
+    ("beam_dp/planning/query_counts.py", "beam_dp/planning/answers.py"),
+    ("beam_dp/planning/query_counts.py", "beam_dp/planning/textbook.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/answers.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/intervals.py"),
     ("beam_dp/planning/ranking.py", "beam_dp/planning/sketches.py"),
+    ("beam_dp/planning/ranking.py", "beam_dp/planning/textbook.py"),
     ("pipelines/yaml_transforms.py", "pipelines/answer_queries.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_intervals.py"),
     ("pipelines/yaml_transforms.py", "pipelines/release_projection.py"),
-    ("pipelines/yaml_transforms.py", "pipelines/release_windows.py"),
 }
 # Only these files import by a name that is put together, where no rule sees what they import.
 BY_NAME = (
@@ -113,7 +128,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 101
+NUM_EXCEPTIONS = 56
 
 
 def room_of(path: str) -> str:
@@ -210,6 +225,7 @@ TARGETS = dict.fromkeys(
         "beam_dp/views/windows.py",
         "beam_dp/domain/horizon.py",
         "pipelines/release_windows.py",
+        "pipelines/yaml_windows.py",
     ),
     "",
 )
@@ -248,6 +264,6 @@ def test_wings_are_open_to_themselves_to_tables_and_to_exceptions():
         "beam_dp/__init__.py": f"from {HORIZON}",
         "beam_dp/planning/job.py": "import beam_dp.mechanisms.sketches.plan\n",
         "beam_dp/releases/windows/verify.py": f"from {HORIZON}",
-        "pipelines/yaml_transforms.py": "from . import release_windows\n",
+        "pipelines/yaml_transforms.py": "from . import release_intervals\n",
     }
     assert wing_violations(files) == floor_violations(files) == []

@@ -22,6 +22,7 @@ FAILURE_PROBABILITY = option(
     "the probability that a stated bound fails, > 0 and < 1", "B", number, default="0.05"
 )
 MAX_RECORDS = 2**40
+MAX_SPARSITY = 2**31  # keys in a query
 
 
 def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:

@@ -19,8 +19,7 @@ from beam_dp.flags.windows import FILE_TIME, UNIT
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
-from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.query_counts import QueryCountJob
+from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.ranking import (
     Ranking,
     WindowsOption,

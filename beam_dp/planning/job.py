@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
-from beam_dp.checks import check_is, checked_integer
+from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords, check_failure_probability
-from beam_dp.mechanisms.online.sparse_mw import MAX_SPARSITY
+from beam_dp.errors import InputError, magnitude
+from beam_dp.mechanisms.checks import (
+    MAX_RECORDS,
+    MAX_SPARSITY,
+    NumRecords,
+    check_failure_probability,
+)
 from beam_dp.mechanisms.resources import Resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
-from beam_dp.planning.theorems.theorem import Bound, Calibration, Theorem, checked_fraction
+from beam_dp.planning.theorems.theorem import (
+    Bound,
+    Calibration,
+    Theorem,
+    checked_fraction,
+    queries_allowed,
+)
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+
+MAX_CELLS = 2**1000
 
 
 def check_promise(
@@ -217,3 +230,75 @@ class SparseOption(Option):
     error_of_one: float | None = None  # for queries of one key; None if it depends on the data
     size: int | None = None
     is_pure: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryCountJob:
+    """A job with unknown queries: records, a guarantee, and the largest error of any answer.
+
+    ``num_records``: N >= 1; a guess if the number is private. Never compute this guess from the
+    records. ``num_records_is_public`` must be true under replace-one; if false, mechanisms whose
+    theorems state the cost of a noisy number pay for it.
+    """
+
+    guarantee: Guarantee
+    num_records: int
+    num_records_is_public: bool
+    target_error: float  # A, in records, > 0 and < N
+    failure_probability: float = FAILURE_PROBABILITY  # that an answer is off by over A, in (0, 1)
+    num_cells: int | None = None  # U, the size of the universe, up to 2^1000; None if infinite
+    max_sparsity: int | None = None  # m, the largest number of elements of a query
+
+    def __post_init__(self) -> None:
+        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
+        note = " (num_records): any answer keeps a larger one"
+        checked_number(
+            "target_error", self.target_error, above=0, below=self.num_records, note=note
+        )
+        if self.num_cells is not None:
+            checked_integer("num_cells", self.num_cells, 1, MAX_CELLS)
+        if self.max_sparsity is not None:
+            checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
+
+    @property
+    def given_num_records(self) -> NumRecords:
+        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
+        return self.num_records if self.num_records_is_public else "noisy"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the job as JSON values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**fields, "guarantee": self.guarantee.to_json()}
+
+    @property
+    def cells(self) -> int:
+        """The size of the universe; refuses the job without one."""
+        if self.num_cells is None:
+            raise InputError("num_cells", None, "must be given")
+        return self.num_cells
+
+    @property
+    def universe(self) -> str:
+        """The size of the universe as text."""
+        return "1 cell" if self.cells == 1 else f"{magnitude(self.cells)} cells"
+
+    @property
+    def known_beforehand(self) -> str:
+        """What theorems assume that answer all queries together."""
+        text = f"{self.universe}, queries known beforehand"
+        # These theorems ignore the budget that a noisy number of records costs.
+        return text if self.num_records_is_public else f"{text}, a public number of records"
+
+    def allowed(
+        self, theorem_of: Callable[[int], Theorem], assumes: str, *, least: int = 1
+    ) -> AllowedQueries:
+        """Returns what ``theorem_of`` allows; see ``queries_allowed``."""
+        number = queries_allowed(
+            theorem_of, self.num_records, self.target_error, self.failure_probability, least=least
+        )
+        return number, theorem_of(max(number, least)), assumes
+
+
+# The number of queries, the theorem that allows this number, and its assumptions.
+AllowedQueries = tuple[int, Theorem, str]

@@ -13,11 +13,10 @@ from beam_dp.domain.horizon import Horizon, WindowUnit, whole_promise
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows import choices
-from beam_dp.planning import linear_answers
+from beam_dp.planning import answers, intervals, textbook
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.sketches import SPARSE_OPTIONS, error_of_nothing
+from beam_dp.planning.sketches import SKETCH_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
-from beam_dp.planning.theorems.theorem import Calibration
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload
 
@@ -109,21 +108,19 @@ def _ranked(job: PlanningJob | SparsePlanningJob) -> tuple[Option, ...]:
 def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], Option]]:
     """Returns the functions that plan a job of this type, one per mechanism and calibration."""
     if isinstance(job, SparsePlanningJob):
-        return [*SPARSE_OPTIONS]
+        return [*SKETCH_OPTIONS, answers.sparse_mw_option]
     measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
-    calibrations: tuple[Calibration, ...] = ("tight", "textbook")
+    published = [each for each in measuring if each.name != "mwem"]
     return [
-        *(
-            partial(synthetic_option, mechanism=each, calibration=name)
-            for name in calibrations
-            for each in measuring
-        ),
-        linear_answers.small_db_option,
-        linear_answers.private_mw_option,
-        partial(linear_answers.private_mw_option, calibration="textbook"),
-        partial(linear_answers.answers_option, distribution="discrete_laplace"),
-        partial(linear_answers.answers_option, distribution="discrete_gaussian"),
-        linear_answers.intervals_option,
+        *(partial(synthetic_option, mechanism=each) for each in measuring),
+        textbook.mwem_option,
+        *(partial(synthetic_option, mechanism=each, calibration="textbook") for each in published),
+        textbook.small_db_option,
+        answers.private_mw_option,
+        partial(answers.private_mw_option, calibration="textbook"),
+        partial(answers.answers_option, distribution="discrete_laplace"),
+        partial(answers.answers_option, distribution="discrete_gaussian"),
+        intervals.intervals_option,
     ]
 
 

@@ -11,20 +11,17 @@ from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import texts_of
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.mechanisms.sketches import errors, mechanisms
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, check_width
 from beam_dp.planning.job import SparseOption, SparsePlanningJob
-from beam_dp.planning.theorems.noise import projection_theorem
-from beam_dp.planning.theorems.synthesis import online_theorem
+from beam_dp.planning.theorems.projections import projection_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
-_PROGRAM, _ONLINE_PROGRAM = "release_projection", "answer_queries"
+_PROGRAM = "release_projection"
 _HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
 _BOUND_NOTE = "bound: for noise and hashing; number of queries chosen without the hash key: {}"
-_ONLINE_NOTE = "answers one query at a time; all answers together are within the bound"
 # The kinds of releases, in the order of docs/sparse_queries.md.
 _NAMES = (
     "count_sketch, laplace",
@@ -196,34 +193,6 @@ def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
     return SparseOption(mechanism, "tight", _PROGRAM, reason, parameters=parameters)
 
 
-def _sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
-    option = SparseOption("sparse_mw", "tight", _ONLINE_PROGRAM)
-    if job.num_questions is None:
-        reason = "--num_questions must be given: the number of queries with error bounds"
-        return dataclasses.replace(option, refusal=reason)
-    number = job.profile.num_records
-    try:
-        plan = plan_sparse_mw(
-            job.guarantee,
-            job.given_num_records,
-            max_sparsity=job.max_sparsity,
-            num_questions=job.num_questions,
-            failure_probability=job.failure_probability,
-        )
-        settings = plan.settle(number)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    return dataclasses.replace(
-        option,
-        measured_error=settings.noise.answer_deviation,
-        bound=online_theorem(plan).bound(number),
-        parameters=(("num_questions", str(job.num_questions)),),
-        note=_ONLINE_NOTE,
-        is_pure=plan.loss.kind == "pure",
-    )
-
-
-SPARSE_OPTIONS: tuple[Callable[[SparsePlanningJob], SparseOption], ...] = (
-    *(partial(_release_option, name=name) for name in _NAMES),
-    _sparse_mw_option,
+SKETCH_OPTIONS: tuple[Callable[[SparsePlanningJob], SparseOption], ...] = tuple(
+    partial(_release_option, name=name) for name in _NAMES
 )

@@ -6,21 +6,18 @@ import dataclasses
 import functools
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
-from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_num_rows
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
-from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
-from beam_dp.mechanisms.resources import records_bytes, rounds_resources
+from beam_dp.mechanisms.resources import records_bytes
 from beam_dp.planning.job import Option, PlanningJob
-from beam_dp.planning.theorems.noise import laplace_theorem
-from beam_dp.planning.theorems.synthesis import best_early_stop, mwem_theorem
-from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant, laplace_theorem
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
     NOISY_SHARE,
@@ -44,9 +41,15 @@ _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part
 
 
 def synthetic_option(
-    job: PlanningJob, mechanism: type[Mechanism], calibration: Calibration = "tight"
+    job: PlanningJob,
+    mechanism: type[Mechanism],
+    calibration: Calibration = "tight",
+    complete: Callable[[Any, PlanningJob, Option], Option] | None = None,
 ) -> Option:
-    """Plans a mechanism that measures marginals, such as ``MWEM``, with its default options."""
+    """Plans a mechanism that measures marginals, such as ``MWEM``, with its default options.
+
+    ``complete``: adds to an option what its plan predicts; by default ``completed``.
+    """
     option = Option(mechanism.name, calibration, PROGRAM)
     options: dict[str, Any] = {"calibration": calibration}
     try:
@@ -61,7 +64,7 @@ def synthetic_option(
         return dataclasses.replace(option, refusal=str(error))
     rows = plan.num_rows(job.num_records) + plan.num_rows_from_noise
     option = dataclasses.replace(option, disk_bytes=records_bytes(plan.domain, rows))
-    return _planned(plan, job, option)
+    return (complete or completed)(plan, job, option)
 
 
 def discovering_option(job: PlanningJob, domain: OpenDomain, mechanism: type[Mechanism]) -> Option:
@@ -72,7 +75,7 @@ def discovering_option(job: PlanningJob, domain: OpenDomain, mechanism: type[Mec
         _, plan = plan_discovery(mechanism(), domain, job.workload, job.guarantee, options)
     except InputError as error:
         return dataclasses.replace(option, refusal=str(error))
-    return _planned(plan, dataclasses.replace(job, guarantee=plan.guarantee), option)
+    return completed(plan, dataclasses.replace(job, guarantee=plan.guarantee), option)
 
 
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
@@ -158,7 +161,7 @@ def _union_bound(
     return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
-def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
+def selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     """Completes an option with the plan of a mechanism that selects the marginals to measure."""
     if isinstance(job.workload, LinearWorkload):
         return dataclasses.replace(option, refusal="selects marginals; answers no linear queries")
@@ -169,12 +172,12 @@ def _selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
     )
 
 
-_planned = functools.singledispatch(_selected)
+completed = functools.singledispatch(selected)
 
 
-@_planned.register
+@completed.register
 def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
-    option = _selected(plan, job, option)
+    option = selected(plan, job, option)
     if option.refusal or not plan.pairs:
         return option
     beta = job.failure_probability
@@ -186,7 +189,7 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
     return dataclasses.replace(option, note=note)
 
 
-@_planned.register
+@completed.register
 def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
     parameters: tuple[tuple[str, str], ...] = ()
     num_noisy = None
@@ -210,46 +213,6 @@ def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
         parameters=parameters,
         note=note,
         noisy_cells=num_noisy,
-    )
-
-
-@_planned.register
-def _rounds(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
-    if isinstance(job.workload, LinearWorkload):
-        return _selected(plan, job, option)
-    rounds = plan.num_rounds
-    measured = Measurement((), "table", plan.distribution, plan.measurement_scale)
-    bound = required = None
-    note = "no bound is proved for the last hypothesis, which is released"
-    if job.guarantee.delta == 0:
-        theorem = mwem_theorem(
-            job.domain.num_cells,
-            job.num_queries,
-            job.guarantee.epsilon,
-            job.guarantee.max_records_per_unit,
-        )
-        bound, required = theorem.bound(job.num_records), job.needed(theorem)
-        note = "the bound is for the average of all hypotheses; the last one is released"
-    best = best_early_stop(
-        job.domain.num_cells,
-        job.num_queries,
-        job.guarantee,
-        job.failure_probability,
-        job.num_records,
-    )
-    if best.stop_below <= 1:
-        note += (
-            f"; with --num_rounds {best.num_rounds} --stop_below {best.stop_below:g} its bound is"
-            f" {best.max_error:,.0f} records, except with probability {job.failure_probability:g}"
-        )
-    return dataclasses.replace(
-        option,
-        measured_error=math.sqrt(measured.variance),
-        bound=bound,
-        records_needed=required,
-        resources=rounds_resources(job.domain.num_cells, rounds),
-        parameters=(("num_rounds", str(rounds)),),
-        note=note,
     )
 
 

@@ -26,7 +26,7 @@ from beam_dp.planning.ranking import (
     rank_window_strategies,
 )
 from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
-from beam_dp.planning.theorems.synthesis import MAX_EXACT, MAX_QUERIES
+from beam_dp.planning.theorems.theorem import MAX_EXACT, MAX_QUERIES
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.views.terminal import counted, guarantee_text, noise_text, plain_table, short, surely

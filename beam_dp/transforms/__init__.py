@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     )
     from beam_dp.transforms.drawing.one_worker import AnswerBatch as AnswerBatch
     from beam_dp.transforms.drawing.release import (
-        ReleaseIntervals as ReleaseIntervals,
-        ReleaseProjection as ReleaseProjection,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
     from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
+    from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
+    from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
     from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,
@@ -34,20 +34,18 @@ if TYPE_CHECKING:
         ReadError as ReadError,
         SetupError as SetupError,
     )
+    from beam_dp.transforms.reading.answer_rows import AnswerRows as AnswerRows
+    from beam_dp.transforms.reading.interval_rows import IntervalRows as IntervalRows
     from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
     from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
     from beam_dp.transforms.reading.released_rows import (
-        AnswerRows as AnswerRows,
-        IntervalRows as IntervalRows,
         MarginalRows as MarginalRows,
         SyntheticRows as SyntheticRows,
-        WindowRows as WindowRows,
     )
-    from beam_dp.transforms.writing import (
-        WriteAnswers as WriteAnswers,
-        WriteRelease as WriteRelease,
-    )
+    from beam_dp.transforms.reading.window_rows import WindowRows as WindowRows
+    from beam_dp.transforms.write_answers import WriteAnswers as WriteAnswers
+    from beam_dp.transforms.writing import WriteRelease as WriteRelease
 
 _HOMES = homes_of(__file__)
 

@@ -13,17 +13,19 @@ from typing import Any
 from beam_dp.flags.command_line import import_program
 
 PROVIDERS = str(pathlib.Path(__file__).with_name("providers.yaml"))
+_OF_STREAMS = ("ReadKafka", "ReleaseWindows", "WindowRows")
 _NAMES = (
-    "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadKafka", "ReadRecords",
-    "ReadRows", "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection",
-    "ReleaseSyntheticDatabase", "ReleaseWindows", "SyntheticRows", "WindowRows",
+    "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadRecords", "ReadRows",
+    "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseSyntheticDatabase",
+    "SyntheticRows", *_OF_STREAMS,
 )  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_program("yaml_transforms"), name)
+    module = "yaml_windows" if name in _OF_STREAMS else "yaml_transforms"
+    return getattr(import_program(module), name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from claim_rows.claim import Claim, Failures, Slack, failures
 from claim_rows.published import gaussian_error
 
-from beam_dp.planning.theorems.noise import laplace_theorem
+from beam_dp.planning.theorems.theorem import laplace_theorem
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter, gaussian_mu
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import discrete_gaussian, hockey_stick
@@ -52,7 +52,7 @@ CLAIMS = [
         source="Dwork and Roth 2014, Theorem 3.8",
         statement="Laplace noise of scale D/epsilon on k answers: no error above "
         "(D/epsilon) ln(k/beta) except with probability beta",
-        here="`theorems.noise.laplace_theorem`: for integer noise the bound is rounded up",
+        here="`theorems.theorem.laplace_theorem`: for integer noise the bound is rounded up",
         measure=_laplace,
     ),
     Claim(

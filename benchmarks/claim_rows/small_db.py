@@ -21,8 +21,8 @@ from beam_dp.mechanisms.small_db.size import (
     small_db_error,
     small_db_size,
 )
-from beam_dp.planning.theorems.synthesis import queries_allowed, small_db_theorem
-from beam_dp.planning.theorems.theorem import Calibration, Theorem
+from beam_dp.planning.theorems.synthesis import small_db_theorem
+from beam_dp.planning.theorems.theorem import Calibration, Theorem, queries_allowed
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import Law, audit_law, neighbouring_units
@@ -435,7 +435,7 @@ CLAIMS = [
         source="Dwork and Roth 2014, section 4.1, footnote 2",
         statement="n records allow exp(O(alpha^3 epsilon n / ln U)) queries",
         printed="the constant is hidden: ln k = (epsilon alpha^3 n - 4 ln(1/beta))/(16 ln U)",
-        here="`theorems.synthesis.queries_allowed`, `beam-dp plan --target_error` without a"
+        here="`theorems.theorem.queries_allowed`, `beam-dp plan --target_error` without a"
         " workload; tight and as published",
         measure=_query_counts,
     ),

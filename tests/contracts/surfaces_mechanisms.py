@@ -56,11 +56,10 @@ from beam_dp.mechanisms.small_db.nested import NestedSampler
 from beam_dp.mechanisms.sparse_vector import mechanisms as sparse_vector
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise as noise
 from beam_dp.mechanisms.windows.plan import plan_window_databases
-from beam_dp.planning.job import PlanningJob, SparsePlanningJob
-from beam_dp.planning.query_counts import QueryCountJob
+from beam_dp.planning.job import PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.sketches import plan_sparse_release
 from beam_dp.planning.target import Target
-from beam_dp.planning.theorems import noise as noise_theorems, synthesis
+from beam_dp.planning.theorems import synthesis, theorem
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -225,7 +224,7 @@ counted = but_for(
 )
 # How many queries the small database of 1,024 cells allows.
 query_counts = but_for(
-    synthesis.queries_allowed,
+    theorem.queries_allowed,
     lambda count: synthesis.small_db_theorem(1024, count, 1.0, 0.05),
     10,
     target_error=1.0,
@@ -267,7 +266,7 @@ PLACES: dict[str, tuple[Any, ...]] = {
     "sparse vector": (sparse_vector,),
     "intervals": (intervals,),
     "answers": (choosing,),
-    "theorems": (noise_theorems, synthesis),
+    "theorems": (theorem, synthesis),
 }
 SURFACES: dict[str, Surface] = {
     "plan of tables": program({**TABLE, "epsilon": "1"}),

@@ -51,7 +51,7 @@ from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.count_units import CountUnits
 from beam_dp.transforms.counting.count_values import CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
 from beam_dp.transforms.reading.formats import Wanted

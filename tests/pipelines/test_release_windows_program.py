@@ -24,7 +24,7 @@ import beam_dp as dp
 import beam_dp.yaml
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from beam_dp.views.cells import single_levels
-from pipelines import release_windows, yaml_transforms
+from pipelines import release_windows, yaml_windows
 from pipelines.flags import read_truth
 from pipelines.release_windows import main
 
@@ -267,7 +267,7 @@ def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):
 
 def test_horizon_that_another_pipeline_has_just_begun_is_refused(tmp_path, monkeypatch):
     other = "0" * 32
-    monkeypatch.setattr(yaml_transforms, "begin_horizon", lambda *_: other)
+    monkeypatch.setattr(yaml_windows, "begin_horizon", lambda *_: other)
     with pytest.raises(ValueError, match=r"^output: .* two pipelines at a time"):
         records = beam.Pipeline() | beam_dp.yaml.ReadRecords(**read_visits(tmp_path)["config"])
         _ = records | beam_dp.yaml.ReleaseWindows(**FIELDS, output=str(tmp_path / "out"))
@@ -281,7 +281,7 @@ def test_topic_is_read_as_its_fields_say(monkeypatch):
         given.append((arguments, named))
         return topic
 
-    monkeypatch.setattr(yaml_transforms.read_kafka, "ReadKafka", made)
+    monkeypatch.setattr(yaml_windows.read_kafka, "ReadKafka", made)
     fields = {"servers": "broker:9092", "topic": "visits", "settle": "10s"}
     _ = beam.Pipeline() | beam_dp.yaml.ReadKafka(**fields, **HORIZON)
     horizon = dp.Horizon("2026-09-21T14:00Z", "1h", 3, "0s")

@@ -21,7 +21,8 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
 from beam_dp.planning.job import Option
-from beam_dp.planning.synthetic_databases import covering_marginals, synthetic_option
+from beam_dp.planning.synthetic_databases import covering_marginals
+from beam_dp.planning.textbook import mwem_option
 from beam_dp.secret.summaries.histogram import Histogram
 
 DELTA = 1e-9
@@ -127,7 +128,7 @@ def test_predictions_of_measurements_and_answers_are_as_measured():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = dp.PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = synthetic_option(job, dp.MWEM, "textbook")
+        option = mwem_option(job)
         plan = plan_of(dp.MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = Seeded(5).laplace if delta == 0 else Seeded(5).gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
@@ -146,7 +147,7 @@ def test_predictions_of_measurements_and_answers_are_as_measured():
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     job = dp.PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
-    note = synthetic_option(job, dp.MWEM, "textbook").note
+    note = mwem_option(job).note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
     assert found is not None
     rounds, below, bound = (each.replace(",", "") for each in found.groups())
@@ -154,7 +155,7 @@ def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     plan = plan_of(mechanism, job.workload, job.guarantee, 10**5)
     assert plan.public["bound_when_stopped"] == pytest.approx(int(bound), abs=1)
     few = dp.PlanningJob(job.workload, job.guarantee, 100, True)
-    assert "stop_below" not in synthetic_option(few, dp.MWEM, "textbook").note
+    assert "stop_below" not in mwem_option(few).note
 
 
 def test_detects_predictions_wrong_by_factor_two():

@@ -25,7 +25,7 @@ from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
-from beam_dp.planning.linear_answers import asked_intervals, intervals_option
+from beam_dp.planning.intervals import asked_intervals, intervals_option
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.target import least_epsilon
 from beam_dp.queries.linear import Explicit

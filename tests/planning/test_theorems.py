@@ -18,19 +18,25 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.planning.linear_answers import answers_theorem
+from beam_dp.planning.answers import answers_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem
-from beam_dp.planning.theorems.noise import intervals_theorem, laplace_theorem, projection_theorem
+from beam_dp.planning.theorems.intervals import intervals_theorem
+from beam_dp.planning.theorems.online import online_theorem
+from beam_dp.planning.theorems.projections import projection_theorem
 from beam_dp.planning.theorems.synthesis import (
-    MAX_QUERIES,
     best_early_stop,
     best_small_db_size,
     mwem_queries_allowed,
     mwem_theorem,
-    online_theorem,
     small_db_theorem,
 )
-from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant
+from beam_dp.planning.theorems.theorem import (
+    MAX_QUERIES,
+    Calibration,
+    Theorem,
+    constant,
+    laplace_theorem,
+)
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.secret.summaries.projection import Projection
 

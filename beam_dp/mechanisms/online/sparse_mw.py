@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import integer, option
-from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.checks import MAX_SPARSITY, NumRecords
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, ready
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
@@ -24,8 +24,6 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import Element, SparseQuery
 from beam_dp.secret.summaries.element_counts import KeyCounts
-
-MAX_SPARSITY = 2**31
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,14 @@
-"""Theorems on SmallDB, MWEM and online multiplicative weights."""
+"""Theorems on SmallDB and MWEM."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import check_failure_probability
 from beam_dp.mechanisms.marginals import textbook_mwem
-from beam_dp.mechanisms.online.plan import (
-    OnlinePlan,
-    Settings,
-    published_error,
-)
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE
 from beam_dp.mechanisms.small_db.size import small_db_error
 from beam_dp.planning.theorems.theorem import (
@@ -23,12 +16,14 @@ from beam_dp.planning.theorems.theorem import (
     Theorem,
     checked_parameters,
     constant,
-    least_integer,
+    queries_allowed,
 )
 from beam_dp.privacy.guarantee import Guarantee
 
 # The ratio between successive sizes of small databases, or numbers of rounds, to compare.
 _GROWTH = 1.1
+# The largest number of rounds to compare.
+_MAX_ROUNDS = 2.0**53
 
 
 def small_db_theorem(
@@ -182,128 +177,6 @@ def mwem_theorem(
         lambda num_records: min(1.0, 2 * rounds(num_records) / num_queries),
         error,
     )
-
-
-def online_theorem(plan: OnlinePlan) -> Theorem:
-    """Returns an error bound for the answers of online multiplicative weights, sparse or not.
-
-    ``plan``: the plan of a run, which contains the mechanism, calibration and failure probability.
-
-    Accuracy: with probability 1 - beta, the bound is true for all answers to the first K different
-    queries. ``tight`` is the largest bound of any answer in a run as planned, which includes the
-    cost and the error of a noisy number of records. ``textbook`` is 3 alpha N for the smallest
-    alpha of the published theorem, with continuous noise and, for sparse queries, with ln s + 1
-    instead of ln|X|.
-
-    Reference: Dwork and Roth (2014), Theorems 3.28, 4.14 and 4.15, with 36 instead of the printed
-    32; Hardt and Rothblum (2010); Blum and Roth (2011), Theorem 3.8, corrected.
-
-    Example:
-        >>> from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
-        >>> from beam_dp.privacy.guarantee import Guarantee
-        >>> promise = Guarantee(1.0, 0, "replace_one", "record", 1)
-        >>> plan = plan_sparse_mw(promise, 1, max_sparsity=2, num_questions=30)
-        >>> round(online_theorem(plan).bound(10**5).max_error_fraction, 2)
-        0.19
-    """
-    is_textbook = plan.calibration == "textbook"
-
-    def published(num_records: int) -> float:
-        divergence, questions = plan.published_divergence, plan.num_questions
-        return (
-            3
-            * num_records
-            * published_error(
-                plan.guarantee, divergence, num_records, questions, plan.failure_probability
-            )
-        )
-
-    def of_run(num_records: int) -> float:
-        return run_error(plan.settle(num_records))
-
-    if plan.mechanism == "sparse_mw":
-        name = "SMW: Blum and Roth (2011), corrected, with the run's own noise"
-        if is_textbook:
-            name = "SMW: Blum and Roth (2011), Theorem 3.8, with NumericSparse's accuracy"
-    else:
-        name = "PrivateMW: Hoeffding's steps, union bound over its noises"
-        if is_textbook:
-            number = "4.14" if plan.guarantee.delta == 0 else "4.15"
-            name = f"PrivateMW: Dwork and Roth (2014), Theorem {number}"
-    return Theorem(name, constant(plan.failure_probability), published if is_textbook else of_run)
-
-
-def run_error(settings: Settings) -> float:
-    """Returns the largest bound of any answer in a run; infinity if updates may run out."""
-    if settings.exhausted_bound is None:
-        return math.inf
-    return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
-
-
-# The largest number of rounds to compare; queries are counted exactly up to 10^15.
-_MAX_ROUNDS = 2.0**53
-_EXACT_POWER, _MAX_POWER = 15, 10_000
-MAX_EXACT, MAX_QUERIES = 10**_EXACT_POWER, 10**_MAX_POWER
-
-
-def queries_allowed(
-    theorem_of: Callable[[int], Theorem],
-    num_records: int,
-    target_error: float,
-    failure_probability: float,
-    *,
-    least: int = 1,
-) -> int:
-    """Returns the largest number of queries for which a theorem keeps the error in bounds.
-
-    A theorem's bound never falls as queries are added, so bisection finds the number. Theorems use
-    its logarithm, so the number may be as large as 10^10,000. A set of fewer than ``least`` queries
-    is treated as a part of a set of ``least`` queries.
-
-    ``theorem_of``: returns the theorem for |Q| queries, from ``least`` to 10^10,000.
-    ``target_error``: the largest bound to accept, in records, finite and > 0.
-    ``failure_probability``: the largest one to accept from the theorem, in (0, 1).
-    ``least``: the smallest number of queries for which the theorem is stated.
-
-    Returns:
-        The exact number up to 10^15; for a larger number, the largest power of ten, up to
-        10^10,000, that the number reaches; 0 if even ``least`` queries have a larger error.
-
-    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
-    how large |Q| may be.
-
-    Example:
-        >>> from beam_dp.planning.theorems.synthesis import (small_db_theorem)
-        >>> of = lambda count: small_db_theorem(1024, count, 1.0, 0.05, "textbook")
-        >>> queries_allowed(of, 10**6, 10**5, 0.05, least=3)
-        7396
-        >>> queries_allowed(of, 10**8, 10**7, 0.05, least=3) == 10**391
-        True
-        >>> queries_allowed(of, 10**6, 10**4, 0.05, least=3)
-        0
-    """
-    checked_number("target_error", target_error, above=0)
-    check_failure_probability(failure_probability)
-
-    def is_too_many(count: int) -> bool:
-        return not theorem_of(count).bound(num_records).max_error <= target_error * (1 + 1e-12)
-
-    if is_too_many(least):
-        return 0
-    first = least_integer(lambda count: is_too_many(max(count, least)), MAX_EXACT)
-    if first is None:
-        beyond = least_integer(lambda more: is_too_many(_power(more)), _MAX_POWER - _EXACT_POWER)
-        found = MAX_QUERIES if beyond is None else _power(beyond - 1)
-    else:
-        found = first - 1
-    theorem = theorem_of(found)
-    return found if theorem.failure_probability(num_records) <= failure_probability else 0
-
-
-def _power(more: int) -> int:
-    """Returns a power of ten that is at least 10^15."""
-    power: int = 10 ** (_EXACT_POWER + more)
-    return power
 
 
 def mwem_queries_allowed(

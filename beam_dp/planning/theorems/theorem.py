@@ -1,8 +1,9 @@
-"""`Theorem`: an error bound, its failure probability, and the number of records it needs."""
+"""`Theorem`: an error bound, its failure probability, and the records or queries it allows."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Literal
@@ -42,7 +43,6 @@ class Theorem:
     The error divided by the number of records must fall when the number of records grows.
 
     Example:
-        >>> from beam_dp.planning.theorems.noise import (laplace_theorem)
         >>> theorem = laplace_theorem(100, 100.0, 1.0, 0.05)
         >>> theorem.bound(10_000).max_error, theorem.records_needed(0.1)
         (761.0, 7610)
@@ -103,3 +103,93 @@ def checked_parameters(
         checked_integer(name, count, 1)
     for name, real in reals.items():
         checked_number(name, real, above=0)
+
+
+def laplace_theorem(
+    num_queries: int, l1_sensitivity: float, epsilon: float, failure_probability: float
+) -> Theorem:
+    """Returns an error bound for discrete Laplace noise on whole records.
+
+    ``l1_sensitivity``: D > 0, the most that one privacy unit changes all answers, in L1 norm.
+    ``epsilon``: the epsilon spent on all answers together, finite and > 0.
+    ``failure_probability``: the probability beta, in (0, 1).
+
+    Accuracy: each of k answers gets noise of scale b = D / epsilon; with probability at least 1 -
+    beta, every answer is within b ln(k / beta) of the truth, rounded up: P(|DLap(s)| > ceil(t)) <=
+    exp(-t / s).
+
+    Reference: Dwork and Roth (2014), Theorem 3.8.
+    """
+    checked_parameters(
+        failure_probability=failure_probability,
+        counts={"num_queries": num_queries},
+        reals={"sensitivity": l1_sensitivity, "epsilon": epsilon},
+    )
+    error = float(math.ceil(l1_sensitivity / epsilon * math.log(num_queries / failure_probability)))
+    name = "Laplace: Dwork and Roth (2014), Theorem 3.8"
+    return Theorem(name, constant(failure_probability), constant(error))
+
+
+# Queries are counted exactly up to 10^15.
+_EXACT_POWER, _MAX_POWER = 15, 10_000
+MAX_EXACT, MAX_QUERIES = 10**_EXACT_POWER, 10**_MAX_POWER
+
+
+def queries_allowed(
+    theorem_of: Callable[[int], Theorem],
+    num_records: int,
+    target_error: float,
+    failure_probability: float,
+    *,
+    least: int = 1,
+) -> int:
+    """Returns the largest number of queries for which a theorem keeps the error in bounds.
+
+    A theorem's bound never falls as queries are added, so bisection finds the number. Theorems use
+    its logarithm, so the number may be as large as 10^10,000. A set of fewer than ``least`` queries
+    is treated as a part of a set of ``least`` queries.
+
+    ``theorem_of``: returns the theorem for |Q| queries, from ``least`` to 10^10,000.
+    ``target_error``: the largest bound to accept, in records, finite and > 0.
+    ``failure_probability``: the largest one to accept from the theorem, in (0, 1).
+    ``least``: the smallest number of queries for which the theorem is stated.
+
+    Returns:
+        The exact number up to 10^15; for a larger number, the largest power of ten, up to
+        10^10,000, that the number reaches; 0 if even ``least`` queries have a larger error.
+
+    Reference: Blum, Ligett and Roth (2013); Dwork and Roth (2014), section 4.1, the footnote on
+    how large |Q| may be.
+
+    Example:
+        >>> from beam_dp.planning.theorems.synthesis import (small_db_theorem)
+        >>> of = lambda count: small_db_theorem(1024, count, 1.0, 0.05, "textbook")
+        >>> queries_allowed(of, 10**6, 10**5, 0.05, least=3)
+        7396
+        >>> queries_allowed(of, 10**8, 10**7, 0.05, least=3) == 10**391
+        True
+        >>> queries_allowed(of, 10**6, 10**4, 0.05, least=3)
+        0
+    """
+    checked_number("target_error", target_error, above=0)
+    check_failure_probability(failure_probability)
+
+    def is_too_many(count: int) -> bool:
+        return not theorem_of(count).bound(num_records).max_error <= target_error * (1 + 1e-12)
+
+    if is_too_many(least):
+        return 0
+    first = least_integer(lambda count: is_too_many(max(count, least)), MAX_EXACT)
+    if first is None:
+        beyond = least_integer(lambda more: is_too_many(_power(more)), _MAX_POWER - _EXACT_POWER)
+        found = MAX_QUERIES if beyond is None else _power(beyond - 1)
+    else:
+        found = first - 1
+    theorem = theorem_of(found)
+    return found if theorem.failure_probability(num_records) <= failure_probability else 0
+
+
+def _power(more: int) -> int:
+    """Returns a power of ten that is at least 10^15."""
+    power: int = 10 ** (_EXACT_POWER + more)
+    return power

@@ -1,0 +1,61 @@
+"""The planning option for the release of all intervals of an attribute."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.errors import InputError
+from beam_dp.mechanisms import resources
+from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.theorems.intervals import intervals_theorem
+from beam_dp.queries.linear import Product
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.intervals.release import check_ordered
+
+_Ends = NDArray[np.int64]
+
+
+def intervals_option(job: PlanningJob) -> Option:
+    """Plans the release of all intervals of an attribute; the expected error is exact."""
+    option = Option("intervals", "tight", "release_intervals")
+    try:
+        attribute, low, high = asked_intervals(job)
+        plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
+    except InputError as error:
+        return dataclasses.replace(option, refusal=str(error))
+    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
+    theorem = intervals_theorem(plan, variances, job.failure_probability)
+    return dataclasses.replace(
+        option,
+        expected_error=math.sqrt(float(variances.mean())),
+        bound=theorem.bound(job.num_records),
+        records_needed=job.needed(theorem),
+        resources=resources.intervals_resources(plan.num_leaves),
+        parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
+        note="all intervals of one attribute, each with its standard error; no records",
+    )
+
+
+def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
+    """Returns the attribute of a job's intervals, and each interval's first and last cell."""
+    refusal = InputError("workload", job.num_queries, "must be intervals of one ordered attribute")
+    if isinstance(job.workload, Workload):
+        raise refusal
+    queries = [query for query in job.workload if isinstance(query, Product)]
+    axes = {query.axes for query in queries if query.axes}
+    if len(queries) < job.num_queries or len(axes) != 1:
+        raise refusal
+    (axis, *others) = axes.pop()
+    attribute = job.domain.attributes[axis]
+    # A query without ranges counts the whole domain, with "other" and null.
+    ends = [query.ranges[0] if query.axes else ((0, attribute.size),) for query in queries]
+    if others or any(len(each) > 1 or each[0][1] > attribute.num_levels for each in ends):
+        raise refusal
+    check_ordered(attribute)
+    low, stop = np.array([each[0] for each in ends], np.int64).T
+    return attribute.name, low, stop - 1
