@@ -37,7 +37,7 @@ import beam_dp as dp
 from beam_dp.domain.discover import GRID, DiscoverBins, OpenAttribute, OpenDomain
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.mechanisms.discovery.bins import places_of, plan_bins, segments
+from beam_dp.mechanisms.discovery.bins import plan_bins, segments
 from beam_dp.models.intervals.hierarchy import best_tree
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Neighboring
@@ -231,7 +231,7 @@ def _segments(column: Column, sums: NDArray[Any], error: float) -> BinnedAttribu
     """Returns the bins of the package's rule, from cumulative counts with a typical error."""
     leaves = column.attribute.leaves
     found = _increasing(sums)
-    cuts = segments(found, places_of(leaves), _ends(found, error), column.num_bins, error)
+    cuts = segments(found, leaves.places, _ends(found, error), column.num_bins, error)
     return column.edges(leaves, cuts)
 
 

@@ -19,11 +19,11 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, FlagError, number
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.discovery.bins import hidden_units
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.far_values import hidden_units
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.paid_edges import check_edges_paid

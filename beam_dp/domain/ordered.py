@@ -147,6 +147,13 @@ class BinnedAttribute(OrderedAttribute):
         edges = np.array(self.edges, np.float64)
         return edges[:-1], np.append(np.nextafter(edges[1:-1], -np.inf), edges[-1:])
 
+    @property
+    def places(self) -> NDArray[np.float64]:
+        """The edges as numbers; whole numbers end before the next one begins."""
+        first, last = self.bin_ends
+        is_whole = self.whole_ends is not None
+        return np.append(first, last[-1] + is_whole).astype(np.float64)
+
     def values_within(self, codes: ArrayLike, uniforms: NDArray[np.float64]) -> NDArray[Any]:
         """Returns a value in the bin of each code: int64 if there are ``whole_ends``, else float64.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
@@ -55,19 +55,22 @@ class Discovered:
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
 
 
-ONE_BIN = "one bin"
+ONE_BIN, CUT = "one bin", "far values may be cut"
 
 
-def not_described(domain: Domain, in_other: Mapping[str, float]) -> dict[str, str]:
+def not_described(
+    domain: Domain, in_other: Mapping[str, float], cut: Iterable[str] = ()
+) -> dict[str, str]:
     """Returns the columns of which released records say little, with the reason, by name.
 
     ``in_other``: the share of the released rows in ``other``, by attribute.
+    ``cut``: the columns whose far values may be cut.
     """
     single = [
         each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
     ]
     lost = {name: f"{share:.0%} in other" for name, share in in_other.items() if share > 0.5}
-    return dict.fromkeys(single, ONE_BIN) | lost
+    return dict.fromkeys(cut, CUT) | dict.fromkeys(single, ONE_BIN) | lost
 
 
 def earlier_releases(

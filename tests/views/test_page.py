@@ -11,11 +11,13 @@ import pytest
 from kind_examples import listed_keys
 from open_domains import domain_release
 from pages import GOLDEN, KINDS, Parsed, page_of, random_release, read, release_of
+from release_examples import GUARANTEE
 from rich.console import Console
 from seeded_releases import seeded_releases  # noqa: F401
 
 import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
+from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.kinds import of_kind
 from beam_dp.views.cells import Cell, Truth, cells_of, groups_of
@@ -205,9 +207,14 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     ]
     domain = dp.parse_domain({"attributes": columns})
     codes = [np.arange(100) >= first for first in (100, 50, 49, 50)]
-    release = release_of(domain, codes)
+    noise = {"distribution": "discrete_gaussian", "scale": 5.0, "grid": 1, "levels": [4]}
+    found = Discovered(
+        whole=GUARANTEE, main=GUARANTEE, noise=[{"measured": "age", **noise}], draw_id="0f" * 16
+    )
+    release = dataclasses.replace(release_of(domain, codes), discovered=found)
     warnings = [
         "Only one bin, so the values carry no information: year",
+        "Far values may be cut (declare edges or raise --domain_share): age",
         "More than half of the rows are in one level: firm 51% in other",
     ]
     monkeypatch.setattr(ReleaseJob, "tell", lambda *_: None)

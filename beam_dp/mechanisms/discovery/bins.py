@@ -16,7 +16,6 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -33,14 +32,15 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, up
+from beam_dp.releases.far_values import END_ERRORS
 from beam_dp.releases.intervals.release import nearest_increasing
 
 # So many of the new edges of a level are in its first cell, and in its last one.
 _NUM_AT_END = 3
-# In standard deviations of the noise of a sum: units beyond which each end is cut off, if each sum
-# is first made smaller by _SHRINKAGE; and the units that every bin has at least. All were chosen by
-# the errors of whole copies (benchmarks/undescribed_tables.py).
-_END_ERRORS, _SHRINKAGE, _BIN_ERRORS = 3.5, 1.5, 1.0
+# In standard deviations of the noise of a sum: by how much each sum is made smaller before the ends
+# are cut off, and the units that every bin has at least. They and END_ERRORS were chosen by the
+# errors of whole copies (benchmarks/undescribed_tables.py).
+_SHRINKAGE, _BIN_ERRORS = 1.5, 1.0
 # A tail goes on beyond an end if the sum beyond it has so many standard deviations, and is at most
 # so large a share of all, and so wide next to the rest, because it is extrapolated.
 _TAIL_ERRORS, _TAIL_SHARE, _TAIL_WIDTH = 1.0, 0.02, 1 / 3
@@ -125,14 +125,14 @@ class BinsPlan:
             found = f"{counts.dtype} of shape {counts.shape}"
             raise InputError("counts", found, f"must be int64 of shape ({num_leaves},)")
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
-        places, ends = places_of(self.leaves), (0, num_leaves)
+        places, ends = self.leaves.places, (0, num_leaves)
         measured: list[Measured] = []
         cells = np.unique(num_leaves * np.arange(NUM_CELLS + 1) // NUM_CELLS)
         for _ in range(self.num_levels):
             noisy = draw(np.add.reduceat(counts, cells[:-1]), self.scale)
             measured.append((cells, noisy / self.grid))
             edges, sums, _ = _fitted(measured, shrinkage=_SHRINKAGE * self.noise_deviation)
-            ends = _ends(edges, sums, _END_ERRORS * self.noise_deviation) or ends
+            ends = _ends(edges, sums, END_ERRORS * self.noise_deviation) or ends
             cells = _finer(edges, sums, ends)
         edges, sums, covariance = _fitted(measured)
         prefixes = np.append(0.0, np.maximum(nearest_increasing(np.cumsum(sums)), 0.0))
@@ -157,7 +157,7 @@ class BinsPlan:
         self, edges: Positions, sums: Values, covariance: Values, ends: tuple[int, int]
     ) -> tuple[int, int]:
         """Returns the positions of the ends, or of the ends of tails that go on beyond them."""
-        places, total = places_of(self.leaves), float(sums.sum())
+        places, total = self.leaves.places, float(sums.sum())
         span, moved = float(places[ends[1]] - places[ends[0]]), []
         for end, outward in zip(ends, (-1, 1), strict=True):
             moved.append(end)
@@ -262,22 +262,6 @@ def plan_bins(
     if not scale <= MAX_SCALE:
         raise InputError(name, loss, "is too small: noise must have a scale of at most 2^50")
     return dataclasses.replace(plan, scale=scale)
-
-
-def hidden_units(noise: Mapping[str, Any]) -> float:
-    """Returns about how many units each end of a column cuts off.
-
-    ``noise``: that of the leaves, as a card states it.
-    """
-    variance = noise_variance(noise["distribution"], noise["scale"])
-    return _END_ERRORS * math.sqrt(variance) / float(noise["grid"])
-
-
-def places_of(leaves: BinnedAttribute) -> Values:
-    """Returns the edges of the leaves as numbers; whole numbers end before the next one begins."""
-    first, last = leaves.bin_ends
-    is_whole = leaves.whole_ends is not None
-    return np.append(first, last[-1] + is_whole).astype(np.float64)
 
 
 def segments(

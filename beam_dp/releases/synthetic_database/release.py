@@ -25,6 +25,7 @@ from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
+from beam_dp.releases.far_values import hidden_units, may_be_cut
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.arrow import arrow_table, value_columns
@@ -214,7 +215,16 @@ class SyntheticDatabase(Release):
     @cached_property
     def not_described(self) -> dict[str, str]:
         """The columns of which the records say little, with the reason, by name."""
-        return not_described(self.domain, self.other_shares)
+        noise = () if self.discovered is None else self.discovered.noise
+        hidden = {each["measured"]: hidden_units(each) for each in noise if "levels" in each}
+        max_records = self.limited_guarantee.max_records_per_unit
+        cut: list[str] = []
+        for each in self.domain:
+            if isinstance(each, BinnedAttribute) and each.name in hidden:
+                counts = self.record_marginal((each.name,))[: each.num_levels] * self.fitted.scale
+                if may_be_cut(each, counts, hidden[each.name], max_records):
+                    cut.append(each.name)
+        return not_described(self.domain, self.other_shares, cut)
 
     def _earlier(self) -> dict[str, Any]:
         stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
