@@ -38,6 +38,7 @@ from beam_dp.releases.synthetic_database.records import (
 )
 from beam_dp.releases.synthetic_database.records_avro import read_records, records_bytes
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
+from beam_dp.releases.synthetic_database.redrawn_rows import check_first_rows
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
@@ -230,6 +231,8 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         measurements=_measurements(parsed, domain, tables),
         **shared,
     )
+    if not distinct or payload.rows == "checked":
+        payload.read(rows[0], partial(check_first_rows, release, num_shards))
     if payload.rows != "absent" and "not_described" in parsed:
         little = parsed["not_described"]
         if little != release.not_described:

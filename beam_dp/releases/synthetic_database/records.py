@@ -125,6 +125,11 @@ class Records(NamedTuple):
     counts: NDArray[np.int64]
 
 
+# The codes of rows in the order of a file, one array per attribute, and by attribute the numbers
+# that were drawn within bins; 0 for other values.
+OrderedRows = tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]
+
+
 def checked_records(domain: Domain, codes: Sequence[Any], counts: Any, num_records: int) -> Records:
     """Returns records in their own types; raises InputError if not as in ``SyntheticDatabase``."""
     numbers = np.asarray(counts)
@@ -154,21 +159,21 @@ def _checked_codes(domain: Domain, codes: Sequence[Any], num_distinct: int) -> C
             if not 0 <= int(extreme) < attribute.size:
                 raise InputError("codes", int(extreme), f"must be in 0..{attribute.size - 1}")
         columns.append(column.astype(code_type(attribute.size)))
-    if not _is_ascending(columns, num_distinct):
+    if not is_ascending(columns):
         raise InputError("codes", num_distinct, "must be of distinct records, ascending")
     return tuple(columns)
 
 
-def _is_ascending(columns: Sequence[NDArray[Any]], num_distinct: int) -> bool:
-    """Returns whether the records are in strictly ascending lexicographic order."""
-    tied = np.ones(max(0, num_distinct - 1), bool)
+def is_ascending(columns: Sequence[NDArray[Any]], *, may_repeat: bool = False) -> bool:
+    """Returns whether records are in ascending lexicographic order."""
+    tied = np.ones(max(0, len(columns[0]) - 1), bool)
     for column in columns:
         if (tied & (column[:-1] > column[1:])).any():
             return False
         tied &= column[:-1] == column[1:]
         if not tied.any():
             return True
-    return not tied.any()
+    return may_repeat
 
 
 def records_file(

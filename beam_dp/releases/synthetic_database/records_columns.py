@@ -22,7 +22,13 @@ from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema, arrow_table
-from beam_dp.releases.synthetic_database.records import OUTSIDE, ReadRecords, Records, number_levels
+from beam_dp.releases.synthetic_database.records import (
+    OUTSIDE,
+    OrderedRows,
+    ReadRecords,
+    Records,
+    number_levels,
+)
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 
@@ -85,10 +91,25 @@ def read_columns(
         if total > num_records:
             raise DamagedFileError("has more records than its card says")
         pairs = zip(domain, batch.columns, strict=True)
-        records.add([_levels(attribute, column, is_drawn) for attribute, column in pairs])
+        records.add([_levels(attribute, column, is_drawn)[0] for attribute, column in pairs])
     if total != num_records and not is_part:
         raise DamagedFileError("has fewer records than its card says")
     return Records(*records.fields())
+
+
+def rows_in_order(
+    data: bytes, domain: Domain, records_format: str, *, is_drawn: bool = False
+) -> Iterator[OrderedRows]:
+    """Yields the rows of a file, in parts."""
+    batches = _parquet if records_format == "parquet" else _csv
+    for batch in batches(data, domain):
+        pairs = zip(domain, batch.columns, strict=True)
+        codes, numbers = zip(*(_levels(*pair, is_drawn) for pair in pairs), strict=True)
+        drawn = zip(domain, numbers, strict=True)
+        yield (
+            list(codes),
+            {each.name: of for each, of in drawn if isinstance(each, BinnedAttribute) and is_drawn},
+        )
 
 
 def _parquet(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:
@@ -156,8 +177,10 @@ def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
         raise DamagedFileError("has a schema that does not fit its card")
 
 
-def _levels(attribute: Attribute, column: pa.Array, is_drawn: bool) -> NDArray[np.int64]:
-    """Returns the code of each value of a column."""
+def _levels(
+    attribute: Attribute, column: pa.Array, is_drawn: bool
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Returns the code of each value of a column, and the drawn values or 0."""
     import pyarrow as pa
 
     is_drawn, indices = is_drawn and isinstance(attribute, BinnedAttribute), None
@@ -172,7 +195,7 @@ def _levels(attribute: Attribute, column: pa.Array, is_drawn: bool) -> NDArray[n
         codes, numbers = _codes(attribute, column, is_drawn)
     if not arrow_column(attribute, codes, numbers if is_drawn else None).equals(column):
         raise DamagedFileError(OUTSIDE)
-    return codes if indices is None else codes[indices]
+    return (codes, numbers) if indices is None else (codes[indices], numbers[indices])
 
 
 def _codes(

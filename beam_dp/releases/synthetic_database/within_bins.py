@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from beam_dp.domain.ordered import BinnedAttribute
 
 # The released value of a bin: a draw with a density that follows the bins beside it, a uniform
-# draw, or the middle of the bin.
+# draw, or the middle of the bin. Readers draw values again, so a rule that gives other values needs
+# another name.
 WITHIN_BINS = ("density", "uniform", "midpoint")
 # Within a piece, which holds an equal part of a bin's values, values are uniform. Their ends are
 # rounded, so that every machine draws the same values.
-_NUM_PIECES, _ROUNDING = 128, 2**20
+_NUM_PIECES, ROUNDING = 128, 2**20
 # Rates are differences of the logarithms of the density at both ends of a bin: the largest one of a
 # bin between others, and the smallest one that counts.
 _MAX_RATE, _FLAT = 12.0, 1e-3
@@ -75,7 +76,7 @@ def bin_positions(
     rising = np.log1p(shares * np.expm1(steep)) / steep
     ends = np.where(rates[:, None] < 0, 1 - rising[:, ::-1], rising)
     ends = np.where(np.abs(rates[:, None]) < _FLAT, shares, ends)
-    rounded: Positions = np.rint(ends * _ROUNDING) / _ROUNDING
+    rounded: Positions = np.rint(ends * ROUNDING) / ROUNDING
     if attribute.edges_from is not None and 0 in attribute.edges[:-2]:
         zero = attribute.edges.index(0)
         if logs[zero] - logs[zero + 1] > _PEAK:
