@@ -18,13 +18,14 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
-from beam_dp.flags.windows import FILE_TIME
+from beam_dp.flags.shared import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
 from beam_dp.releases.paid_edges import check_edges_paid
+from beam_dp.releases.parts import view
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.column_types import NEED_TIMES
@@ -32,8 +33,8 @@ from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.errors import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file
 from beam_dp.transforms.reading.read import plain_path
+from beam_dp.views import truth
 from beam_dp.views.cells import Truth
-from beam_dp.views.truth import truth_columns, truth_domain, truth_of
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -222,7 +223,8 @@ def read_rows(path: str, file_format: str | None, domain: Domain) -> pa.Table:
 
 def read_truth(release: AnyRelease, path: str) -> Truth:
     """Returns the original records of a release, read from files."""
-    domain, columns = truth_domain(release, path), truth_columns(release, path)
+    exact = view("window_truth") if release.KIND == "horizon" else truth
+    domain, columns = truth.truth_domain(release, path), exact.truth_columns(release, path)
     reader = ReadRecords(path)
     for attribute in domain:
         reader.check_column("domain", attribute.name, attribute)
@@ -232,8 +234,8 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))
     try:
-        truth = truth_of(release, domain, reader.batches(names, domain, times))
+        found: Truth = exact.truth_of(release, domain, reader.batches(names, domain, times))
         missing = [each for each in next(iter(reader.schemas.values())) if each not in names]
-        return replace(truth, missing=missing)
+        return replace(found, missing=missing)
     except ReadError as error:
         raise InputError("against", path, str(error)) from None

@@ -8,8 +8,8 @@ from apache_beam.utils.timestamp import Timestamp
 
 import beam_dp as dp
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.secret.encoding.batch import RecordWords, WindowWords
-from beam_dp.secret.encoding.records import encode_windows
+from beam_dp.secret.encoding.batch import RecordWords
+from beam_dp.secret.encoding.windows import WindowWords, encode_windows
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import _CountInOrder, _SendPanes
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits

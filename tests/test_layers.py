@@ -68,8 +68,10 @@ WINGS = {
         "beam_dp/domain/horizon.py",
         "beam_dp/flags/windows.py",
         "beam_dp/mechanisms/windows/*",
+        "beam_dp/planning/windows.py",
         "beam_dp/releases/windows/*",
-        "beam_dp/views/windows.py",
+        "beam_dp/secret/encoding/windows.py",
+        "beam_dp/views/window*.py",
         "beam_dp/transforms/counting/count_windows.py",
         "beam_dp/transforms/drawing/release_windows.py",
         "beam_dp/transforms/reading/read_arrivals.py",
@@ -102,8 +104,9 @@ WINGS = {
 PUBLIC_NAMES = ("beam_dp/__init__.py", "beam_dp/transforms/__init__.py")
 # ... and these the mechanisms, the options for a job, and the transforms of Beam YAML.
 TABLE_LINES = {
+    ("beam_dp/cli/plan.py", "beam_dp/flags/windows.py"),
+    ("beam_dp/cli/plan.py", "beam_dp/planning/windows.py"),
     ("beam_dp/mechanisms/registry.py", "beam_dp/mechanisms/sketches/plan.py"),
-    ("beam_dp/planning/ranking.py", "beam_dp/mechanisms/windows/choices.py"),
     ("beam_dp/planning/query_counts.py", "beam_dp/planning/answers.py"),
     ("beam_dp/planning/query_counts.py", "beam_dp/planning/textbook.py"),
     ("beam_dp/planning/ranking.py", "beam_dp/planning/answers.py"),
@@ -128,7 +131,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 56
+NUM_EXCEPTIONS = 42
 
 
 def room_of(path: str) -> str:

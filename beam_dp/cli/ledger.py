@@ -179,12 +179,10 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """Returns the mechanism; if windows renew their budget, also the total loss of all windows."""
-    from beam_dp.domain.horizon import MECHANISM  # slower than all other imports
-
+    """Returns the mechanism; if it renews its budget, also the total loss of all periods."""
     text, parameters = str(entry["mechanism"]), entry["parameters"]
     worst = parameters.get("worst_case") if isinstance(parameters, dict) else None
-    if text != MECHANISM or not isinstance(worst, dict):
+    if not isinstance(worst, dict):
         return text
     periods, epsilon, delta = (worst.get(name) for name in ("periods", "epsilon", "delta"))
     if not (is_integer(periods) and periods > 1 and is_number(epsilon) and is_number(delta)):

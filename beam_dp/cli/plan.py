@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from beam_dp.errors import InputError
-from beam_dp.flags import shared
+from beam_dp.flags import shared, windows
 from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
-from beam_dp.flags.planning import HORIZON, OF_WINDOWS, TARGET_BOUND, TARGET_ERROR, WINDOWS
+from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
 # The first three are required for sparse queries.
@@ -125,8 +125,8 @@ FLAGS = (
     TARGET_BOUND,
     _NUM_CELLS,
     *_OF_SPARSE,
-    WINDOWS,
-    *OF_WINDOWS,
+    windows.PLANS,
+    *windows.PLANNED,
     Flag("input", "for the printed command line; nothing is read", "GLOB"),
     Flag("output", "for the printed command line; nothing is written", "DIR"),
     Flag("all", "also explain why the other mechanisms cannot do the job", is_switch=True),
@@ -149,9 +149,16 @@ def _run(options: argparse.Namespace) -> None:
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
-        from beam_dp.planning.tables import plan_of  # this import takes a second
+        from beam_dp.planning import tables  # this import takes a second
 
-        plan = plan_of(texts, counts_queries=asks_for_queries(texts))
+        if asks_for_queries(texts):
+            plan = tables.plan_of_queries(texts)
+        elif texts["windows"] is None:
+            plan = tables.plan_of(texts)
+        else:
+            from beam_dp.planning.windows import plan_of_windows
+
+            plan = plan_of_windows(texts)
     except InputError as error:
         if error.name not in _FLAG_OF:
             raise
@@ -166,8 +173,11 @@ def _run(options: argparse.Namespace) -> None:
         console.print(plan.shown)
         if plan.command is not None:
             print(f"\n{plan.command}")
-        for line in plan.notes:
-            console.print("", Text(line), sep="\n")
+        if texts["domain"] is not None:
+            from beam_dp.planning.command_jobs import domain_lines
+
+            for line in domain_lines(texts["domain"]):
+                console.print("", Text(line), sep="\n")
     if texts["epsilon"] is not None:
         from beam_dp.privacy.guarantee import large_epsilon
 
@@ -190,7 +200,7 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if texts["windows"] is not None:
         _check_windows(texts)
     else:
-        _refuse(texts, [flag.name for flag in OF_WINDOWS], "needs --windows")
+        _refuse(texts, [flag.name for flag in windows.PLANNED], "needs --windows")
         if texts["max_sparsity"] is not None:
             _check_sparse(texts)
         else:
@@ -257,7 +267,8 @@ def _check_windows(texts: Mapping[str, str | None]) -> None:
         raise InputError("neighboring", texts["neighboring"], condition)
     unused = (*_NOT_OF_WINDOWS, "neighboring")
     check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
-    check_texts([dataclasses.replace(flag, required=True) for flag in HORIZON], texts)
+    horizon = [dataclasses.replace(flag, required=True) for flag in windows.PLANNED_HORIZON]
+    check_texts(horizon, texts)
 
 
 def _check_sparse(texts: Mapping[str, str | None]) -> None:

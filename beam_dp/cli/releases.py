@@ -224,6 +224,7 @@ def _finish(options: argparse.Namespace) -> None:
     from beam_dp.releases.files.card import CARD, ReleaseError
     from beam_dp.releases.kinds import holds_horizon
     from beam_dp.releases.leftovers import finish_each, release_directories
+    from beam_dp.releases.parts import part
     from beam_dp.storage.open import store_for
 
     directory = options.directory
@@ -255,24 +256,13 @@ def _finish(options: argparse.Namespace) -> None:
         condition = f"{CARD} names no files of a release, or some that are missing or damaged"
         raise ReleaseError(broken[0], f"{condition}; {removed}")
     if holds_horizon(directory):
-        state = _state_of_horizon(directory)
+        state = part("horizon", "horizon_files").progress_of(directory)
     elif done[directory]:
         state = "the release is complete"
     else:
         # A running writer can no longer publish anything from these drafts.
         state, removed = "no release was committed", f"drafts withdrawn: {num_drafts}"
     print(f"{directory}: {state}; {removed}")
-
-
-def _state_of_horizon(directory: str) -> str:
-    from beam_dp.releases.windows.horizon_files import read_horizon, released
-
-    _, card = read_horizon(directory)
-    found = released(directory, card)
-    state = f"{len(found.windows):,} of {card.horizon.num_windows:,} windows are released"
-    if card.block is not None:
-        state += f", {len(found.blocks):,} of {card.num_blocks:,} blocks"
-    return state
 
 
 def _report(options: argparse.Namespace) -> None:

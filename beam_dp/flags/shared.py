@@ -20,6 +20,7 @@ INPUT_FORMAT = Flag(
     "the format of the files (default: by file extension)",
     choices=("avro", "parquet", "csv"),
 )
+FILE_TIME = "file_time"  # not a column, but the time when a record's file was last changed
 DOMAIN = Flag(
     "domain",
     "the domain: a JSON file that declares the attributes and their values, or the JSON itself; or"

@@ -5,6 +5,7 @@ This module has no slow imports, because `beam-dp` reads these flags for every c
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,6 @@ PROTECTED_WINDOWS = Flag(
     "P",
     form="integer",
 )
-FILE_TIME = "file_time"  # not a column, but the time when a record's file was last changed
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
     "arrival",
@@ -69,6 +69,22 @@ HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
 UNIT = (MAX_WINDOWS_PER_UNIT, PROTECTED_WINDOWS)
 MEASURED = (STRATEGY, QUESTIONS, BLOCK)
 TIMES = (EVENT_TIME, ARRIVAL)
+
+PLANS = Flag("windows", "plan releases of the windows of a stream", is_switch=True)
+
+
+def _with_windows(flag: Flag, help: str | None = None) -> Flag:
+    text = f"with --windows: {help or flag.help}"
+    return dataclasses.replace(flag, required=False, help=text)
+
+
+# For `beam-dp plan`; the first are required with --windows.
+PLANNED_HORIZON = tuple(map(_with_windows, HORIZON))
+PLANNED = (
+    *PLANNED_HORIZON,
+    *map(_with_windows, (*UNIT, QUESTIONS, BLOCK)),
+    *(_with_windows(flag, "for the printed command line") for flag in TIMES),
+)
 
 
 def read_horizon(given: Mapping[str, str]) -> Horizon:

@@ -13,16 +13,14 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
-from beam_dp.flags.planning import HORIZON, TARGET_BOUND, TARGET_ERROR
+from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
 from beam_dp.flags.shared import read_guarantee
-from beam_dp.flags.windows import FILE_TIME, UNIT
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.ranking import (
     Ranking,
-    WindowsOption,
     rank_discovering_mechanisms,
     rank_mechanisms,
 )
@@ -192,20 +190,3 @@ def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
     workload = getattr(job, "workload", None)
     is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
     return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec
-
-
-def windows_command(option: WindowsOption, given: Mapping[str, str], domain: Domain) -> str:
-    """Returns the command that releases windows with an option."""
-    placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
-    flags = {name: given.get(name, place) for name, place in placed.items()} | paying_flags(domain)
-    asked = ("domain", "workload", *(flag.name for flag in HORIZON), "privacy_unit")
-    limits = ("max_records_per_unit", *(flag.name for flag in UNIT))
-    flags |= {name: given[name] for name in (*asked, *limits) if name in given}
-    flags |= {name: given[name] for name in ("epsilon", "delta")}
-    flags |= {"neighboring": Neighboring.ADD_OR_REMOVE_ONE.value, "strategy": option.strategy}
-    if "questions" in given:
-        flags["questions"] = given["questions"]
-    if option.block is not None:
-        flags["block"] = str(option.block)
-    flags["output"] = given.get("output", "OUTPUT")
-    return typed("release_windows", flags, number("delta", given["delta"]))

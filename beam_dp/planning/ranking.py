@@ -1,24 +1,19 @@
-"""Ranks all mechanisms for one job, and all ways to measure windows, best first."""
+"""Ranks all mechanisms for one job, best first."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.domain.discover import OpenDomain
-from beam_dp.domain.horizon import Horizon, WindowUnit, whole_promise
-from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.mechanisms.windows import choices
 from beam_dp.planning import answers, intervals, textbook
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
 from beam_dp.planning.sketches import SKETCH_OPTIONS, error_of_nothing
 from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
-from beam_dp.privacy.noise.bound import Distribution
-from beam_dp.queries.workload import Workload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,78 +116,4 @@ def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], 
         partial(answers.answers_option, distribution="discrete_laplace"),
         partial(answers.answers_option, distribution="discrete_gaussian"),
         intervals.intervals_option,
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class WindowsOption:
-    """One way to measure the windows of a horizon, with the resulting errors.
-
-    ``errors``: per question, the root mean squared error of a cell, in records, averaged over the
-    workload and the horizon, if the question is asked as early as possible.
-    """
-
-    strategy: choices.Strategy
-    distribution: Distribution
-    block: int | None  # the number of windows in a block
-    share: float
-    errors: Mapping[str, float]
-    final_errors: Mapping[str, float]
-    mean_error: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the option as JSON values."""
-        return dataclasses.asdict(self)
-
-
-def rank_window_strategies(
-    workload: Workload,
-    horizon: Horizon,
-    unit: WindowUnit,
-    epsilon: float,
-    delta: float,
-    *,
-    questions: Sequence[str] | None = None,
-    distribution: choices.DistributionChoice = "auto",
-    block: int = choices.DEFAULT_BLOCK,
-    allow_large_delta: bool = False,
-) -> list[WindowsOption]:
-    """Returns all ways to measure windows, the smallest mean error first. Reads no data.
-
-    Arguments and errors: see ``plan_window_tables``. ``auto`` compares both distributions, and
-    the divisors of the horizon are compared in addition to ``block``.
-
-    Example:
-        >>> from beam_dp.domain.files import read_domain
-        >>> workload = Workload(read_domain('{"age": 10}'), (("age",),))
-        >>> week, people = Horizon(0, "1h", 168, 0), WindowUnit("person_id", 1, 7, 168)
-        >>> best = rank_window_strategies(workload, week, people, 1.0, 1e-9)[0]
-        >>> best.strategy, {question: round(error, 1) for question, error in best.errors.items()}
-        ('independent', {'one': 9.9, 'trailing:24': 48.5, 'running': 90.9})
-    """
-    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
-    check_request(workload.domain, workload, promise, "noisy")
-    if questions is None:
-        questions = choices.default_questions(horizon.num_windows)
-    found = choices.ranked_choices(
-        workload,
-        horizon,
-        unit,
-        promise,
-        distribution=distribution,
-        block=block,
-        questions=questions,
-    )
-    asked = {text: choices.Question.parse(text, horizon.num_windows) for text in questions}
-    return [
-        WindowsOption(
-            choice.strategy,
-            choice.distribution,
-            choice.block,
-            float(choice.share),
-            {text: choice.error(question) for text, question in asked.items()},
-            {text: choice.error(question, "end") for text, question in asked.items()},
-            choice.mean_error([*asked.values()]),
-        )
-        for choice in found
     ]

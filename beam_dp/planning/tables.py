@@ -10,51 +10,35 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from beam_dp.domain.files import read_domain
-from beam_dp.domain.horizon import stated_promise, whole_promise
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import magnitude
-from beam_dp.flags.flag import number
-from beam_dp.flags.windows import read_horizon, read_measured, read_window_unit
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
 from beam_dp.planning import command_jobs
 from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
 from beam_dp.planning.query_counts import count_queries
-from beam_dp.planning.ranking import (
-    WindowsOption,
-    rank_sparse_mechanisms,
-    rank_window_strategies,
-)
-from beam_dp.planning.target import Target, rank_for_target, rank_windows_for_target
+from beam_dp.planning.ranking import rank_sparse_mechanisms
+from beam_dp.planning.target import Target, rank_for_target
 from beam_dp.planning.theorems.theorem import MAX_EXACT, MAX_QUERIES
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
-from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.views.terminal import counted, guarantee_text, noise_text, plain_table, short, surely
+from beam_dp.queries.workload import Workload
+from beam_dp.views.terminal import counted, guarantee_text, plain_table, short, surely
 
 Texts = Mapping[str, str | None]
 
 
 class Plan(NamedTuple):
-    """A plan as text and as JSON, the command line of its best option, and notes on the domain."""
+    """A plan as text and as JSON, with the command line of its best option."""
 
     shown: RenderableType
     json: dict[str, Any]
     command: str | None = None
-    notes: Sequence[str] = ()
 
 
-def plan_of(texts: Texts, *, counts_queries: bool) -> Plan:
-    """Returns the options for a job, best first; ``check_plan`` must have accepted the flags."""
-    if counts_queries:
-        plan = _queries(texts)
-    else:
-        target = command_jobs.read_target(texts)
-        if texts["windows"] is not None:
-            plan = _windows(texts, target)
-        else:
-            plan = _mechanisms(texts) if target is None else _for_target(texts, target)
-    domain = texts["domain"]
-    return plan if domain is None else plan._replace(notes=command_jobs.domain_lines(domain))
+def plan_of(texts: Texts) -> Plan:
+    """Returns the options for a job, best first, or the least epsilons for a target."""
+    target = command_jobs.read_target(texts)
+    return _mechanisms(texts) if target is None else _for_target(texts, target)
 
 
 def _mechanisms(texts: Texts) -> Plan:
@@ -121,7 +105,7 @@ def _for_target(texts: Texts, target: Target) -> Plan:
     """Returns the smallest epsilon with which each mechanism meets an error."""
     if texts["domain"] is not None:
         read_domain(texts["domain"])  # refuses attributes to discover
-    job = command_jobs.job_of(_with_epsilon(texts, 1.0))  # each option has a different epsilon
+    job = command_jobs.job_of(with_epsilon(texts, 1.0))  # each option has a different epsilon
     ranking = rank_for_target(job, target)
     columns: dict[str, Callable[[Any], str]]
     if isinstance(job, PlanningJob):
@@ -137,21 +121,21 @@ def _for_target(texts: Texts, target: Target) -> Plan:
         assert least.epsilon is not None
         cells = [f"{least.epsilon:g}", *(cell(least.option) for cell in columns.values())]
         rows.append(Row(_name(least.option), least.option, cells))
-        given = _with_epsilon(texts, least.epsilon)
+        given = with_epsilon(texts, least.epsilon)
         commands.append(command_jobs.command_line(job, least.option, given))
     rows += [Row(_name(option), option, ()) for option in ranking.refused]
     legend += [
         f"not reached: the smallest error of {_name(least.option)} is {short(least.error)} records"
         for least in ranking.beyond
     ]
-    legend += _large_epsilon_lines(ranking.best.epsilon or 0)
+    legend += large_epsilon_lines(ranking.best.epsilon or 0)
     found = ranking.to_json()
     for entry, command in zip(found["options"], commands, strict=True):
         entry["command"] = command
     return Plan(
         options_table(
             f"{_best_text(ranking.best.option, epsilon=ranking.best.epsilon)}\n"
-            f"{_target_title(target, job.guarantee)}",
+            f"{target_title(target, job.guarantee)}",
             ["epsilon", *columns],
             rows,
             legend,
@@ -162,7 +146,7 @@ def _for_target(texts: Texts, target: Target) -> Plan:
     )
 
 
-def _queries(texts: Texts) -> Plan:
+def plan_of_queries(texts: Texts) -> Plan:
     """Returns the number of queries that each mechanism can answer."""
     job = command_jobs.query_count_job(texts)
     counts = count_queries(job)
@@ -195,78 +179,6 @@ def counted_queries(count: int) -> str:
         return f"{count:,}"
     power = round(math.log10(count))
     return f"10^{power:,} or more" if count == MAX_QUERIES else f"about 10^{power:,}"
-
-
-def _windows(texts: Texts, target: Target | None) -> Plan:
-    """Returns the ways to measure windows of a stream; ``target`` applies to all questions."""
-    asked = texts if target is None else _with_epsilon(texts, 1.0)
-    given = {name: text for name, text in asked.items() if text is not None}
-    workload = parse_workload(given["workload"], read_domain(given["domain"]))
-    horizon, unit = read_horizon(given), read_window_unit(given)
-    delta = number("delta", given["delta"])
-    measured, is_large = read_measured(given), "allow_large_delta" in given
-
-    def rank(epsilon: float) -> list[WindowsOption]:
-        return rank_window_strategies(
-            workload, horizon, unit, epsilon, delta, allow_large_delta=is_large, **measured
-        )
-
-    epsilons: list[float] = []
-    if target is None:
-        epsilon = number("epsilon", given["epsilon"])
-        options = rank(epsilon)
-        found = [option.to_json() for option in options]
-        # Per kind of noise, the best size of blocks.
-        best = {(option.strategy, option.distribution): option for option in reversed(options)}
-        shown = [option for option in options if option in best.values()]
-    else:
-        least = rank_windows_for_target(rank, target)
-        options = shown = [each.option for each in least]
-        epsilons = [each.epsilon for each in least if each.epsilon is not None]
-        found = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
-        epsilon, given = epsilons[0], {**given, "epsilon": f"{epsilons[0]:g}"}
-    promise = whole_promise(horizon, unit, epsilon, delta, is_large)
-    stated = stated_promise(horizon, unit, promise)
-    below = [
-        "error: expected error (root mean square, in records) of a cell in a sum of windows, when"
-        " the sum can first be asked; 'in the end': after the last window"
-    ]
-    if len(options) > len(shown):
-        more = len(options) - len(shown)
-        below.append(f"{more:,} more options have other blocks; --json shows all")
-    below.append(stated["promise"])
-    best_text = f"Best: {options[0].strategy}, {noise_text(options[0].distribution)} noise."
-    above = [Text(best_text, style="bold"), Text()]
-    if target is not None:
-        above.insert(1, Text(_target_title(target, promise)))
-        below += _large_epsilon_lines(epsilon)
-    return Plan(
-        Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
-        {**stated, "options": found},
-        command_jobs.windows_command(options[0], given, workload.domain),
-    )
-
-
-def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) -> RenderableType:
-    """Returns a table with one column per option, best first, and one row per question."""
-    blocks = [
-        ("-", "-") if each.block is None else (f"{each.block:,}", f"{each.share:.0%}")
-        for each in options
-    ]
-    rows = [
-        ("noise", *(option.distribution.removeprefix("discrete_") for option in options)),
-        *([("epsilon", *(f"{epsilon:g}" for epsilon in epsilons))] if epsilons else []),
-        ("windows of a block", *(windows for windows, _ in blocks)),
-        ("budget of blocks", *(share for _, share in blocks)),
-    ]
-    for question in options[0].errors:
-        asked = [short(option.errors[question]) for option in options]
-        final = [short(option.final_errors[question]) for option in options]
-        rows.append((question, *asked))
-        if final != asked:
-            rows.append((f"{question}, in the end", *final))
-    columns = ("error", *(option.strategy for option in options))
-    return plain_table(columns, rows, range(1, len(columns)))
 
 
 class _Noted(Protocol):
@@ -424,7 +336,8 @@ def _records(num_records: int, is_public: bool) -> str:
     return f"{num_records:,} records ({'public' if is_public else 'private, a guess'})"
 
 
-def _target_title(target: Target, guarantee: Guarantee) -> str:
+def target_title(target: Target, guarantee: Guarantee) -> str:
+    """Returns what a plan with a target finds, as text."""
     what = "bound" if target.of_bound else "expected error"
     relation = guarantee.neighboring.value.replace("_", " ")
     return (
@@ -452,12 +365,12 @@ def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
     return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line, *disk]
 
 
-def _large_epsilon_lines(epsilon: float) -> list[str]:
+def large_epsilon_lines(epsilon: float) -> list[str]:
     """Returns a warning line if an epsilon is so large that it protects little."""
     text = large_epsilon(epsilon)
     return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
 
 
-def _with_epsilon(texts: Texts, epsilon: float) -> Texts:
+def with_epsilon(texts: Texts, epsilon: float) -> Texts:
     """Returns the flags as typed, with an epsilon of at most six digits."""
     return {**texts, "epsilon": f"{epsilon:g}"}

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.ranking import WindowsOption, option_makers
+from beam_dp.planning.ranking import option_makers
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
 # Only epsilons with four significant digits are tried: the printed epsilon is the planned one.
@@ -181,47 +181,6 @@ def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> Tar
     if not found:
         raise out_of_reach(target, beyond[0].error if beyond else math.inf)
     return TargetRanking(job, target, tuple(found), tuple(beyond), tuple(refused))
-
-
-def rank_windows_for_target(
-    rank: Callable[[float], list[WindowsOption]], target: Target
-) -> list[Least[WindowsOption]]:
-    """Returns the least epsilon that meets an error target, for each strategy for windows.
-
-    The error is the largest error of the questions, if every question is asked as early as
-    possible. Noise and blocks are the best for all questions together, as in a release with the
-    strategy. Strategies are sorted by epsilon, smallest first.
-
-    ``rank``: returns the options of ``rank_window_strategies`` at an epsilon.
-    """
-
-    @functools.cache
-    def best(epsilon: float) -> dict[str, WindowsOption]:
-        try:
-            options = rank(epsilon)
-        except InputError:
-            if epsilon == 1:
-                raise
-            return {}  # the noise for this epsilon cannot be drawn
-        return {option.strategy: option for option in reversed(options)}
-
-    found: list[Least[WindowsOption | None]] = [
-        least_epsilon(
-            lambda epsilon, strategy=strategy: best(epsilon).get(strategy),  # type: ignore[misc]
-            lambda option: math.inf if option is None else max(option.errors.values()),
-            target.error,
-        )
-        for strategy in best(1.0)
-    ]
-    found.sort(key=lambda least: least.rank)
-    reached = [
-        Least(least.epsilon, least.option, least.error)
-        for least in found
-        if least.epsilon is not None and least.option is not None
-    ]
-    if not reached:
-        raise out_of_reach(target, found[0].error)
-    return reached
 
 
 def out_of_reach(target: Target, floor: float) -> InputError:

@@ -10,6 +10,7 @@ from beam_dp.errors import InputError
 from beam_dp.releases.files.card import CARD, LEVELS, WINDOWS, payload_file
 from beam_dp.releases.files.commit import place_payload, read_card
 from beam_dp.releases.kinds import holds_horizon
+from beam_dp.releases.parts import part
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DamagedFileError, PayloadFile, Store
 
@@ -25,10 +26,9 @@ def finish_writing(directory: str | os.PathLike[str]) -> bool:
     first, *inside = finish_each(directory).values()
     if not holds_horizon(directory):
         return first
-    from beam_dp.releases.windows.horizon_files import read_horizon, released
-
-    _, card = read_horizon(directory)
-    return all(inside) and released(directory, card).num_missing == 0
+    horizon = part("horizon", "horizon_files")
+    _, card = horizon.read_horizon(directory)
+    return all(inside) and horizon.released(directory, card).num_missing == 0
 
 
 def finish_each(directory: str | os.PathLike[str]) -> dict[str, bool]:

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.windows.plan import (
     WindowTablesPlan,
     plan_window_databases,
 )
-from beam_dp.planning.ranking import rank_window_strategies
+from beam_dp.planning.windows import rank_window_strategies
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource

@@ -26,7 +26,7 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read_arrivals
-from beam_dp.transforms.reading.read_arrivals import FILE_TIME
+from beam_dp.transforms.reading.read_arrivals import FILE_TIME, keep_files
 from beam_dp.transforms.reading.seen_files import SeenFiles
 
 pytestmark = since("apache-beam", "2.76")
@@ -167,7 +167,7 @@ class Folder:
         read = dp.ReadArrivals(f"{self.landing}/*.csv", HORIZON, poll=1, settle=20)
         seen = SeenFiles(self.output, None)
         seen.begin(horizon_id, may_be_new=options.get("may_be_new", not self.private.exists()))
-        read.keep(seen, may_be_removed=options.get("may_be_removed", False))
+        keep_files(read, seen, may_be_removed=options.get("may_be_removed", False))
         return read
 
     def look(self, read: dp.ReadArrivals, clock: float) -> list[str]:
@@ -258,7 +258,7 @@ def test_recognises_files_after_a_change_of_current_folder(folder, monkeypatch):
     folder.look(folder.reader(), 1010)
     monkeypatch.chdir(folder.landing)
     read = dp.ReadArrivals("*.csv", HORIZON, poll=1, settle=20)
-    read.keep(SeenFiles(folder.output, None), may_be_removed=False)
+    keep_files(read, SeenFiles(folder.output, None), may_be_removed=False)
     assert folder.look(read, 1020) == ["before"]
 
 

@@ -262,6 +262,16 @@ def released(directory: Directory, card: HorizonCard) -> Released:
     return Released(windows, blocks, most - len(windows) + card.num_blocks - len(blocks))
 
 
+def progress_of(directory: Directory) -> str:
+    """Returns the numbers of released windows and blocks as text."""
+    _, card = read_horizon(directory)
+    found = released(directory, card)
+    state = f"{len(found.windows):,} of {card.horizon.num_windows:,} windows are released"
+    if card.block is not None:
+        state += f", {len(found.blocks):,} of {card.num_blocks:,} blocks"
+    return state
+
+
 def read_horizon(directory: Directory) -> tuple[str, HorizonCard]:
     """Returns the id and the card of the horizon in a directory."""
     store = store_for(directory, "release")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.secret.encoding.records import EncodedBatch, WindowBatch
+from beam_dp.secret.encoding.records import EncodedBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,23 +95,6 @@ class RecordWords:
             return list(self.domain.codes(columns[0].astype(np.int64)))
         groups = zip(self.domain.groups, columns, strict=True)
         return [column for group, word in groups for column in group.codes(word.astype(np.int64))]
-
-
-class WindowWords:
-    """Encoded records with the numbers of their windows, as integer columns."""
-
-    def __init__(self, domain: Domain) -> None:
-        self.dtypes = [np.dtype("<u4"), *RecordWords(domain).dtypes]
-
-    def from_batch(self, batch: WindowBatch) -> Columns:
-        """Returns the windows and the cells of a batch."""
-        columns = zip((batch.numbers, batch.cells), self.dtypes, strict=True)
-        return [column.astype(dtype) for column, dtype in columns]
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> WindowBatch:
-        """Returns the records that were given to ``from_batch``, without units."""
-        numbers, cells = (column.astype(np.int64) for column in columns)
-        return WindowBatch(numbers, cells)
 
 
 class KeyWords:

@@ -28,14 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.horizon import Horizon, counted_windows
 from beam_dp.domain.impossible import any_impossible
 from beam_dp.domain.texts import DAY
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.secret.encoding.canonical import NANOSECONDS
-from beam_dp.secret.encoding.layouts import Mask, as_bytes, seconds_of, union_parts
+from beam_dp.secret.encoding.layouts import Mask, as_bytes, union_parts
 from beam_dp.secret.encoding.levels import Coded, Levels, inside, levels_of
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
 
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _WINDOW = 2**16  # records per step, so that eight narrow columns fit in the cache
-_ROWS = 2**14  # rows per step, so that cells and times of windows fit in the cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,18 +79,6 @@ class EncodedBatch:
         return domain.codes(self.cells)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class WindowBatch:
-    """Records inside the domain that count in a window: window numbers and cells, shape (n,)."""
-
-    numbers: NDArray[Any]
-    cells: NDArray[Any]
-    units: NDArray[np.uint64] | None = None
-
-    def __repr__(self) -> str:
-        return "WindowBatch(secret)"
-
-
 def left_out_records(
     codes: Sequence[NDArray[Any]], outside: Mask, units: NDArray[np.uint64] | None
 ) -> EncodedBatch:
@@ -128,9 +114,9 @@ def encode_batch(
     keep: Mask | None = None
     for column in codes:
         if column.size and column.min() < 0:
-            keep = _both(keep, column >= 0)
+            keep = both(keep, column >= 0)
     if domain.impossible and (found := any_impossible(domain.impossible, codes)) is not None:
-        keep = _both(keep, ~found)
+        keep = both(keep, ~found)
     return codes, keep
 
 
@@ -374,8 +360,8 @@ def encode_records(
     if privacy_unit == RECORD and as_cells:
         return EncodedBatch(cells=encode_cells(domain, batch))
     codes, keep = encode_batch(domain, batch)
-    units, valid = _units(privacy_unit, batch)
-    return _kept(domain, as_cells, codes, units, _both(keep, valid))
+    units, valid = units_of(privacy_unit, batch)
+    return kept_records(domain, as_cells, codes, units, both(keep, valid))
 
 
 def encode_all_records(
@@ -383,52 +369,15 @@ def encode_all_records(
 ) -> tuple[EncodedBatch, EncodedBatch]:
     """Returns the records with a privacy unit: records inside the domain, and left-out records."""
     codes, keep = encode_batch(domain, batch)
-    units, valid = _units(privacy_unit, batch)
-    inside = _kept(domain, as_cells, codes, units, _both(keep, valid))
+    units, valid = units_of(privacy_unit, batch)
+    inside = kept_records(domain, as_cells, codes, units, both(keep, valid))
     outside = np.zeros(batch.num_rows, np.bool_) if keep is None else ~keep
     if valid is not None:
         outside &= valid
     return inside, left_out_records(codes, outside, units)
 
 
-def encode_window_cells(
-    domain: Domain, horizon: Horizon, times: tuple[str, str], batch: pa.RecordBatch
-) -> Iterator[NDArray[np.int64]]:
-    """Yields the cells of the records that count in a window and are inside the domain."""
-    # The cells of window w begin at ``w * domain.num_cells``. Each yielded part fits in the cache.
-    events, arrivals = (seconds_of(column_of(batch, name)) for name in times)
-    codes, inside = encode_batch(domain, batch)
-    if inside is not None:
-        kept = np.flatnonzero(inside)
-        events, arrivals = events.take(kept), arrivals.take(kept)
-        codes = [column.take(kept) for column in codes]
-    index = domain.cell_index(codes)
-    for first in range(0, events.size, _ROWS):
-        part = slice(first, first + _ROWS)
-        cells = counted_windows(horizon, events[part], arrivals[part])
-        cells *= domain.num_cells
-        cells += index[part]
-        yield cells[cells >= 0]  # records outside all windows (window -1) have negative cells
-
-
-def encode_windows(
-    domain: Domain,
-    horizon: Horizon,
-    privacy_unit: str,
-    times: tuple[str, str],  # the columns with the event time and the arrival time
-    batch: pa.RecordBatch,
-) -> WindowBatch:
-    """Returns the records that count in a window, are inside the domain and have a privacy unit."""
-    numbers = counted_windows(horizon, *(seconds_of(column_of(batch, name)) for name in times))
-    codes, inside = encode_batch(domain, batch)
-    units, valid = _units(privacy_unit, batch)
-    keep = _both(numbers >= 0, _both(inside, valid))
-    kept = _kept(domain, True, codes, units, keep)
-    assert kept.cells is not None
-    return WindowBatch(numbers[keep], kept.cells, kept.units)
-
-
-def _units(
+def units_of(
     privacy_unit: str, batch: pa.RecordBatch
 ) -> tuple[NDArray[np.uint64] | None, Mask | None]:
     """Returns the unit of each record, and the mask of records with a unit; None for all."""
@@ -438,19 +387,21 @@ def _units(
     return units, None if valid.all() else valid
 
 
-def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+def both(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Returns the mask of what two masks keep; None keeps everything."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def _kept(
+def kept_records(
     domain: Domain,
     as_cells: bool,
     codes: Sequence[NDArray[Any]],
     units: NDArray[np.uint64] | None,
     keep: Mask | None,
 ) -> EncodedBatch:
+    """Returns the records that a mask keeps, None for all."""
     if keep is not None:
         # Finds the positions once; a mask would be searched again for each column.
         kept = np.flatnonzero(keep)

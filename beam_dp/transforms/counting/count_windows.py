@@ -26,14 +26,14 @@ from beam_dp.secret.encoding.batch import (
     Columns,
     CostLimit,
     RecordWords,
-    WindowWords,
     from_bytes,
     to_bytes,
 )
 from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
-from beam_dp.secret.encoding.records import (
-    EncodedBatch,
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.encoding.windows import (
     WindowBatch,
+    WindowWords,
     encode_window_cells,
     encode_windows,
 )

@@ -24,7 +24,7 @@ from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows,
 from beam_dp.transforms.errors import show_setup, withhold_messages
 from beam_dp.transforms.job_page import ShowsPromise, count_committed
 from beam_dp.transforms.reading.read import ReadRecords
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+from beam_dp.transforms.reading.read_arrivals import ReadArrivals, keep_files
 from beam_dp.transforms.reading.read_kafka import ReadKafka
 from beam_dp.transforms.reading.records import source_of
 from beam_dp.transforms.reading.seen_files import SeenFiles
@@ -192,7 +192,7 @@ class ReleaseWindows(ShowsPromise):
             found = horizon_files.released(self.directory, card)
             is_lost = is_strict and bool(found.windows or found.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)
-            readers[0].keep(seen, may_be_removed=not is_strict)
+            keep_files(readers[0], seen, may_be_removed=not is_strict)
 
 
 def repeatable_source(records: beam.PCollection[Any]) -> dict[str, Any] | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import os
 import re
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -23,7 +22,7 @@ from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.schemas.extensions import other_kind
 from beam_dp.errors import InputError
-from beam_dp.flags.windows import FILE_TIME
+from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of
@@ -31,7 +30,6 @@ from beam_dp.transforms.errors import FileError, ReadError, name_file_only, reas
 from beam_dp.transforms.job_page import report_source
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
-from beam_dp.transforms.reading.seen_files import FoundFile, SeenFiles
 from beam_dp.transforms.shares_done import READ
 
 _FILE = "file://"
@@ -91,6 +89,14 @@ def check_times(pattern: str) -> None:
     if bucket_of(pattern) is None and FileSystems.get_scheme(pattern) not in _WITH_TIMES:
         condition = "must be local, gs://, s3:// or hdfs://: others do not state times in UTC"
         raise InputError("input", pattern, condition)
+
+
+class FoundFile(NamedTuple):
+    """A file that matches a pattern, its size, and its time in seconds since 1970, UTC."""
+
+    path: str
+    num_bytes: int
+    modified: float
 
 
 def timed_files(pattern: str) -> Iterator[FoundFile]:
@@ -252,16 +258,6 @@ class ReadRecords(RecordSource):
         needed = list(dict.fromkeys(name for name, _, _ in uses))
         columns = needed if self.columns is None else self.columns
         return Reading(Wanted(columns, integers, times), uses)
-
-    def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Refuses files that changed or are new, and removed files, unless ``may_be_removed``."""
-        check_times(self.pattern)
-        found = list(timed_files(self.pattern))
-        counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
-        for file in found:
-            if file not in counted:
-                condition = "must not appear after the files of its horizon were read"
-                raise InputError("input", file.path, condition)
 
     def batches(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import time
 
 import apache_beam as beam
@@ -11,7 +12,7 @@ from apache_beam.utils.timestamp import Timestamp
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
-from beam_dp.flags.windows import FILE_TIME
+from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.transforms.errors import ReadError
 from beam_dp.transforms.reading import read
@@ -104,11 +105,6 @@ class ReadArrivals(read.ReadRecords):
                 raise InputError(argument, column, condition)
         return None
 
-    def keep(self, seen: SeenFiles, *, may_be_removed: bool) -> None:
-        """Reads only the files that count on the horizon, and adds new files to its list."""
-        seen.counted(list(read.timed_files(self.pattern)), may_be_removed=may_be_removed)
-        self.polling.seen = seen
-
     def _found(self) -> list[tuple[str, int]]:
         return super()._found() if self.replay else list(read.list_files(self.pattern))
 
@@ -134,6 +130,26 @@ class ReadArrivals(read.ReadRecords):
             | "Found" >> beam.Values()
             | "Spread files" >> beam.Reshuffle()
         )
+
+
+def keep_files(reader: read.ReadRecords, seen: SeenFiles, *, may_be_removed: bool) -> None:
+    """Makes a job read the same files as other jobs on the horizon.
+
+    ``ReadArrivals`` reads only the files that count, and adds new files to the list of ``seen``.
+    ``ReadRecords`` refuses files that changed or are new, and removed files, unless
+    ``may_be_removed``.
+    """
+    read.check_times(reader.pattern)
+    found = list(read.timed_files(reader.pattern))
+    if isinstance(reader, ReadArrivals):
+        seen.counted(found, may_be_removed=may_be_removed)
+        reader.polling.seen = seen
+        return
+    counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
+    for file in found:
+        if file not in counted:
+            condition = "must not appear after the files of its horizon were read"
+            raise InputError("input", file.path, condition)
 
 
 class _Poll(PollFn):

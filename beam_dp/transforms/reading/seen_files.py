@@ -8,10 +8,10 @@ import os
 import pathlib
 import sqlite3
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from beam_dp.errors import InputError
 from beam_dp.storage.store import is_url, local_path
+from beam_dp.transforms.reading.read import FoundFile
 
 PRIVATE_FOLDER = "private_folder"
 _FILE = "files.sqlite"
@@ -21,14 +21,6 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, num_bytes INTEGER NOT NULL,"
     " modified REAL NOT NULL, counts INTEGER NOT NULL)",
 )
-
-
-class FoundFile(NamedTuple):
-    """A file that matches a pattern, its size, and its time in seconds since 1970, UTC."""
-
-    path: str
-    num_bytes: int
-    modified: float
 
 
 class SeenFiles:

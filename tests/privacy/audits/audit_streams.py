@@ -23,7 +23,7 @@ from limited_panes import DOMAIN, HORIZON, IN_ORDER, Rows, counted
 from numpy.typing import NDArray
 
 from beam_dp.domain.horizon import WindowUnit, whole_promise
-from beam_dp.secret.encoding import records as encode_module
+from beam_dp.secret.encoding import windows as encode_module
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting import count_windows as count_windows_module
 from beam_dp.transforms.counting.count_windows import CountWindows
