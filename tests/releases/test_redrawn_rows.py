@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from damaged_files import edited_card, refusal_line
+from forgeries import forge
 from release_examples import DRAW, release_of, same_release
-from verification.forgeries import forge
 
 import beam_dp as dp
 from beam_dp.cli.main import main

@@ -23,6 +23,7 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.discovered import earlier_releases
 from beam_dp.releases.files.card import Card, Payload, is_count
+from beam_dp.releases.synthetic_database import records_avro, records_columns
 from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
     IndependentTables,
@@ -34,14 +35,19 @@ from beam_dp.releases.synthetic_database.records import (
     RECORDS_FORMATS,
     ReadRecords,
     Records,
+    is_ascending,
     records_file,
 )
 from beam_dp.releases.synthetic_database.records_avro import read_records, records_bytes
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
-from beam_dp.releases.synthetic_database.redrawn_rows import check_first_rows
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.shards import RecordShard
-from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
+from beam_dp.releases.synthetic_database.shards import (
+    RecordShard,
+    drawn_columns,
+    parts_of,
+    row_blocks,
+)
+from beam_dp.releases.synthetic_database.within_bins import ROUNDING, WITHIN_BINS
 from beam_dp.storage import avro
 from beam_dp.storage.store import DamagedFileError
 
@@ -124,6 +130,8 @@ _TYPES = {
 }
 
 
+# The first rows, which are drawn again when a file is read.
+_MOST_ROWS = 2**16
 # Strategies that only unreleased versions had.
 _REMOVED = ("combined", "given_tables")
 
@@ -232,7 +240,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         **shared,
     )
     if not distinct or payload.rows == "checked":
-        payload.read(rows[0], partial(check_first_rows, release, num_shards))
+        payload.read(rows[0], partial(_check_first_rows, release, num_shards))
     if payload.rows != "absent" and "not_described" in parsed:
         little = parsed["not_described"]
         if little != release.not_described:
@@ -260,6 +268,44 @@ def _read_rows(
         collected.add(*found)
         left -= int(found.counts.sum())
     return Records(*collected.fields())
+
+
+def _check_first_rows(release: SyntheticDatabase, num_files: int, data: bytes) -> None:
+    """Refuses the first file of records unless the draw makes its rows with this card.
+
+    Order and values within bins follow from the draw id, the domain and ``within_bins``. Another
+    machine may round the end of a piece of a bin otherwise, and moves a value by a millionth of it.
+    """
+    domain, codes = release.domain, tuple(release.codes)
+    part = parts_of(release.counts, release.draw_id, num_files)[0]
+    low, high = (
+        next(row_blocks(part, release.draw_id, drawn_columns(domain, codes, positions)))
+        for positions in (
+            {name: np.clip(ends + shift, 0, 1) for name, ends in release.positions.items()}
+            for shift in (-1 / ROUNDING, 1 / ROUNDING)
+        )
+    )
+    files = records_avro if release.records_format == "avro" else records_columns
+    is_drawn, start, is_same, is_sorted = bool(release.drawn), 0, True, True
+    for columns in files.rows_in_order(data, domain, release.records_format, is_drawn=is_drawn):
+        records = low.records[start : start + len(columns[0][0])]
+        rows = slice(start, start + len(records))
+        for attribute, own, (stored, values) in zip(domain, codes, columns, strict=True):
+            is_same = is_same and np.array_equal(stored[: len(records)], own[records])
+            if attribute.name in release.drawn:
+                least, most = (each.values[attribute.name][rows] for each in (low, high))
+                values = values[: len(records)]
+                is_same = is_same and bool(((least <= values) & (values <= most)).all())
+        is_sorted = is_sorted and is_ascending([each for each, _ in columns], may_repeat=True)
+        start += len(columns[0][0])
+        if start >= _MOST_ROWS:
+            break
+    # Version 0.1.0 wrote records in the order of codes, with values that were drawn otherwise.
+    if not (is_same or (is_sorted and release.within_bins != "density")):
+        raise DamagedFileError(
+            "has rows in another order, or with other values within bins, than the draw_id, domain"
+            " and within_bins of its card give"
+        )
 
 
 def _holds_independent(parsed: Mapping[str, Any]) -> bool:

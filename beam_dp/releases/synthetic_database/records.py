@@ -125,11 +125,6 @@ class Records(NamedTuple):
     counts: NDArray[np.int64]
 
 
-# The codes of rows in the order of a file, one array per attribute, and by attribute the numbers
-# that were drawn within bins; 0 for other values.
-OrderedRows = tuple[list[NDArray[np.int64]], dict[str, NDArray[Any]]]
-
-
 def checked_records(domain: Domain, codes: Sequence[Any], counts: Any, num_records: int) -> Records:
     """Returns records in their own types; raises InputError if not as in ``SyntheticDatabase``."""
     numbers = np.asarray(counts)

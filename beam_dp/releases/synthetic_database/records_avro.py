@@ -1,8 +1,8 @@
 """Records of a synthetic database as Avro, written and read block by block.
 
-Records have the users' own columns and values, in the random order of the draw, which
-``redrawn_rows`` compares. fastavro takes 3 microseconds for a record of 8 columns; encoding each
-distinct value once and joining or splitting the bytes of records is 10 times as fast.
+Records have the users' own columns and values, in the random order of the draw. fastavro takes 3
+microseconds for a record of 8 columns; encoding each distinct value once and joining or splitting
+the bytes of records is 10 times as fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.releases.synthetic_database.records import (
     OUTSIDE,
-    OrderedRows,
     ReadRecords,
     Records,
     avro_names,
@@ -100,13 +99,12 @@ def read_records(
 
 def rows_in_order(
     data: bytes, domain: Domain, records_format: str = "avro", *, is_drawn: bool = False
-) -> Iterator[OrderedRows]:
-    """Yields the rows of an Avro file, in parts."""
+) -> Iterator[list[tuple[NDArray[np.int64], NDArray[Any]]]]:
+    """Yields codes and drawn values, or 0, of each attribute, in the order of the rows."""
     columns = [_Column(attribute, is_drawn) for attribute in domain]
     for rows in _blocks(data, domain, columns):
-        pairs = list(zip(columns, _by_column(columns, rows), strict=True))
-        codes = [column.decode(forms) for column, forms in pairs]
-        yield codes, {each.name: each.numbers(forms) for each, forms in pairs if each.is_drawn}
+        pairs = zip(columns, _by_column(columns, rows), strict=True)
+        yield [(column.decode(forms), column.numbers(forms)) for column, forms in pairs]
 
 
 def _blocks(data: bytes, domain: Domain, columns: Sequence[_Column]) -> Iterator[list[bytes]]:
@@ -188,12 +186,10 @@ class _Column:
         return np.fromiter(map(code_of_form.__getitem__, forms), np.int64, len(forms))
 
     def numbers(self, forms: Sequence[bytes]) -> NDArray[Any]:
-        """Returns the numbers that are encoded; 0 for other values."""
-        is_number = np.array([each not in self._code_of_form for each in forms], np.bool_)
-        read = self._read([each for each in forms if each not in self._code_of_form])
-        numbers = np.zeros(len(forms), read.dtype)
-        numbers[is_number] = read
-        return numbers
+        """Returns the numbers that are encoded; 0 for listed values."""
+        listed = self._code_of_form
+        numbers = iter(self._read([each for each in forms if each not in listed]).tolist())
+        return np.array([0 if each in listed else next(numbers) for each in forms])
 
     def _read(self, forms: Sequence[bytes]) -> NDArray[Any]:
         bare = b"".join([each[len(self._prefix) :] for each in forms])

@@ -22,13 +22,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema, arrow_table
-from beam_dp.releases.synthetic_database.records import (
-    OUTSIDE,
-    OrderedRows,
-    ReadRecords,
-    Records,
-    number_levels,
-)
+from beam_dp.releases.synthetic_database.records import OUTSIDE, ReadRecords, Records, number_levels
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 
@@ -85,13 +79,11 @@ def read_columns(
     """Returns the records in a file; for the arguments see ``read_records``."""
     check_arrow()
     records, total = ReadRecords(domain), 0
-    batches = _parquet if records_format == "parquet" else _csv
-    for batch in batches(data, domain):
-        total += batch.num_rows
+    for columns in rows_in_order(data, domain, records_format, is_drawn=is_drawn):
+        total += len(columns[0][0])
         if total > num_records:
             raise DamagedFileError("has more records than its card says")
-        pairs = zip(domain, batch.columns, strict=True)
-        records.add([_levels(attribute, column, is_drawn)[0] for attribute, column in pairs])
+        records.add([codes for codes, _ in columns])
     if total != num_records and not is_part:
         raise DamagedFileError("has fewer records than its card says")
     return Records(*records.fields())
@@ -99,17 +91,12 @@ def read_columns(
 
 def rows_in_order(
     data: bytes, domain: Domain, records_format: str, *, is_drawn: bool = False
-) -> Iterator[OrderedRows]:
-    """Yields the rows of a file, in parts."""
+) -> Iterator[list[tuple[NDArray[np.int64], NDArray[Any]]]]:
+    """Yields codes and drawn values, or 0, of each attribute, in the order of the rows."""
     batches = _parquet if records_format == "parquet" else _csv
     for batch in batches(data, domain):
         pairs = zip(domain, batch.columns, strict=True)
-        codes, numbers = zip(*(_levels(*pair, is_drawn) for pair in pairs), strict=True)
-        drawn = zip(domain, numbers, strict=True)
-        yield (
-            list(codes),
-            {each.name: of for each, of in drawn if isinstance(each, BinnedAttribute) and is_drawn},
-        )
+        yield [_levels(attribute, column, is_drawn) for attribute, column in pairs]
 
 
 def _parquet(data: bytes, domain: Domain) -> Iterator[pa.RecordBatch]:

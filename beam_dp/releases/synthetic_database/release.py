@@ -43,7 +43,6 @@ from beam_dp.releases.synthetic_database.shards import (
     RecordShard,
     RowBlock,
     drawn_columns,
-    first_part,
     num_shards,
     parts_of,
     row_blocks,
@@ -396,16 +395,6 @@ class SyntheticDatabase(Release):
         """
         for part in parts_of(self.counts, self.draw_id, self.num_shards):
             yield from row_blocks(part, self.draw_id, self.drawn)
-
-    def first_rows(self, num_files: int, shift: float) -> RowBlock:
-        """Returns the first rows of the first of some files, at most 2^18.
-
-        ``shift``: how far each value moves within its bin, as a share of the bin.
-        """
-        positions = {name: np.clip(ends + shift, 0, 1) for name, ends in self.positions.items()}
-        drawn = drawn_columns(self.domain, tuple(self.codes), positions)
-        part = first_part(self.counts, self.draw_id, num_files)
-        return next(row_blocks(part, self.draw_id, drawn))
 
     @property
     def num_shards(self) -> int:

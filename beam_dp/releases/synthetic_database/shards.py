@@ -147,14 +147,6 @@ def parts_of(counts: NDArray[np.int64], draw_id: str, num_parts: int) -> list[Pa
     return parts
 
 
-def first_part(counts: NDArray[np.int64], draw_id: str, num_parts: int) -> Part:
-    """Returns the first rows of the first of some parts, at most 2^18; see ``parts_of``."""
-    part = Part(1, np.arange(len(counts)), counts)
-    while part.node < num_parts or int(part.counts.sum()) > _BLOCK_ROWS:
-        part, _ = _halves(part, draw_id)
-    return part
-
-
 class DrawnColumn(NamedTuple):
     """A column whose values are drawn within bins: the codes of all records, and where they lie."""
 
