@@ -26,8 +26,7 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
-from beam_dp.releases.intervals.choice import records_of
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.transforms import WriteRelease
@@ -115,15 +114,15 @@ class RecordsJob(FirstJob):
 
     def tell(self, release: Release) -> None:
         """Prints the chosen number."""
-        assert isinstance(release, IntervalRelease)
+        assert isinstance(release, UnitCounts)
         number = records_of(release).main.max_records_per_unit
         print(f"Chose {number:,} as the records per unit: {self.output}")
 
-    def committed(self) -> IntervalRelease | None:
+    def committed(self) -> UnitCounts | None:
         """Returns the counts that an earlier run of the same command has committed, if any."""
-        return self.released(IntervalRelease)
+        return self.released(UnitCounts)
 
-    def entry_of(self, found: IntervalRelease) -> Entry | None:
+    def entry_of(self, found: UnitCounts) -> Entry | None:
         """Returns the ledger's entry that paid for counts and the later runs."""
         entry, paid = self.payer_of(found), found.plan.get("ledger_release")
         if paid is not None and self.ledger is None:
@@ -145,7 +144,7 @@ class ChoosingJob(program.Job):
 
     first: RecordsJob
     largest: program.Job
-    then: Callable[[IntervalRelease], program.Job]
+    then: Callable[[UnitCounts], program.Job]
 
     def add(
         self, records: beam.PCollection[Any], token: Token | None = None
@@ -188,7 +187,7 @@ class ChoosingJob(program.Job):
             exit_code = self.first.run(progress)
             if exit_code:
                 return exit_code
-            found = read_release(self.first.output, kind=IntervalRelease)
+            found = read_release(self.first.output, kind=UnitCounts)
         return self.then(found).run(progress)
 
 

@@ -51,9 +51,8 @@ from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, origin_of
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.files.commit import holds_card
-from beam_dp.releases.intervals.choice import records_of
-from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -382,7 +381,7 @@ def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
         is_named=not is_open,
     )
 
-    def then(found: IntervalRelease) -> Job:
+    def then(found: UnitCounts) -> Job:
         entry, records, origin = first.entry_of(found), records_of(found), origin_of(found)
         if entry is None or not first.is_marked(entry) or _paid_by(output, entry):
             known = _Chosen(first, records, plan.paid, entry, origin=origin)

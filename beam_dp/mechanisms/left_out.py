@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,13 @@ from beam_dp.privacy.noise.bound import (
     noise_variance,
 )
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.kinds import ReleaseT
 from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 # The share of epsilon for the counts; the release gets the rest.
 LEFT_OUT_SHARE = 0.05
 # The fields that differ between two draws.
 _DRAWN = ("sum", "counts", "impossible")
-
-ReleaseT = TypeVar("ReleaseT", SyntheticDatabase, IntervalRelease)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,8 +158,8 @@ def with_left_out(
     release: ReleaseT, plan: LeftOutPlan, counts: NDArray[np.int64], noise: NoiseSource
 ) -> ReleaseT:
     """Returns a release together with noisy counts of the records left out, from the same draw."""
-    left_out = plan.release(counts, noise)
-    return dataclasses.replace(release, guarantee=plan.guarantee, left_out=left_out)
+    fields: dict[str, Any] = {"left_out": plan.release(counts, noise)}
+    return dataclasses.replace(release, guarantee=plan.guarantee, **fields)
 
 
 def _largest_within(whole: Loss, main: Loss, most: float) -> float:

@@ -27,13 +27,13 @@ from beam_dp.domain.discover import GRID, NUM_CELLS, levels_of
 from beam_dp.domain.leaves import LARGEST
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
+from beam_dp.models.monotone import nearest_increasing
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.far_values import END_ERRORS
-from beam_dp.releases.intervals.release import nearest_increasing
 
 # So many of the new edges of a level are in its first cell, and in its last one.
 _NUM_AT_END = 3

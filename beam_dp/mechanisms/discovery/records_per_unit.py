@@ -27,8 +27,8 @@ from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step, total
 from beam_dp.releases.discovered import RECORDS, Discovered, records_attribute
+from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.releases.domain.verify import domain_steps, with_domain
-from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 
 # The share of epsilon for the choice; the later release gets the rest.
@@ -100,7 +100,7 @@ class RecordsPlan:
             self, counts=dataclasses.replace(self.counts, ledger_token=token)
         )
 
-    def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> IntervalRelease:
+    def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> UnitCounts:
         """Returns noisy counts; the only function that turns exact counts of units into a release.
 
         ``counts``: the number of units in each level of ``record_levels(most)``, int64; secret.

@@ -7,8 +7,7 @@ from typing import Any
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.intervals.choice import records_of
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.verdict import Figures, differences
@@ -37,7 +36,7 @@ def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
     is_domain = isinstance(release, DomainRelease)
     domain = release if is_domain else _below(release.directory, FOLDER, DomainRelease)
     place = RECORDS_FOLDER if is_domain or domain is None else f"{FOLDER}/{RECORDS_FOLDER}"
-    counts = _below(release.directory, place, IntervalRelease)
+    counts = _below(release.directory, place, UnitCounts)
 
     def same(name: str, stated: Any, found: Any) -> None:
         figures.number += 1

@@ -24,6 +24,7 @@ from beam_dp.models.intervals.strategy import (
     Strategy,
     Values,
 )
+from beam_dp.models.monotone import nearest_increasing
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.left_out import LeftOut
@@ -302,22 +303,3 @@ def ordered_domain(domain: Domain, name: str) -> Domain:
     attribute = domain[name]
     check_ordered(attribute)
     return Domain((attribute,))
-
-
-def nearest_increasing(values: Values) -> Values:
-    """Returns the nearest numbers, in the sum of squares, that never decrease.
-
-    Decreasing neighbours are replaced by the mean of these neighbours, repeatedly; the result does
-    not depend on the order of the replacements (Barlow and others, 1972).
-    """
-    means: list[float] = []
-    sizes: list[int] = []
-    for value in values.tolist():
-        mean, size = value, 1
-        while means and means[-1] >= mean:
-            before = sizes.pop()
-            mean = (mean * size + means.pop() * before) / (size + before)
-            size += before
-        means.append(mean)
-        sizes.append(size)
-    return np.repeat(means, sizes)

@@ -15,7 +15,7 @@ from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
 from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
@@ -116,6 +116,6 @@ class ReleaseRecordsPerUnit(ShowsPromise):
 
 def _released_counts(
     plan: RecordsPlan, noise: NoiseSource, shards: Iterable[tuple[int, bytes]]
-) -> IntervalRelease:
+) -> UnitCounts:
     """Runs the mechanism on the counts."""
     return plan.release(levels_of_shards(plan.most, shards), noise)

@@ -14,8 +14,11 @@ from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attr
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.verdict import AGREEMENT, Figures, check_fields
 
+# Noisy counts of units, by their numbers of records.
+UnitCounts = IntervalRelease
 
-def records_of(release: IntervalRelease) -> Discovered:
+
+def records_of(release: UnitCounts) -> Discovered:
     """Returns what a later release states about the choice that follows from noisy counts."""
     stated = release.plan["records_per_unit"]
     check_fields("records_per_unit", stated, ("noise_per_record", "release", "whole"), ("job",))
@@ -34,7 +37,7 @@ def records_of(release: IntervalRelease) -> Discovered:
     return Discovered.from_json(parsed, whole)
 
 
-def choice_figures(release: IntervalRelease, steps: Sequence[Step], figures: Figures) -> None:
+def choice_figures(release: UnitCounts, steps: Sequence[Step], figures: Figures) -> None:
     """Compares the split of the budget between noisy counts of units and the release they limit."""
     chosen = records_of(release)
     whole, own = chosen.whole, release.guarantee
