@@ -50,7 +50,7 @@ from beam_dp.in_memory import release as release_table
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.queries.vector_query import VectorQuery
+from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from beam_dp.privacy.noise import source as noise_module
+from beam_dp.privacy.noise.bound import Kind
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.noise.tails import Kind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,8 @@ from scipy.special import entr
 
 from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support, carry_over, coefficients_table, table_coefficients
-from beam_dp.models.cascades import Cascade
 from beam_dp.models.denoised_attributes import denoised
-from beam_dp.models.elimination import GrowingTree, axes_of, mask_of
+from beam_dp.models.elimination import Cascade, GrowingTree, axes_of, mask_of
 from beam_dp.models.junction_tree import into_order, tree_records
 from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Axes
 from beam_dp.models import elimination
-from beam_dp.models.cascades import Cascade, broadcast_shape, sum_to
-from beam_dp.models.elimination import axes_of, mask_of
+from beam_dp.models.elimination import Cascade, axes_of, broadcast_shape, mask_of, sum_to
 
 # The range of exponents, in nats, over which exp keeps its precision.
 _SAFE_RANGE = 600.0

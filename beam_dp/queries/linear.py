@@ -311,3 +311,104 @@ def _merged(shape: Shape, axes: Sequence[int]) -> Shape:
 def unit_mean(mean: float) -> float:
     """Returns a mean clipped to [0, 1], because rounding may have moved it outside."""
     return min(1.0, max(0.0, mean))
+
+
+# Disjunctions, and the negation of any linear query.
+
+
+Literals = dict[int, tuple[Range, ...]]
+
+
+@dataclass(frozen=True)
+class Disjunction(LiteralQuery):
+    """A query that is 1 on the cells where at least one of two or more literals is true.
+
+    A disjunction is computed as 1 minus the conjunction of the complements of the literals.
+
+    ``axes``: positions of the attributes of the literals, ascending, at least two.
+    ``ranges``: for each axis, the codes for which the literal is true, but not all codes.
+    """
+
+    factors = Factors(constant=1, sign=-1, divisor=1, inside=0, outside=1)
+
+    shape: Shape
+    axes: tuple[int, ...]
+    ranges: tuple[tuple[Range, ...], ...]
+    _none: Product = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_codes(self.shape, self.axes, self.ranges)
+        others = _complements(self)
+        if len(others) < 2 or not all(others.values()):
+            condition = "a disjunction must have two or more literals that are not always true"
+            raise InputError("query", list(self.axes), condition)
+        object.__setattr__(self, "_none", Product.of(self.shape, others))
+
+    @classmethod
+    def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> LiteralQuery:
+        """Returns the query that is 1 if any attribute's code is in its ranges (by position).
+
+        A single literal, and a query that is always 1, become a ``Product``, so that equal queries
+        compare equal.
+        """
+        if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
+            return Product(shape, (), ())
+        if len(ranges) == 1:
+            return Product.of(shape, ranges)
+        return cls(shape, tuple(sorted(ranges)), tuple(ranges[axis] for axis in sorted(ranges)))
+
+    def count(self, counts: NDArray[np.int64]) -> int:
+        """Returns 2^16 times the number of records for which the query is 1."""
+        return (int(counts.sum()) << VALUE_BITS) - self._none.count(counts)
+
+    def mean(self, weights: NDArray[np.float64]) -> float:
+        """Returns the total weight of the cells where the query is 1."""
+        return unit_mean(float(weights.sum()) - self._none.mean(weights))
+
+    def add_to(self, table: NDArray[np.float64], step: float) -> None:
+        """Adds ``step`` to the cells where the query is 1."""
+        # Uses a separate table: adding and then subtracting in place would leave rounding errors.
+        steps = np.full(self.num_cells, step)
+        self._none.add_to(steps, -step)
+        table += steps
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the query as JSON values."""
+        return {"disjunction_codes": codes_to_json(self.axes, self.ranges)}
+
+
+def negation(query: LinearQuery) -> LinearQuery:
+    """Returns 1 - q in the same form as q or its dual; evaluating it costs no more than q.
+
+    A conjunction becomes a disjunction of the negated literals, and vice versa. In a parity, one
+    literal is negated.
+    """
+    if isinstance(query, Explicit):
+        return Explicit(query.shape, ((1 << VALUE_BITS) - query.table).astype("<i4").tobytes())
+    assert isinstance(query, LiteralQuery)
+    # A literal that is always true has no negation.
+    others = {axis: ranges for axis, ranges in _complements(query).items() if ranges}
+    if isinstance(query, Parity):
+        return _even(query, others)
+    if not others:
+        raise InputError("query", "not", "must not negate a query that is true for all records")
+    if isinstance(query, Product):
+        return Disjunction.of(query.shape, others)
+    return Product.of(query.shape, others)
+
+
+def _even(query: Parity, others: Literals) -> LinearQuery:
+    """Returns the query for an even number of true literals: a parity with one literal negated."""
+    if others:
+        axis = min(others)
+        literals = {**dict(zip(query.axes, query.ranges, strict=True)), axis: others[axis]}
+        return Parity(query.shape, query.axes, tuple(literals.values()))
+    if len(query.axes) % 2:
+        raise InputError("query", "not", "must not negate a query that is true for all records")
+    return Product(query.shape, (), ())
+
+
+def _complements(query: LiteralQuery) -> Literals:
+    """Returns, for each attribute, the codes for which its literal is false (possibly empty)."""
+    pairs = zip(query.axes, query.ranges, strict=True)
+    return {axis: complement(ranges, query.shape[axis]) for axis, ranges in pairs}

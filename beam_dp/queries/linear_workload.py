@@ -28,7 +28,7 @@ from beam_dp.queries.dense_tables import (
     marginal_tables,
     sum_of_tables,
 )
-from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import Disjunction
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import parse_workload
 

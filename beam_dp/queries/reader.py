@@ -15,7 +15,7 @@ from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.queries import linear
-from beam_dp.queries.disjunction import Disjunction, negation
+from beam_dp.queries.linear import Disjunction, negation
 
 Ranges = tuple[linear.Range, ...]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.queries import linear
-from beam_dp.queries.disjunction import Disjunction
+from beam_dp.queries.linear import Disjunction
 from beam_dp.queries.linear_workload import LinearWorkload
 
 # Limits for comparing all pairs of columns: the number of columns, of values in memory, of values

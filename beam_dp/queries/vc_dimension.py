@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.queries.disjunction import Disjunction, negation
-from beam_dp.queries.linear import LinearQuery, Product
+from beam_dp.queries.linear import Disjunction, LinearQuery, Product, negation
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, LinearWorkload, query_matrix
 
 FoundBy = Literal["search", "products", "queries", "given"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,
     )
-    from beam_dp.transforms.errors import (
+    from beam_dp.transforms.job_page import (
         PrivateStepError as PrivateStepError,
         ReadError as ReadError,
         SetupError as SetupError,

@@ -7,15 +7,24 @@ module defines metrics, because a counter at or before the draw could depend on 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.metrics.metric import Lineage
 from apache_beam.transforms.display import DisplayDataItem
 
+from beam_dp.errors import (
+    FileError as FileError,
+    PrivateStepError as PrivateStepError,
+    public_fault,
+    withhold_messages as withhold_messages,
+)
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.releases.files.commit import committed_card
 from beam_dp.storage.open import store_for
@@ -88,3 +97,97 @@ def _lineage_name(path: str) -> tuple[str, ...]:
         return "filesystem", "localhost", os.path.abspath(path)
     bucket, _, name = place.partition("/")
     return "gcs" if scheme == "gs" else scheme, bucket, name
+
+
+# The share of a stage that workers in this process have done, for lines on a terminal.
+#
+# A share is read at intervals of time only. So it shows no more than the time of the stage does:
+# the number of its parts, which may depend on the records or on noise, is never printed.
+
+
+class ShareDone:
+    """Counts the parts of a stage: ranges of files to read, or files to write."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets the parts of earlier jobs."""
+        self._found = self._done = 0
+
+    def found(self, number: int = 1) -> None:
+        """Counts parts that have to be done."""
+        with self._lock:
+            self._found += number
+
+    def done(self) -> None:
+        """Counts a part that is done."""
+        with self._lock:
+            self._done += 1
+
+    def text(self) -> str:
+        """Returns the share of a stage that has begun, and has not ended; else an empty text."""
+        with self._lock:
+            is_open = 0 < self._found > self._done
+            return f"{100 * self._done // self._found} % of the {self._name}" if is_open else ""
+
+
+READ = ShareDone("files are read")
+WRITTEN = ShareDone("records are written")
+
+
+# Errors that a job may show, because their messages contain nothing from records.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ReadError(RuntimeError):
+    """An input file is damaged or missing, or its schema differs; the message quotes no records."""
+
+
+class SetupError(RuntimeError):
+    """A worker could not be set up, before it received records; the message states the reason."""
+
+
+def show_setup(setup: Callable[P, T]) -> Callable[P, T]:
+    """Decorates ``DoFn.setup``: raises errors that ``public_fault`` describes as ``SetupError``.
+
+    Use the decorator only for ``setup``, which a runner calls before it hands over elements. Other
+    errors pass unchanged; the program that runs the job withholds them.
+    """
+
+    @functools.wraps(setup)
+    def telling(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return setup(*args, **kwargs)
+        except (ImportError, OSError) as error:
+            fault = public_fault(error)
+            if fault is None:
+                raise
+            raise SetupError(f"a worker can't be set up: {fault}") from None
+
+    return telling
+
+
+@contextlib.contextmanager
+def name_file_only(path: str) -> Iterator[None]:
+    """Replaces any error raised in reading a file with one that contains only the file's name."""
+    try:
+        yield
+    except ReadError:
+        raise
+    except FileError as error:
+        raise ReadError(f"{path}: {error}") from None
+    except Exception as error:
+        # Parsers quote invalid bytes in their messages.
+        raise ReadError(f"{path}: cannot be read{reason_of(error)}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the reason that may be shown, to print after what has failed."""
+    fault = public_fault(error)
+    return "" if fault is None else f": {fault}"

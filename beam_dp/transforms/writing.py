@@ -16,9 +16,8 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import PayloadFile, is_url
 from beam_dp.transforms.drawing.one_worker import ReleaseShard
-from beam_dp.transforms.job_page import count_committed
+from beam_dp.transforms.job_page import WRITTEN, count_committed
 from beam_dp.transforms.reading.records import refuse_windows
-from beam_dp.transforms.shares_done import WRITTEN
 
 
 class WriteRelease(beam.PTransform):

@@ -22,9 +22,9 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import FlagError, number, refused
 from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
+from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
-from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, MarginalAnswer

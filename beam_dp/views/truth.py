@@ -17,8 +17,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.release import AnyRelease
+from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import select_records
 from beam_dp.secret.encoding.records import column_of, encode_column, encode_records

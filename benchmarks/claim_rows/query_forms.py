@@ -19,8 +19,7 @@ from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunct
 from beam_dp.planning.theorems.online import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries import row_families
-from beam_dp.queries.disjunction import negation
-from beam_dp.queries.linear import LinearQuery
+from beam_dp.queries.linear import LinearQuery, negation
 from beam_dp.queries.linear_workload import parse_linear_workload
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
 from beam_dp.queries.sparse import SparseQuery

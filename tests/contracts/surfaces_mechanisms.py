@@ -35,8 +35,8 @@ from window_plans import (
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.domain.discover import number_leaves
 from beam_dp.domain.impossible import Impossible
-from beam_dp.domain.leaves import number_leaves
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.mechanisms import choosing
 from beam_dp.mechanisms.discovery.bins import plan_bins

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
+from beam_dp.domain.discover import LARGEST, number_leaves
 from beam_dp.domain.files import domain_from_json, parse_domain
 from beam_dp.domain.impossible import Impossible, any_impossible
-from beam_dp.domain.leaves import LARGEST, number_leaves
 
 
 @pytest.mark.parametrize("code", [-1, 5])

@@ -19,8 +19,7 @@ from tiny import ADD, REPLACE
 
 import beam_dp as dp
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
-from beam_dp.domain.discover import GRID
-from beam_dp.domain.leaves import number_leaves
+from beam_dp.domain.discover import GRID, number_leaves
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.discovery.plan import check_together, main_loss

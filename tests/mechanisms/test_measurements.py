@@ -38,8 +38,7 @@ from beam_dp.mechanisms.marginals.measurements import (
 )
 from beam_dp.models.basis import importance_of
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import Parity, Product
+from beam_dp.queries.linear import Disjunction, Parity, Product
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     cell_variance,

@@ -14,15 +14,15 @@ from noise_sources import Seeded
 
 from beam_dp.mechanisms.small_db import (
     enumerated as multisets_enumerated,
-    law as multisets_law,
     nested as multisets_nested,
     searched as multisets_searched,
+    size as multisets_law,
 )
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
-from beam_dp.mechanisms.small_db.law import draw_cells
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested
 from beam_dp.mechanisms.small_db.searched import SearchSampler
+from beam_dp.mechanisms.small_db.size import draw_cells
 from beam_dp.privacy.noise.bound import exp_above
 from beam_dp.testing import audit
 

@@ -25,7 +25,7 @@ from beam_dp.mechanisms.online.saved_runs import (
 )
 from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
 from beam_dp.privacy.ledger.entries import LedgerError
-from beam_dp.queries.disjunction import negation
+from beam_dp.queries.linear import negation
 from beam_dp.secret.summaries.histogram import Histogram
 
 GUARANTEE = promise(REPLACE, 0.0, 5.0)

@@ -12,9 +12,15 @@ from test_multiset_choice import law_by_hand
 from tiny import ADD, domain_of, promise, summary
 
 import beam_dp as dp
-from beam_dp.mechanisms.small_db import law as law_module
-from beam_dp.mechanisms.small_db.law import TILT_BITS, MultisetLaw, find_tilts
-from beam_dp.mechanisms.small_db.size import size_of_workload, small_db_size, small_db_size_by_vc
+from beam_dp.mechanisms.small_db import size as law_module
+from beam_dp.mechanisms.small_db.size import (
+    TILT_BITS,
+    MultisetLaw,
+    find_tilts,
+    size_of_workload,
+    small_db_size,
+    small_db_size_by_vc,
+)
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.queries.linear_workload import MAX_MATRIX_VALUES, query_matrix
 from beam_dp.queries.vc_dimension import sauer_bound

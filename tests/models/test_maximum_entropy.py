@@ -10,9 +10,9 @@ import pytest
 from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.models import maximum_entropy, quasi_newton
 from beam_dp.models.basis import MarginalCoefficients, contrast_levels, squared_scale
-from beam_dp.models.learned_penalties import PenaltyGroups
 from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
+    PenaltyGroups,
     _Problem,
     fit_maximum_entropy,
     independent_variances,

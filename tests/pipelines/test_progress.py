@@ -12,7 +12,7 @@ from apache_beam.runners.worker import sdk_worker
 from jobs import job_flags
 from patience import HANG_SECONDS, wait_for
 
-from beam_dp.transforms.shares_done import READ, WRITTEN, ShareDone
+from beam_dp.transforms.job_page import READ, WRITTEN, ShareDone
 from pipelines import progress, release_synthetic_database
 from pipelines.progress import PROGRESS_LOGGER, Progress
 

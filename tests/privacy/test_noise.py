@@ -18,7 +18,7 @@ import pytest
 from scipy import stats
 
 from beam_dp.errors import InputError
-from beam_dp.privacy.noise import source, tails
+from beam_dp.privacy.noise import bound as tails, source
 from beam_dp.privacy.noise.source import NoiseSource
 
 FALSE_ALARM = 1e-12

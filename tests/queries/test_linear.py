@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import beam_dp as dp
-from beam_dp.queries.disjunction import negation
-from beam_dp.queries.linear import VALUE_BITS, Parity, Product
+from beam_dp.queries.linear import VALUE_BITS, Parity, Product, negation
 
 DOMAIN = dp.Domain(
     (

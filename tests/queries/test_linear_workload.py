@@ -13,8 +13,7 @@ from beam_dp.queries import (
     linear_workload as linear_workload_module,
     sensitivity as sensitivity_module,
 )
-from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import Explicit, Parity, Product
+from beam_dp.queries.linear import Disjunction, Explicit, Parity, Product
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 
 MIXED = dp.Domain(

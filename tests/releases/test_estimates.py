@@ -14,9 +14,8 @@ from tiny import on_trees
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import pair_scores
 from beam_dp.models.basis import subsets
-from beam_dp.queries.disjunction import negation
-from beam_dp.queries.linear import Parity, Product
-from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.queries.dense_tables import VectorQuery, sums_of
+from beam_dp.queries.linear import Parity, Product, negation
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances

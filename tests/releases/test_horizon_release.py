@@ -15,8 +15,7 @@ from window_plans import HORIZON_ID, RECORD, horizon_of, marginals_of, plan_of, 
 
 from beam_dp.flags.flag import FlagError
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
-from beam_dp.queries.disjunction import Disjunction
-from beam_dp.queries.linear import LinearQuery, Parity, Product
+from beam_dp.queries.linear import Disjunction, LinearQuery, Parity, Product
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.releases.synthetic_database.measured_tables import unbiased_tables
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables

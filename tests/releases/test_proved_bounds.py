@@ -20,9 +20,8 @@ from beam_dp.models import maximum_entropy
 from beam_dp.planning.synthetic_databases import selected_tables_theorem
 from beam_dp.privacy.noise import bound as bound_module
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, chosen_noise_bound, noise_bound
-from beam_dp.queries.disjunction import Disjunction, negation
-from beam_dp.queries.linear import Product
-from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.queries.dense_tables import VectorQuery, sums_of
+from beam_dp.queries.linear import Disjunction, Product, negation
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.proved_bounds import ScoredPair
 

@@ -14,8 +14,12 @@ import beam_dp as dp
 from beam_dp.privacy.discovery import record_levels
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.value_counts import ValueCounts, counted_values
-from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
-from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
+from beam_dp.transforms.counting.count_values import (
+    CountUnits,
+    CountValues,
+    counts_of_values,
+    levels_of_shards,
+)
 from beam_dp.transforms.drawing import one_worker
 
 GOOD = {"age": 3, "sex": "f", "smokes": None}

@@ -24,7 +24,7 @@ from versions import since
 import beam_dp as dp
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading import read_arrivals
 from beam_dp.transforms.reading.read_arrivals import FILE_TIME, keep_files
 from beam_dp.transforms.reading.seen_files import SeenFiles

@@ -14,7 +14,7 @@ from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRest
 from hypothesis import given, settings, strategies as st
 
 from beam_dp.domain.horizon import Horizon
-from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading import read_kafka
 from beam_dp.transforms.reading.read_kafka import decode_json
 

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
-from beam_dp.domain.discover import GRID, NUM_CELLS, levels_of
-from beam_dp.domain.leaves import LARGEST
+from beam_dp.domain.discover import GRID, LARGEST, NUM_CELLS, levels_of
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
 from beam_dp.models.monotone import nearest_increasing

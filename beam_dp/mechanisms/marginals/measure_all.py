@@ -33,8 +33,8 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.noisy_tables import chance_cost, unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unit_costs import chance_cost, unit_costs
 from beam_dp.secret.summaries.histogram import Marginals
 
 UnitCost = float | Literal["planned"]

@@ -31,7 +31,7 @@ from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.unit_costs import agreement_overlaps
+from beam_dp.releases.synthetic_database.noisy_tables import agreement_overlaps
 from beam_dp.secret.summaries.histogram import Marginals, merge_tables
 
 

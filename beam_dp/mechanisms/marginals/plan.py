@@ -36,9 +36,9 @@ from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
+from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.unit_costs import unit_costs
 from beam_dp.secret.encoding.records import encode_records
 from beam_dp.secret.encoding.tables import Table
 from beam_dp.secret.summaries.histogram import Marginals

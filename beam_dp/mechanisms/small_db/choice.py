@@ -15,10 +15,9 @@ from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.choosing import selection_scale
 from beam_dp.mechanisms.small_db.enumerated import EnumerationSampler
-from beam_dp.mechanisms.small_db.law import MAX_ANSWER, MAX_TARGET, MultisetLaw
 from beam_dp.mechanisms.small_db.nested import NestedSampler, is_nested, num_products
 from beam_dp.mechanisms.small_db.searched import SearchSampler
-from beam_dp.mechanisms.small_db.size import num_multisets
+from beam_dp.mechanisms.small_db.size import MAX_ANSWER, MAX_TARGET, MultisetLaw, num_multisets
 from beam_dp.privacy.noise.source import NoiseSource
 
 SamplerName = Literal["auto", "enumeration", "nested", "search"]

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.small_db.law import MultisetLaw, draw_cells
+from beam_dp.mechanisms.small_db.size import MultisetLaw, draw_cells
 from beam_dp.privacy.noise.bound import as_exponent, exp_above, exp_bounds
 from beam_dp.privacy.noise.source import NoiseSource
 

@@ -19,8 +19,8 @@ from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
-from beam_dp.mechanisms.small_db.law import MAX_ANSWER
 from beam_dp.mechanisms.small_db.size import (
+    MAX_ANSWER,
     num_multisets,
     size_of_workload,
     small_db_error,

@@ -19,8 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
-from beam_dp.privacy.noise import tails
-from beam_dp.privacy.noise.bound import exp_bounds
+from beam_dp.privacy.noise.bound import (
+    Kind,
+    exp_bounds,
+    limit_share,
+    step_exponent,
+    step_scale,
+    tail_limits,
+)
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement
@@ -69,7 +75,7 @@ class NoiseSource:
         return _draw("gaussian", values, sigma)
 
     def reaching(
-        self, kind: tails.Kind, values: NDArray[np.int64], scale: float, threshold: int
+        self, kind: Kind, values: NDArray[np.int64], scale: float, threshold: int
     ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
         """Returns the places of the values whose noisy values reach a threshold, and the latter.
 
@@ -85,7 +91,7 @@ class NoiseSource:
         _check_scale(scale)
         usual, hit, noisy = [], [], []
         for start in range(0, len(values), _CHUNK):
-            limits, is_rare = tails.tail_limits(kind, threshold - values[start:][:_CHUNK], scale)
+            limits, is_rare = tail_limits(kind, threshold - values[start:][:_CHUNK], scale)
             words = np.frombuffer(secrets.token_bytes(8 * len(limits)), np.uint64)
             usual.append(start + np.flatnonzero(~is_rare))
             for place in np.flatnonzero(is_rare & (words < limits)).tolist():
@@ -102,12 +108,12 @@ class NoiseSource:
         order = np.argsort(places)
         return places[order], found[order]
 
-    def _step(self, kind: tails.Kind, distance: int, scale: float, limit: int) -> int | None:
+    def _step(self, kind: Kind, distance: int, scale: float, limit: int) -> int | None:
         """Returns how far noise exceeds a distance, after an event of probability limit / 2^64."""
-        if not self.coin(functools.partial(tails.limit_share, kind, distance, scale, limit)):
+        if not self.coin(functools.partial(limit_share, kind, distance, scale, limit)):
             return None
-        (step,) = self.geometric(1, tails.step_scale(kind, distance, scale)).tolist()
-        exponent = tails.step_exponent(kind, distance, scale, step)
+        (step,) = self.geometric(1, step_scale(kind, distance, scale)).tolist()
+        exponent = step_exponent(kind, distance, scale, step)
         is_kept = not exponent or self.coin(functools.partial(exp_bounds, exponent))
         return int(step) if is_kept else None
 
@@ -213,7 +219,7 @@ def _check_scale(scale: float) -> None:
         raise InputError("scale", scale, "noise must have a scale > 0 and at most 2^50")
 
 
-def _draw(kind: tails.Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+def _draw(kind: Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     _check_scale(scale)
     if values.dtype != np.int64:
         raise InputError("values", str(values.dtype), "noise is added to int64 values only")
@@ -231,7 +237,7 @@ _remembered = functools.lru_cache(maxsize=256)
 
 
 @_remembered
-def _sampler(kind: tails.Kind, size: int, scale: float) -> Measurement | None:
+def _sampler(kind: Kind, size: int, scale: float) -> Measurement | None:
     """Returns a sampler of ``size`` values; None if the scale is too small to give any privacy."""
     from opendp import domains, measurements, mod
     from opendp.metrics import l1_distance, l2_distance

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Axes, Domain
 from beam_dp.models.basis import Support, subsets
-from beam_dp.queries.vector_query import (
+from beam_dp.queries.dense_tables import (
     Vector,
     VectorQuery,
     affine_parts,

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support
-from beam_dp.queries.vector_query import Vector, VectorQuery, affine_parts
+from beam_dp.queries.dense_tables import Vector, VectorQuery, affine_parts
 
 # The size of interactions after fitting all smaller interactions, in units of the dependence.
 _THIRD_ORDER = 0.05

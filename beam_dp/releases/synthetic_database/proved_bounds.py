@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from beam_dp.models.basis import Support
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
-from beam_dp.queries.vector_query import VectorQuery, sums_of
+from beam_dp.queries.dense_tables import VectorQuery, sums_of
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, NoiseBounds

@@ -23,13 +23,13 @@ from beam_dp.domain.attributes import (
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.installed import check_arrow
-from beam_dp.queries.vector_query import Vector, VectorQuery
+from beam_dp.queries.dense_tables import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases import parts
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
-from beam_dp.releases.synthetic_database.arrow import column_values
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
+from beam_dp.releases.synthetic_database.records import column_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,8 +21,15 @@ from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.installed import check_arrow
 from beam_dp.releases.files.card import READ_ERRORS
-from beam_dp.releases.synthetic_database.arrow import arrow_column, arrow_schema, arrow_table
-from beam_dp.releases.synthetic_database.records import OUTSIDE, ReadRecords, Records, number_levels
+from beam_dp.releases.synthetic_database.records import (
+    OUTSIDE,
+    ReadRecords,
+    Records,
+    arrow_column,
+    arrow_schema,
+    arrow_table,
+    number_levels,
+)
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import DamagedFileError
 

@@ -20,23 +20,24 @@ from beam_dp.errors import InputError
 from beam_dp.installed import check_arrow
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
-from beam_dp.queries.vector_query import VectorQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.far_values import hidden_units, may_be_cut
 from beam_dp.releases.left_out import LeftOut
 from beam_dp.releases.release import Release, library_versions, plain_json
-from beam_dp.releases.synthetic_database.arrow import arrow_table, value_columns
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.questions import Question
 from beam_dp.releases.synthetic_database.records import (
     FittedTables,
+    arrow_table,
     check_records_format,
     checked_records,
+    value_columns,
 )
 from beam_dp.releases.synthetic_database.shards import (
     DrawnColumn,

@@ -21,8 +21,7 @@ from beam_dp.installed import check_arrow
 from beam_dp.models.conditional import Codes, conditional_codes
 from beam_dp.models.elimination import num_clique_cells
 from beam_dp.queries.where import Mask, read_condition
-from beam_dp.releases.synthetic_database.arrow import arrow_table
-from beam_dp.releases.synthetic_database.records import FittedTables, code_type
+from beam_dp.releases.synthetic_database.records import FittedTables, arrow_table, code_type
 from beam_dp.releases.synthetic_database.shards import random_words
 from beam_dp.releases.synthetic_database.within_bins import Positions, values_within
 

@@ -16,7 +16,7 @@ from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.contributions import split_by_unit
 from beam_dp.secret.encoding.units import mix
 from beam_dp.secret.summaries.element_counts import ElementCounts, known_texts, merged_by_name
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
 # The maximum number of elements in a shard: 4 MiB.

@@ -8,15 +8,24 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
+from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.secret.encoding.batch import KeyBatch, from_bytes
 from beam_dp.secret.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
+from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.secret.summaries.element_counts import merged_by_text, split_by_text
-from beam_dp.secret.summaries.value_counts import ValueCounts, value_counts
+from beam_dp.secret.summaries.value_counts import (
+    UnitWords,
+    ValueCounts,
+    levels_counter,
+    levels_of_units,
+    value_counts,
+)
 from beam_dp.transforms.counting.count_keys import (
     CountListedKeys,
     listed_counts,
@@ -25,8 +34,15 @@ from beam_dp.transforms.counting.count_keys import (
     write_columns,
 )
 from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
-from beam_dp.transforms.counting.summarise import KEYS, TEXTS, DomainBatches
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.counting.summarise import (
+    KEYS,
+    TEXTS,
+    DomainBatches,
+    EncodeRecords,
+    Summarise,
+)
+from beam_dp.transforms.job_page import withhold_messages
+from beam_dp.transforms.reading.records import refuse_windows
 
 _BUFFERED_TEXTS = 2**20
 _BUFFERED_BYTES = 2**26
@@ -164,3 +180,54 @@ class _KeepValues(beam.DoFn):
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[KeyBatch]:
         rows = from_bytes(ValueWords(), partition[1])
         return iter([kept_values(self.num_texts, self.max_records_per_unit, *rows)])
+
+
+# Counts privacy units by their numbers of records, in one pass over the records.
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class CountUnits(beam.PTransform):
+    """Counts the units in each level of ``record_levels(most)``, by their numbers of records.
+
+    Records outside the declared attributes and records without a unit are silently left out. Units
+    are shuffled once, as fingerprints with the number of their records in a bundle.
+
+    Privacy: a unit is in one level or, without records, in none, whatever it has in its records.
+
+    Output: shards for ``levels_of_shards``, as secret as the records.
+    """
+
+    declared: Domain
+    privacy_unit: str
+    most: int
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
+        """Adds up the records of each unit, then counts units."""
+        refuse_windows(records)
+        words = UnitWords()
+        send = functools.partial(send_as_one, words)
+        partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
+        levels = beam.ParDo(_Levels(self.most))
+        return (
+            records
+            | "Encode" >> EncodeRecords(self.declared, self.privacy_unit, as_cells=False)
+            | "Partition" >> partition.with_output_types(tuple[int, bytes])
+            | "Group units" >> beam.GroupByKey()
+            | "Levels" >> levels.with_output_types(EncodedBatch)
+            | "Summarise" >> Summarise(levels_counter(self.most))
+        )
+
+
+def levels_of_shards(most: int, shards: Iterable[tuple[int, bytes]]) -> NDArray[np.int64]:
+    """Returns the number of units in each level from the shards of ``CountUnits``."""
+    return levels_counter(most).from_shards(shards).counts
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class _Levels(beam.DoFn):
+    most: int
+
+    @withhold_messages
+    def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[EncodedBatch]:
+        units, _, counts = from_bytes(UnitWords(), partition[1])
+        return iter([EncodedBatch(cells=levels_of_units(units, counts, self.most))])

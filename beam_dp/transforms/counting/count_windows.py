@@ -41,7 +41,7 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.secret.summaries.shards import CellCounts, num_blocks, write_shard
 from beam_dp.transforms.counting.limit_contributions import PartitionUnits
 from beam_dp.transforms.counting.summarise import DomainBatches, add_shards
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.job_page import withhold_messages
 
 _MICROSECONDS = 10**6
 _MILLISECOND = 1000

@@ -32,7 +32,7 @@ from beam_dp.secret.encoding.batch import (
 )
 from beam_dp.secret.encoding.contributions import add_identical, select_records, split_by_unit
 from beam_dp.secret.summaries.projection import within_squared_norm
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
 # The largest size of an element, even if one unit has all records or a record has many words.

@@ -41,7 +41,7 @@ from beam_dp.secret.summaries.shards import (
     write_shard,
 )
 from beam_dp.transforms.counting.limit_contributions import limited
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches, lines_of, refuse_windows
 
 INSIDE, LEFT_OUT = "inside", "left_out"

@@ -39,8 +39,7 @@ from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.errors import show_setup, withhold_messages
-from beam_dp.transforms.job_page import ShowsPromise
+from beam_dp.transforms.job_page import ShowsPromise, show_setup, withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
 # Runners that use only one machine, so that all steps access the same folders.

@@ -16,7 +16,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.releases.release import Release
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms.errors import show_setup, withhold_messages
+from beam_dp.transforms.job_page import show_setup, withhold_messages
 
 ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, number of shards, bytes)
 Row = dict[str, Any]

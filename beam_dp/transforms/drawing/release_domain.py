@@ -16,8 +16,12 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.domain.unit_counts import UnitCounts
-from beam_dp.transforms.counting.count_units import CountUnits, levels_of_shards
-from beam_dp.transforms.counting.count_values import CountValues, counts_of_values
+from beam_dp.transforms.counting.count_values import (
+    CountUnits,
+    CountValues,
+    counts_of_values,
+    levels_of_shards,
+)
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
 from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows

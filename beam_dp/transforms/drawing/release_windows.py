@@ -21,8 +21,7 @@ from beam_dp.releases.kinds import commit_release, release_from_bytes, release_t
 from beam_dp.releases.windows import horizon_files
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals
 from beam_dp.transforms.counting.count_windows import BeamWindows, CountWindows, SumTables
-from beam_dp.transforms.errors import show_setup, withhold_messages
-from beam_dp.transforms.job_page import ShowsPromise, count_committed
+from beam_dp.transforms.job_page import ShowsPromise, count_committed, show_setup, withhold_messages
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals, keep_files
 from beam_dp.transforms.reading.read_kafka import ReadKafka

@@ -16,7 +16,7 @@ from beam_dp.domain.schemas.avro import essential
 from beam_dp.secret.encoding.column_types import ColumnType, Kind, arrow_kind
 from beam_dp.secret.encoding.units import arrow_column
 from beam_dp.storage.avro import HEADER, SYNC_BYTES, encode, read_metadata
-from beam_dp.transforms.errors import FileError
+from beam_dp.transforms.job_page import FileError
 
 # The C decoder recurses once per nesting level, so a record nested too deeply kills the worker.
 MAX_DEPTH = 64

@@ -23,7 +23,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dp.domain.schemas.extensions import format_name
 from beam_dp.secret.encoding.column_types import ColumnType
 from beam_dp.storage.compressed import Decompressed, compression_of
-from beam_dp.transforms.errors import FileError, ReadError
+from beam_dp.transforms.job_page import FileError, ReadError
 
 
 @contextlib.contextmanager

@@ -26,11 +26,16 @@ from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of
-from beam_dp.transforms.errors import FileError, ReadError, name_file_only, reason_of
-from beam_dp.transforms.job_page import report_source
+from beam_dp.transforms.job_page import (
+    READ,
+    FileError,
+    ReadError,
+    name_file_only,
+    reason_of,
+    report_source,
+)
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
-from beam_dp.transforms.shares_done import READ
 
 _FILE = "file://"
 _WILD = r"[*?\[]"

@@ -14,7 +14,7 @@ from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
 from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES
-from beam_dp.transforms.errors import ReadError
+from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading import read
 from beam_dp.transforms.reading.formats import format_of
 from beam_dp.transforms.reading.seen_files import SeenFiles

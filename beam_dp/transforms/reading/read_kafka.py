@@ -18,7 +18,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
-from beam_dp.transforms.errors import ReadError, show_setup, withhold_messages
+from beam_dp.transforms.job_page import ReadError, show_setup, withhold_messages
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

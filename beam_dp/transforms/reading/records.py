@@ -29,7 +29,7 @@ from beam_dp.secret.encoding.column_types import ColumnType, Kind, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.secret.encoding.tables import frame_batch, is_frame_class
 from beam_dp.secret.encoding.units import arrow_column
-from beam_dp.transforms.errors import withhold_messages
+from beam_dp.transforms.job_page import withhold_messages
 
 LINES = "lines that are no records"
 _RECORDS = (

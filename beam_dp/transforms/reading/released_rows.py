@@ -22,8 +22,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.synthetic_database.arrow import arrow_type
-from beam_dp.releases.synthetic_database.records import avro_names
+from beam_dp.releases.synthetic_database.records import arrow_type, avro_names
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.transforms.reading.records import refuse_windows
 
