@@ -96,7 +96,7 @@ def probed(kind, plan, data, transcript, total):
     return run
 
 
-def law_of(plan, kind=PrivateMW, probed=probed, interact=interact):
+def law_of(plan, kind=PrivateMW, probed=probed, interact=interact, low=-1, high=3):
     """The law of a run, by its data."""
 
     def ask_with(total):
@@ -112,7 +112,7 @@ def law_of(plan, kind=PrivateMW, probed=probed, interact=interact):
     def given_total(data, total):
         settings = plan.settle(total)
         noise, ask = settings.noise, ask_with(total)
-        law = transcript_law(noise, settings.threshold, data, ask, low=-1, high=3)
+        law = transcript_law(noise, settings.threshold, data, ask, low=low, high=high)
         return {(total, *transcript): p for transcript, p in law.items()}
 
     def law(data):

@@ -3,6 +3,7 @@
 What becomes of paid jobs is in ``pipelines/test_faults_of_paid_jobs.py``.
 """
 
+import contextlib
 import errno
 import io
 import sys
@@ -67,3 +68,21 @@ def test_streams_are_put_back_and_nothing_is_lost_without_a_fault(capsys):
         assert inner is output
     assert (sys.stdout, sys.stderr) == before and output.error is None
     assert tuple(capsys.readouterr()) == ("one\n", "two\n")
+
+
+def test_overlapping_programs_put_the_streams_back_once(capsys):
+    """In any order; a stream that a program's caller has replaced meanwhile stays."""
+    before = sys.stdout, sys.stderr
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        output = first.enter_context(lasting_output())
+        assert second.enter_context(lasting_output()) is output
+        first.close()
+        assert sys.stdout is output
+        second.close()
+        assert (sys.stdout, sys.stderr) == before
+    replaced = io.StringIO()
+    with contextlib.ExitStack() as late, contextlib.redirect_stderr(io.StringIO()):
+        late.enter_context(lasting_output())
+        sys.stderr = replaced
+        late.close()
+        assert sys.stderr is replaced and sys.stdout is before[0]

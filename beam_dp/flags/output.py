@@ -14,17 +14,19 @@ EXIT_NOT_PRINTED = 1
 class LossyStream:
     """A stream that drops the rest of its text if the disk is full or the reader has gone.
 
-    A paid job must not end because a line about it can't be printed. ``error`` is the first error.
+    A paid job must not end because a line about it can't be printed. ``error`` is the first error;
+    ``num_programs`` how many programs of this process print to it.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self.stream = stream
         self.error: Exception | None = None
+        self.num_programs = 0
 
     def write(self, text: str) -> int:
         """Writes a text; letters that the stream's encoding lacks are escaped."""
         try:
-            self._stream.write(text)
+            self.stream.write(text)
         except UnicodeEncodeError as error:
             return self.write(
                 text.encode(error.encoding, "backslashreplace").decode(error.encoding)
@@ -36,7 +38,7 @@ class LossyStream:
     def flush(self) -> None:
         """Writes what is buffered."""
         try:
-            self._stream.flush()
+            self.stream.flush()
         except (OSError, ValueError) as error:
             self._lose(error)
 
@@ -44,10 +46,10 @@ class LossyStream:
         self.error = self.error or error
         # What is still buffered must not fail again when the interpreter ends.
         with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), self._stream.fileno())
+            os.dup2(nothing.fileno(), self.stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 def open_closed_streams() -> None:
@@ -64,17 +66,28 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[LossyStream]:
-    """Keeps failing standard streams from ending a program; yields that of standard output."""
+    """Keeps failing standard streams from ending a program; yields that of standard output.
+
+    Programs may overlap in one process: the last one to end restores the streams, unless somebody
+    else has replaced them.
+    """
     open_closed_streams()
-    before = sys.stdout, sys.stderr
-    streams = [each if isinstance(each, LossyStream) else LossyStream(each) for each in before]
-    sys.stdout, sys.stderr = streams
+    streams = {name: _lossy(getattr(sys, name)) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        stream.num_programs += 1
+        setattr(sys, name, stream)
     try:
-        yield streams[0]
+        yield streams["stdout"]
     finally:
-        for stream in streams:
+        for name, stream in streams.items():
             stream.flush()
-        sys.stdout, sys.stderr = before
+            stream.num_programs -= 1
+            if stream.num_programs == 0 and getattr(sys, name) is stream:
+                setattr(sys, name, stream.stream)
+
+
+def _lossy(stream: TextIO | LossyStream) -> LossyStream:
+    return stream if isinstance(stream, LossyStream) else LossyStream(stream)
 
 
 def code_of_lost(output: LossyStream) -> int:
