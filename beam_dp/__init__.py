@@ -128,6 +128,10 @@ if TYPE_CHECKING:
     from beam_dp.releases.verdict import Verification as Verification
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
+    from beam_dp.transforms.answers import (
+        AnswerRows as AnswerRows,
+        WriteAnswers as WriteAnswers,
+    )
     from beam_dp.transforms.counting.summarise import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import (
         AnswerQueries as AnswerQueries,
@@ -144,7 +148,6 @@ if TYPE_CHECKING:
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,
     )
-    from beam_dp.transforms.reading.answer_rows import AnswerRows as AnswerRows
     from beam_dp.transforms.reading.interval_rows import IntervalRows as IntervalRows
     from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
@@ -154,7 +157,6 @@ if TYPE_CHECKING:
         SyntheticRows as SyntheticRows,
     )
     from beam_dp.transforms.reading.window_rows import WindowRows as WindowRows
-    from beam_dp.transforms.write_answers import WriteAnswers as WriteAnswers
     from beam_dp.transforms.writing import WriteRelease as WriteRelease
 
 

@@ -30,7 +30,7 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage.store import is_url, local_path
-from beam_dp.transforms.drawing.one_worker import numbered_queries
+from beam_dp.transforms.answers import numbered_queries
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program

@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.installed import from_home, homes_of
 
 if TYPE_CHECKING:
+    from beam_dp.transforms.answers import (
+        AnswerBatch as AnswerBatch,
+        AnswerRows as AnswerRows,
+        WriteAnswers as WriteAnswers,
+    )
     from beam_dp.transforms.counting.limit_contributions import (
         LimitContributions as LimitContributions,
     )
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
         AnswerSparseQueries as AnswerSparseQueries,
         AnswerWorkload as AnswerWorkload,
     )
-    from beam_dp.transforms.drawing.one_worker import AnswerBatch as AnswerBatch
     from beam_dp.transforms.drawing.release import (
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
         ReadError as ReadError,
         SetupError as SetupError,
     )
-    from beam_dp.transforms.reading.answer_rows import AnswerRows as AnswerRows
     from beam_dp.transforms.reading.interval_rows import IntervalRows as IntervalRows
     from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
         SyntheticRows as SyntheticRows,
     )
     from beam_dp.transforms.reading.window_rows import WindowRows as WindowRows
-    from beam_dp.transforms.write_answers import WriteAnswers as WriteAnswers
     from beam_dp.transforms.writing import WriteRelease as WriteRelease
 
 _HOMES = homes_of(__file__)

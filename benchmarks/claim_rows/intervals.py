@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
 from beam_dp.models.intervals.strategy import TextbookTree
-from beam_dp.planning.theorems.intervals import intervals_theorem
+from beam_dp.planning.intervals import intervals_theorem
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.source import NoiseSource
 
@@ -134,7 +134,7 @@ CLAIMS = [
         source="lecture on linear queries; Chan, Shi and Song 2011",
         statement="all intervals from one noisy tree, each with an error of order "
         "lg^1.5(d) ln(1/beta) / epsilon",
-        here="`theorems.intervals.intervals_theorem`, all intervals at once; d = 64, epsilon 1",
+        here="`planning.intervals.intervals_theorem`, all intervals at once; d = 64, epsilon 1",
         measure=functools.partial(_tree_error, 0.0, 64),
     ),
     Claim(

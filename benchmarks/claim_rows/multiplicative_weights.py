@@ -17,7 +17,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
-from beam_dp.planning.theorems.online import online_theorem
+from beam_dp.planning.answers import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
@@ -277,7 +277,7 @@ CLAIMS = [
         " least 36 ln U (ln|Q| + ln(32 ln U / (alpha^2 beta))) / (epsilon alpha^2 n)",
         printed="32 for 36; for alpha above the least, T falls below 2 alpha, and an update may be"
         " of a query wrong by T/2 only; at most one question is below T: at least one",
-        here="`theorems.online.online_theorem`, with the threshold max(T, 2 alpha): n ="
+        here="`planning.answers.online_theorem`, with the threshold max(T, 2 alpha): n ="
         " 200,000, errors just above the threshold; n = 2,000,000, most records in a cell",
         measure=functools.partial(_of_delta, 0.0),
         trials=500,

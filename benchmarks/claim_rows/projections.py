@@ -21,7 +21,7 @@ from beam_dp.hashing.keys import HashKey, num_words
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
-from beam_dp.planning.theorems.projections import projection_theorem
+from beam_dp.planning.sketches import projection_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import weighted_noise_bound
 from beam_dp.privacy.noise.source import NoiseSource
@@ -364,7 +364,7 @@ CLAIMS = [
         source="Blum and Roth 2011, Theorem 4.9",
         statement="SparseProject answers k queries of m keys within alpha n except with probability"
         " beta, alpha of order ln(k/beta) sqrt(m ln(1/delta))/(epsilon n) plus the distortion",
-        here="`theorems.projections.projection_theorem`, for the T in use: its noise and its"
+        here="`planning.sketches.projection_theorem`, for the T in use: its noise and its"
         " distortion; on the card and in `beam-dp plan`",
         measure=_accuracy,
     ),

@@ -16,7 +16,7 @@ from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import Calibration
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
-from beam_dp.planning.theorems.online import online_theorem
+from beam_dp.planning.answers import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries import row_families
 from beam_dp.queries.linear import LinearQuery, negation

@@ -18,11 +18,10 @@ from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
-from beam_dp.planning.answers import answers_theorem
+from beam_dp.planning.answers import answers_theorem, online_theorem
+from beam_dp.planning.intervals import intervals_theorem
+from beam_dp.planning.sketches import projection_theorem
 from beam_dp.planning.synthetic_databases import tables_theorem
-from beam_dp.planning.theorems.intervals import intervals_theorem
-from beam_dp.planning.theorems.online import online_theorem
-from beam_dp.planning.theorems.projections import projection_theorem
 from beam_dp.planning.theorems.synthesis import (
     best_early_stop,
     best_small_db_size,

@@ -19,13 +19,13 @@ from open_domains import CITY, FREQUENT, INCOME, SEX, guarantee as promised, ope
 import beam_dp as dp
 import beam_dp.in_memory as in_memory
 import beam_dp.secret.summaries.histogram as marginals_module
-import beam_dp.transforms.drawing.one_worker as batches_module
+import beam_dp.transforms.answers as batches_module
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.transforms import AnswerBatch
+from beam_dp.transforms.answers import answer_batches, each_query, numbered_queries
 from beam_dp.transforms.drawing import one_worker
-from beam_dp.transforms.drawing.one_worker import answer_batches, each_query, numbered_queries
 
 PEOPLE = [
     {"age": i % 10, "sex": "fm"[i % 2], "smokes": [True, False, None][i % 3], "household": i // 4}

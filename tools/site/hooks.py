@@ -34,6 +34,8 @@ SHOWN = (
 )
 # Packages that people import by their own names; the others are public through `beam_dp`.
 PACKAGES = ("beam_dp.planning.theorems", "beam_dp.testing")
+# The theorems next to the options that state them.
+THEOREMS = ("answers.online_theorem", "intervals.intervals_theorem", "sketches.projection_theorem")
 # A cell of more characters is prose.
 PROSE = 60
 TOGETHER = re.compile(r"(?<=\d) ([±/]) (?=\d)")
@@ -117,6 +119,7 @@ def reference() -> dict[str, str]:
             f"::: {package}.{path.stem}\n    options:\n      show_root_full_path: true\n"
             for path in modules
         )
+    pages["theorems"] += "".join(f"\n::: beam_dp.planning.{name}\n" for name in THEOREMS)
     return pages
 
 

@@ -36,6 +36,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import KeyWords
 from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
+from beam_dp.transforms.answers import AnswerBatch, Row, answer_batches, each_query
 from beam_dp.transforms.counting import count_keys, summarise
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
@@ -132,7 +133,7 @@ class AnswerQueries(ShowsPromise):
             ledger=None if resume is None else ledger,
         )
 
-    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the records, then answers the queries."""
         starter, plan = self.starter, self.starter.plan
         if self.save_in is not None or starter.resume is not None:
@@ -144,11 +145,9 @@ class AnswerQueries(ShowsPromise):
         if queries.is_bounded:
             answer = functools.partial(_answer_all, starter, self.save_in)
             sides = [everything, shards]
-            return one_worker.draw_once(
-                queries.pipeline, answer, sides, min_ram, one_worker.AnswerBatch
-            )
+            return one_worker.draw_once(queries.pipeline, answer, sides, min_ram, AnswerBatch)
         stream = beam.ParDo(_AnswerStream(starter), beam.pvalue.AsIter(shards))
-        answers = stream.with_output_types(one_worker.AnswerBatch)
+        answers = stream.with_output_types(AnswerBatch)
         return (
             everything
             | "Batch" >> beam.ParDo(_Batch()).with_output_types(tuple[str, list[Any]])
@@ -204,16 +203,16 @@ def _answer_all(
     noise: NoiseSource,
     lines: Iterable[Any],
     shards: Iterable[tuple[int, bytes]],
-) -> list[one_worker.AnswerBatch]:
+) -> list[AnswerBatch]:
     """Answers all queries of a bounded collection."""
     run = starter.new_run(shards, noise)
     queries = LinearQueries(starter.plan.domain)
-    rows = [saved_runs.answer_line(run, queries, line)[0] for line in one_worker.each_query(lines)]
+    rows = [saved_runs.answer_line(run, queries, line)[0] for line in each_query(lines)]
     run_id, total = noise.draw_id(), run.settings.total
     if save_in is not None:
         # This step writes the secret state to disk, and never to a collection.
         saved_runs.save_private_mw(run, os.path.join(save_in, run_id))
-    return one_worker.answer_batches(run_id, total, rows)
+    return answer_batches(run_id, total, rows)
 
 
 class _Batch(beam.DoFn):
@@ -224,7 +223,7 @@ class _Batch(beam.DoFn):
         self._timestamp: Any = None
 
     def process(self, line: Any, timestamp: Any = beam.DoFn.TimestampParam) -> None:
-        self._lines += one_worker.each_query([line])
+        self._lines += each_query([line])
         self._timestamp = timestamp if self._timestamp is None else max(timestamp, self._timestamp)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -264,7 +263,7 @@ class _AnswerStream(beam.DoFn):
         shards: Iterable[tuple[int, bytes]],
         head: Any = _HEAD,
         log: Any = _LOG,
-    ) -> Iterator[one_worker.AnswerBatch]:
+    ) -> Iterator[AnswerBatch]:
         known = head.read()
         # No run is cached while answering: after a failure, it would be ahead of the state.
         kept, self._kept = self._kept, None
@@ -290,7 +289,7 @@ class _AnswerStream(beam.DoFn):
         version = self._noise.draw_id()
         head.write((version, run_id, number + 1, saved_runs.checkpoint(run)))
         self._kept = version, run
-        return iter([one_worker.AnswerBatch(run_id, number, run.settings.total, rows)])
+        return iter([AnswerBatch(run_id, number, run.settings.total, rows)])
 
 
 class AnswerWorkload(ShowsPromise):
@@ -334,7 +333,7 @@ class AnswerWorkload(ShowsPromise):
             "route": "measured",
         }
         places = {query: place for place, query in enumerate(plan.workload)}
-        self.rows: list[tuple[one_worker.Row, int | None]] = []
+        self.rows: list[tuple[Row, int | None]] = []
         for line in lines:
             row = {"id": line.id, "query": line.text, **nothing, "error": line.error}
             if line.query is None:
@@ -344,24 +343,22 @@ class AnswerWorkload(ShowsPromise):
             else:
                 self.rows.append((row | stated, places[line.query]))
 
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts records, then draws the answers."""
         plan, domain = self.plan, self.plan.workload.domain
         count = summarise.CountCells(domain, plan.guarantee, unit_costs=plan.unit_costs)
         shards = records | "Count" >> count
         answers = functools.partial(_workload_answers, plan, self.rows)
         min_ram = worker_bytes(plan, domain.num_cells)
-        return one_worker.draw_once(
-            records.pipeline, answers, [shards], min_ram, one_worker.AnswerBatch
-        )
+        return one_worker.draw_once(records.pipeline, answers, [shards], min_ram, AnswerBatch)
 
 
 def _workload_answers(
     plan: LinearAnswersPlan,
-    asked: list[tuple[one_worker.Row, int | None]],
+    asked: list[tuple[Row, int | None]],
     noise: NoiseSource,
     shards: Iterable[tuple[int, bytes]],
-) -> list[one_worker.AnswerBatch]:
+) -> list[AnswerBatch]:
     histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
     values = plan.answered(histogram.counts, noise)
     told = [each for each in asked if each[1] is None or each[1] in values]
@@ -371,7 +368,7 @@ def _workload_answers(
         told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
     rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
     public = None if plan.num_records == "noisy" else plan.num_records
-    return one_worker.answer_batches(noise.draw_id(), public, rows)
+    return answer_batches(noise.draw_id(), public, rows)
 
 
 # Fingerprints use only the 16 bytes of the hash key; the independence of hash functions is unused.
@@ -427,7 +424,7 @@ class AnswerSparseQueries(ShowsPromise):
         self.records = records
         self.hash_key = HashKey.draw(_INDEPENDENCE)
 
-    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[one_worker.AnswerBatch]:
+    def expand(self, queries: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts the keys, then answers the queries."""
         if not queries.is_bounded:
             raise InputError("queries", "an unbounded collection", "must be bounded for sparse_mw")
@@ -441,9 +438,7 @@ class AnswerSparseQueries(ShowsPromise):
         reader = SparseQueries(self.columns.key_type, self.plan.max_sparsity, self.hash_key)
         answers = functools.partial(_sparse_answers, self.plan, reader)
         sides, min_ram = [everything, shards], worker_bytes(self.plan, 0)
-        return one_worker.draw_once(
-            queries.pipeline, answers, sides, min_ram, one_worker.AnswerBatch
-        )
+        return one_worker.draw_once(queries.pipeline, answers, sides, min_ram, AnswerBatch)
 
 
 def _sparse_answers(
@@ -452,11 +447,11 @@ def _sparse_answers(
     noise: NoiseSource,
     lines: Iterable[Any],
     shards: Iterable[bytes],
-) -> list[one_worker.AnswerBatch]:
+) -> list[AnswerBatch]:
     counts = _CountsByFingerprint(count_keys.counts_of_shards(shards), reader.hash_key)
     run = SparseMW(plan, KeyCounts(counts), noise)
-    rows = [saved_runs.answer_line(run, reader, line)[0] for line in one_worker.each_query(lines)]
-    return one_worker.answer_batches(noise.draw_id(), run.settings.total, rows)
+    rows = [saved_runs.answer_line(run, reader, line)[0] for line in each_query(lines)]
+    return answer_batches(noise.draw_id(), run.settings.total, rows)
 
 
 class _CountsByFingerprint(Mapping[Element, int]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 
@@ -19,80 +19,6 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.job_page import show_setup, withhold_messages
 
 ReleaseShard = tuple[str, tuple[int, int, bytes]]  # draw id, (number, number of shards, bytes)
-Row = dict[str, Any]
-
-
-class AnswerBatch(NamedTuple):
-    """Answers that were committed together. Public.
-
-    ``number``: the number of the batch in its run, from 0.
-    ``num_records``: the public or noisy number of records; None if it is private and not needed.
-    ``num_batches``: the number of batches in the run; None for a stream, where it is not known yet.
-    """
-
-    run_id: str
-    number: int
-    num_records: int | None
-    answers: list[Row]
-    num_batches: int | None = None
-
-
-# The maximum number of characters per element, and the characters that a row adds to its query.
-ELEMENT_TEXT = 2**21
-_ROW_TEXT = 512
-
-
-def answer_batches(run_id: str, num_records: int | None, rows: list[Row]) -> list[AnswerBatch]:
-    """Returns all answers of a run, in batches of a few MB; one empty batch without answers."""
-    parts = _parts(rows, lambda row: len(row["query"] or "") + _ROW_TEXT) or [[]]
-    return [
-        AnswerBatch(run_id, number, num_records, part, len(parts))
-        for number, part in enumerate(parts)
-    ]
-
-
-def numbered_queries(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Returns queries in numbered lists of a few MB, because a collection has no order."""
-    return list(enumerate(_parts(lines, len)))
-
-
-def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
-    """Splits items into lists of at least one item and at most ``ELEMENT_TEXT`` characters."""
-    parts: list[list[Any]] = []
-    held = ELEMENT_TEXT
-    for item in items:
-        if held + size(item) > ELEMENT_TEXT:
-            parts.append([])
-            held = 0
-        parts[-1].append(item)
-        held += size(item)
-    return parts
-
-
-def each_query(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yields queries given as single queries and lists; numbered lists come first, by number."""
-    others: list[Any] = []
-    numbered: list[tuple[int, list[Any]]] = []
-    for element in elements:
-        (numbered if _is_numbered(element) else others).append(element)
-    for _, queries in sorted(numbered, key=lambda element: element[0]):
-        yield from queries
-    for element in others:
-        if isinstance(element, Sequence) and not isinstance(element, str | bytes):
-            yield from element
-        else:
-            yield element
-
-
-def _is_numbered(element: Any) -> bool:
-    return (
-        isinstance(element, tuple)
-        and len(element) == 2
-        and isinstance(element[0], int)
-        and isinstance(element[1], list)
-    )
-
-
 RELEASE_SHARD_BYTES = 2**23
 
 
