@@ -34,9 +34,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 
-logging.disable(logging.WARNING)
-
-import numpy as np  # noqa: E402
+import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -291,6 +289,7 @@ def forecast(asked: Sequence[tuple[str, Table, int]], options: argparse.Namespac
 
 def main() -> None:
     """Prints a table of what was run, and keeps it where asked to."""
+    logging.disable(logging.WARNING)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="200,000 records of two tables")
     parser.add_argument("--only", default="releases,counts", help="releases or counts")

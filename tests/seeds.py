@@ -2,10 +2,12 @@
 
 At a landing it is a constant, so that unchanged code never fails by chance; ``--seed fresh`` takes
 another one, as runs before a release do, and ``--seed N`` repeats such a run. These try five times
-as many examples of each property.
+as many examples of each property. Nor does a test fail by the order of others: one that leaves
+logging switched off fails itself.
 """
 
 import hashlib
+import logging
 import secrets
 from typing import Any
 
@@ -57,6 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (own := getattr(test, _SETTINGS, None)) is not None:
             more = hypothesis.settings(own, max_examples=MORE_EXAMPLES * own.max_examples)
             setattr(test, _SETTINGS, more)
+
+
+def pytest_runtest_teardown() -> None:
+    left = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    assert left == logging.NOTSET, "logging is still switched off"
 
 
 @pytest.hookimpl(optionalhook=True)
