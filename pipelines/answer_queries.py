@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.attributes import nearest_known
+from beam_dp.domain.texts import KeyType
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
@@ -36,7 +37,6 @@ from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries import linear_workload, row_families
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.transforms import KeyColumns
 

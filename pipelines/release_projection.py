@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import apache_beam as beam
 
+from beam_dp.domain.texts import KeyType
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import (
@@ -38,7 +39,6 @@ from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
-from beam_dp.queries.sparse import KeyType
 from beam_dp.transforms import KeyColumns, ReleaseProjection
 from beam_dp.views.terminal import counted, short, surely
 

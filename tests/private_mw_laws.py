@@ -13,10 +13,13 @@ from sparse_vector_laws import transcript_law
 from tiny import REPLACE, domain_of, promise
 
 import beam_dp as dp
-from beam_dp.mechanisms.online import plan as plan_module, private_mw as module
+from beam_dp.mechanisms.online import (
+    plan as plan_module,
+    private_mw as module,
+    private_mw as weights_module,
+)
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
-from beam_dp.models import weights as weights_module
 from beam_dp.queries import linear as linear_module, sparse as sparse_module
 from beam_dp.queries.linear import Product
 from beam_dp.secret.summaries.histogram import Histogram

@@ -26,12 +26,11 @@ from tiny import ADD, REPLACE, domain_of, promise, workload_of
 
 import beam_dp
 import beam_dp as dp
-from beam_dp.domain import files, ordered
+from beam_dp.domain import files, ordered, texts
+from beam_dp.domain.texts import KeyType
 from beam_dp.flags import flag
 from beam_dp.hashing.keys import HashKey
-from beam_dp.queries import sparse
 from beam_dp.queries.linear import Product
-from beam_dp.queries.sparse import KeyType
 from beam_dp.queries.where import read_condition
 from beam_dp.secret.encoding.check import DomainCheck
 from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
@@ -234,7 +233,7 @@ GIVEN = {
             ]
         }
     ),
-    "QUERY_KEY_TYPES": sparse.KEY_TYPES,
+    "QUERY_KEY_TYPES": texts.KEY_TYPES,
     "ODD_NAMES": ["age", "class", "in/out", "2nd", "in_out"],
 }
 

@@ -9,13 +9,17 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from beam_dp.errors import InputError, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Element = str | bytes | int  # of a universe of keys
+# The type of all keys of one release.
+KeyType = Literal["text", "bytes", "integer"]
+KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
 # Blanks, ignored around a number, a boolean or a date.
 BLANKS = " \t\n\r\v\f"

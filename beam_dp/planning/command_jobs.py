@@ -17,7 +17,6 @@ from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
 from beam_dp.flags.shared import read_guarantee
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
 from beam_dp.mechanisms.sketches.errors import KeyProfile
-from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE
 from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.ranking import (
     Ranking,
@@ -39,7 +38,7 @@ def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
         return SparsePlanningJob(
             profile=KeyProfile(**values_of(KeyProfile, given)),
             max_sparsity=integer("max_sparsity", given["max_sparsity"]),
-            max_size=integer("size", given.get("size", str(DEFAULT_SIZE))),
+            max_size=integer("size", given.get("size", str(SparsePlanningJob.max_size))),
             num_questions=None if questions is None else integer("num_questions", questions),
             **promised,
         )

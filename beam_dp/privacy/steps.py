@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -33,6 +33,7 @@ DISCRETENESS = Fraction(1, 10**20)
 _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
+_SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _FARTHEST = 100  # the tail beyond this point is below every delta
 _TINY = 1e-300
 _LARGEST_MU = 1e5  # a mu above this limit only implies an epsilon that is too large for a guarantee
@@ -314,6 +315,28 @@ def repeated(one: Step, times: int) -> Step:
         numbers=f"{times:,} x ({one.numbers})",
         loss=one.loss.repeated(times),
     )
+
+
+def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
+    """Returns the step that compares questions with a noisy threshold."""
+    threshold = k / positive(noise.get("threshold_scale"))
+    question = 2 * k / positive(noise.get("question_scale"))
+    ends = number(noise["threshold_scale"]), number(noise["question_scale"])
+    redraws = noise.get("redraws_threshold")
+    if not isinstance(redraws, bool):
+        raise InputError("redraws_threshold", redraws, "must be true or false")
+    if redraws:
+        loss = Loss.pure(threshold + question).repeated(most)
+        numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
+        formula = "epsilon = c (k / threshold scale + 2 k / question scale)"
+    else:
+        loss = Loss.pure(threshold + most * question)
+        numbers = f"{k} / {ends[0]} + 2 x {most:,} x {k} / {ends[1]}"
+        formula = "epsilon = k / threshold scale + 2 c k / question scale"
+    assert loss.epsilon is not None
+    numbers += f" = epsilon {above(loss.epsilon)}"
+    what = f"compare questions with a threshold, of which c = {most:,} may be above it"
+    return Step(what, formula, _SPARSE_VECTOR, numbers, loss)
 
 
 def positive(scale: Any) -> Fraction:

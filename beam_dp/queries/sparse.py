@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 from operator import mul
-from typing import Any, Literal
+from typing import Any
 
 from beam_dp.checks import is_number
+from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError, shown
 from beam_dp.queries.linear import VALUE_BITS
-
-Element = str | bytes | int
-# The type of all keys of one release.
-KeyType = Literal["text", "bytes", "integer"]
-KEY_TYPES: tuple[KeyType, ...] = ("text", "bytes", "integer")
 
 _KINDS = frozenset((str, bytes, int))
 _ONE = 1 << VALUE_BITS

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from beam_dp.checks import check_choice
-from beam_dp.domain.texts import checked_json, integer_key, json_text, plain_integer
+from beam_dp.domain.texts import (
+    Element,
+    KeyType,
+    checked_json,
+    integer_key,
+    json_text,
+    plain_integer,
+)
 from beam_dp.errors import InputError, shown
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.queries.row_families import conjunction_of_text
-from beam_dp.queries.sparse import Element, KeyType, SparseQuery
+from beam_dp.queries.sparse import SparseQuery
 
 # The version of the rule that reads keys of records, stated on cards: version 2 reads 7.0 as 7.
 KEY_RULE = 2

@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.models.weights import DenseWeights, SparseWeights
+from beam_dp.mechanisms.online.private_mw import DenseWeights
+from beam_dp.mechanisms.online.sparse_mw import SparseWeights
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
 

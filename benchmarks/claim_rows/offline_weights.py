@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.textbook_mwem import published_error
-from beam_dp.models.weights import DenseWeights
+from beam_dp.mechanisms.online.private_mw import DenseWeights
 from beam_dp.planning.theorems.synthesis import best_early_stop
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit

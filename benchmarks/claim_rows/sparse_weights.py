@@ -10,8 +10,8 @@ from claim_rows.adversaries import CALIBRATIONS, FALL, Calibration, Slots, Taugh
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.sparse_mw import SparseMW, num_slots, plan_sparse_mw
-from beam_dp.models.weights import DenseWeights, SparseWeights
+from beam_dp.mechanisms.online.private_mw import DenseWeights
+from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseWeights, num_slots, plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit

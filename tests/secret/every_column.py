@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.texts import KEY_TYPES
 from beam_dp.hashing.keys import HashKey, num_words
-from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
 from beam_dp.secret.encoding.layouts import seconds_of
 from beam_dp.secret.encoding.records import encode_column

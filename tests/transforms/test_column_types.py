@@ -26,10 +26,10 @@ from versions import since
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.texts import KEY_TYPES
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
-from beam_dp.queries.sparse import KEY_TYPES
 from beam_dp.secret.encoding.keys import key_elements
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords

@@ -15,7 +15,6 @@ from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector.mechanisms import Live, NumericSparse, SparseState
-from beam_dp.models.weights import DenseWeights
 from beam_dp.privacy.guarantee import warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
@@ -206,6 +205,38 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         self._steps[query] = sign * step
         value = min(max(measured, 0.0), settings.total + settings.total_bound)
         return value, settings.noise.answer_deviation
+
+
+class DenseWeights:
+    """A public distribution, kept as logarithms.
+
+    ``log_weights``: logarithms up to a constant, shape (num_cells,), float64, finite; not copied.
+    """
+
+    def __init__(self, log_weights: NDArray[np.float64]) -> None:
+        self.log_weights = log_weights
+        self.weights = np.empty_like(log_weights)
+        self._normalise()
+
+    def mean(self, query: LinearQuery) -> float:
+        """Returns the mean of a query, in [0, 1]. Cost: that of ``query.mean``."""
+        return query.mean(self.weights)
+
+    def update(self, query: LinearQuery, step: float) -> None:
+        """Multiplies each weight by exp(step q) and normalises; a step > 0 raises the mean of q.
+
+        For q in [0, 1], a step of -eta multiplies weights by exp(-eta q). A step of eta is
+        equivalent to multiplying weights by exp(-eta (1 - q)).
+
+        Reference: Dwork and Roth (2014), Algorithm 5.
+        """
+        query.add_to(self.log_weights, step)
+        self._normalise()
+
+    def _normalise(self) -> None:
+        self.log_weights -= self.log_weights.max()
+        np.exp(self.log_weights, out=self.weights)
+        self.weights /= self.weights.sum()
 
 
 class PrivateMW(OnlineMW[LinearQuery]):

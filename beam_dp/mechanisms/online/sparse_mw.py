@@ -8,21 +8,22 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
+from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms.checks import MAX_SPARSITY, NumRecords
 from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, ready
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
-from beam_dp.models.weights import SparseWeights
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.queries.sparse import Element, SparseQuery
+from beam_dp.queries.sparse import SparseQuery
 from beam_dp.secret.summaries.element_counts import KeyCounts
 
 
@@ -139,6 +140,74 @@ def num_slots(max_sparsity: int, max_error: float, calibration: Calibration, lea
         if needed <= slots:
             return slots
         slots = needed
+
+
+# If the running total is outside these limits, the weights are summed again, long before the total
+# becomes imprecise.
+_LEAST, _MOST = 2.0**-20, 2.0**200
+
+
+class SparseWeights:
+    """A public distribution over slots: one slot per updated element, and free slots.
+
+    All elements that were never updated have the weight of one free slot, for any universe. Each
+    newly updated element takes a slot. All data outside the earlier queries count as one free slot,
+    so at least one slot stays free. c updates of at most m elements need m c + 1 slots; after that,
+    slots are added.
+
+    Reference: Blum and Roth (2011), Algorithm 1, with one slot that always stays free.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self._logs: dict[Element, float] = {}
+        self._renew()
+
+    @property
+    def weights(self) -> dict[Element, float]:
+        """The weights of all updated elements, as a copy."""
+        return {element: weight / self._total for element, weight in self._scaled.items()}
+
+    @property
+    def common_weight(self) -> float:
+        """The weight of every element that was not updated."""
+        return self._common / self._total
+
+    @property
+    def num_free(self) -> int:
+        """The number of free slots."""
+        return self.num_slots - len(self._logs)
+
+    def mean(self, query: SparseQuery) -> float:
+        """Returns the mean of a query, in [0, 1]. Cost: O(m)."""
+        return min(1.0, query.weigh(self._scaled, self._common) / self._total)
+
+    def update(self, query: SparseQuery, step: float) -> None:
+        """Multiplies each weight by exp(step q) and normalises; a step > 0 raises the mean of q."""
+        for element, numerator in zip(query.elements, query.numerators, strict=True):
+            if element not in self._logs and self.num_free == 1:
+                self.num_slots += 1
+                self._total += self._common
+            old = self._scaled.get(element, self._common)
+            moved = self._logs.get(element, 0.0) + step * numerator / (1 << VALUE_BITS)
+            self._logs[element] = moved
+            self._scaled[element] = math.exp(moved - self._offset)
+            self._total += self._scaled[element] - old
+        if not _LEAST < self._total < _MOST:
+            self._renew()
+
+    def _renew(self) -> None:
+        """Scales the weights to the sum 1."""
+        largest = max(self._logs.values(), default=0.0)
+        largest = max(largest, 0.0)  # the logarithm for a free slot
+        total = self.num_free * math.exp(-largest)
+        total += math.fsum(math.exp(each - largest) for each in self._logs.values())
+        self._offset = largest + math.log(total)
+        self._common = math.exp(-self._offset)
+        self._scaled = {
+            element: math.exp(each - self._offset) for element, each in self._logs.items()
+        }
+        self._total = self.num_free * self._common + math.fsum(self._scaled.values())
 
 
 class SparseMW(OnlineMW[SparseQuery]):

@@ -13,18 +13,15 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.steps import (
     Step,
-    above,
+    comparisons_step,
     laplace_step,
     noise_step,
-    number,
-    positive,
     repeated,
 )
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
-SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
 _COUNT_SCALE = "count_scale"
 _COUNT_FAILURE = 0.25  # the noisy count's share of the failure probability
 _GRID = 1 << VALUE_BITS
@@ -196,28 +193,6 @@ def online_steps(
         moved, what = k * _GRID, "measure an answer"
         steps.append(repeated(noise_step(what, distribution, moved, moved**2, scale * _GRID), most))
     return steps
-
-
-def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
-    """Returns the step that compares questions with a noisy threshold."""
-    threshold = k / positive(noise.get("threshold_scale"))
-    question = 2 * k / positive(noise.get("question_scale"))
-    ends = number(noise["threshold_scale"]), number(noise["question_scale"])
-    redraws = noise.get("redraws_threshold")
-    if not isinstance(redraws, bool):
-        raise InputError("redraws_threshold", redraws, "must be true or false")
-    if redraws:
-        loss = Loss.pure(threshold + question).repeated(most)
-        numbers = f"{most:,} x ({k} / {ends[0]} + 2 x {k} / {ends[1]})"
-        formula = "epsilon = c (k / threshold scale + 2 k / question scale)"
-    else:
-        loss = Loss.pure(threshold + most * question)
-        numbers = f"{k} / {ends[0]} + 2 x {most:,} x {k} / {ends[1]}"
-        formula = "epsilon = k / threshold scale + 2 c k / question scale"
-    assert loss.epsilon is not None
-    numbers += f" = epsilon {above(loss.epsilon)}"
-    what = f"compare questions with a threshold, of which c = {most:,} may be above it"
-    return Step(what, formula, SPARSE_VECTOR, numbers, loss)
 
 
 def _setting_figures(

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
+from beam_dp.domain.texts import KEY_TYPES, Element, KeyType
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, collisions, fold, num_buckets
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_variance
-from beam_dp.queries.sparse import KEY_TYPES, Element, KeyType, SparseQuery
+from beam_dp.queries.sparse import SparseQuery
 from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (

@@ -18,6 +18,7 @@ from beam_dp.privacy.rounding import root_up, up
 from beam_dp.privacy.steps import (
     Step,
     above,
+    comparisons_step,
     flip_step,
     gaussian_vector,
     laplace_step,
@@ -27,7 +28,6 @@ from beam_dp.privacy.steps import (
     selection_step,
 )
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
-from beam_dp.releases.answers.verify_online import comparisons_step
 from beam_dp.releases.synthetic_database.measured_tables import (
     MAX_GRID,
     MeasuredTable,

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.texts import integer_key, plain_integers
+from beam_dp.domain.texts import KeyType, integer_key, plain_integers
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.queries.sparse import KeyType
 from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.canonical import canonical_bytes
 from beam_dp.secret.encoding.layouts import as_bytes, by_values, gather, not_null

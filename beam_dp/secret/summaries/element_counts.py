@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.queries.sparse import Element
+from beam_dp.domain.texts import Element
 from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.contributions import distinct_units
 from beam_dp.secret.encoding.layouts import not_null

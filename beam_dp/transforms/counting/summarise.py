@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.texts import KEY_TYPES, KeyType
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.left_out import LeftOutPlan
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.queries.sparse import KEY_TYPES, KeyType
 from beam_dp.queries.sparse_reader import KEY_RULE
 from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_key_elements

@@ -15,6 +15,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.checks import check_is
+from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
@@ -29,7 +30,6 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.lines import QueryLine
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse import Element
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

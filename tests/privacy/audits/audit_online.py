@@ -39,6 +39,7 @@ from tiny import ADD, PURE, REPLACE, domain_of, promise
 
 import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
+from beam_dp.mechanisms.online.sparse_mw import SparseWeights
 from beam_dp.mechanisms.sparse_vector import mechanisms as live, mechanisms as module
 from beam_dp.mechanisms.sparse_vector.mechanisms import (
     AboveThreshold,
@@ -52,7 +53,6 @@ from beam_dp.mechanisms.sparse_vector.noise import (
     noise_candidates,
     sparse_vector_noise,
 )
-from beam_dp.models.weights import SparseWeights
 from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.rounding import up
 from beam_dp.testing import audit
