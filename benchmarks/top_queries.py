@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.mechanisms.choosing import choose_top, top_choice
-from beam_dp.mechanisms.sparse_vector.mechanisms import Sparse
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import Sparse, sparse_vector_noise
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 

@@ -9,7 +9,7 @@ import pytest
 from noise_sources import NoNoise
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.sparse_vector import mechanisms as live
+from beam_dp.mechanisms import sparse_vector as live
 
 
 class Crowd:

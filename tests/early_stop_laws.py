@@ -21,7 +21,7 @@ from beam_dp.mechanisms.marginals import (
     textbook_mwem as module,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
-from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
+from beam_dp.mechanisms.sparse_vector import AboveThreshold
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import discrete_gaussian, discrete_laplace, exponential_mechanism
 

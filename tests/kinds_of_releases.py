@@ -34,10 +34,9 @@ from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.unit_counts import records_of
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.release import Release
-from beam_dp.secret.summaries.element_counts import ElementCounts
+from beam_dp.secret.summaries.element_counts import ElementCounts, ValueCounts
 from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.secret.summaries.projection import Projection
-from beam_dp.secret.summaries.value_counts import ValueCounts
 
 DOMAIN: dp.Domain = dp.read_domain('{"a": 2, "b": 3, "c": 4}')
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5

@@ -8,7 +8,7 @@ import pyarrow as pa
 from noise_sources import NoNoise
 
 import beam_dp as dp
-from beam_dp.secret.summaries.value_counts import ValueCounts
+from beam_dp.secret.summaries.element_counts import ValueCounts
 
 CITY = {
     "name": "city",

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.online import (
     private_mw as weights_module,
 )
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
-from beam_dp.mechanisms.sparse_vector.mechanisms import SparseState
+from beam_dp.mechanisms.sparse_vector import SparseState
 from beam_dp.queries import linear as linear_module, sparse as sparse_module
 from beam_dp.queries.linear import Product
 from beam_dp.secret.summaries.histogram import Histogram

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise
+from beam_dp.mechanisms.sparse_vector import SparseVectorNoise
 from beam_dp.testing.audit import discrete_gaussian, discrete_laplace
 
 Transcript = tuple[Any, ...]

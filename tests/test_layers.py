@@ -53,7 +53,7 @@ WINGS = {
     "answers": (
         "beam_dp/mechanisms/linear_answers/*",
         "beam_dp/mechanisms/online/*",
-        "beam_dp/mechanisms/sparse_vector/*",
+        "beam_dp/mechanisms/sparse_vector.py",
         "beam_dp/planning/answers.py",
         "beam_dp/releases/answers/*",
         "beam_dp/views/answers.py",
@@ -127,7 +127,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 24
+NUM_EXCEPTIONS = 23
 
 
 def room_of(path: str) -> str:

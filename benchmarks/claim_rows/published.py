@@ -8,7 +8,7 @@ import math
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.choosing import selection_scale
-from beam_dp.mechanisms.sparse_vector.noise import (
+from beam_dp.mechanisms.sparse_vector import (
     SparseVectorNoise,
     check_accuracy,
     published_accuracy,

@@ -12,8 +12,10 @@ from claim_rows.published import sparse_vector_theorem
 from claim_rows.selection import BETA, DELTA, promise
 from dp_accounting.pld.privacy_loss_distribution import from_laplace_mechanism
 
-from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, NumericSparse, Sparse
-from beam_dp.mechanisms.sparse_vector.noise import (
+from beam_dp.mechanisms.sparse_vector import (
+    AboveThreshold,
+    NumericSparse,
+    Sparse,
     SparseVectorNoise,
     published_accuracy,
     sparse_vector_noise,

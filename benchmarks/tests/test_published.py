@@ -20,7 +20,7 @@ from claim_rows.published import (
 from tiny import promise
 
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.sparse_vector.noise import published_accuracy, sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import published_accuracy, sparse_vector_noise
 from beam_dp.planning.theorems.synthesis import small_db_theorem
 
 DELTA = 1e-9

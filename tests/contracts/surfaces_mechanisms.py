@@ -38,7 +38,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain.discover import number_leaves
 from beam_dp.domain.impossible import Impossible
 from beam_dp.domain.ordered import NumericAttribute
-from beam_dp.mechanisms import choosing
+from beam_dp.mechanisms import choosing, sparse_vector as sparse_vector
 from beam_dp.mechanisms.discovery.bins import plan_bins
 from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
@@ -53,8 +53,7 @@ from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.small_db import size as small_sizes
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.mechanisms.small_db.nested import NestedSampler
-from beam_dp.mechanisms.sparse_vector import mechanisms as sparse_vector
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise as noise
+from beam_dp.mechanisms.sparse_vector import sparse_vector_noise as noise
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.planning.job import PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.sketches import plan_sparse_release

@@ -21,15 +21,16 @@ from sparse_mw_laws import member, simple_plan
 from tiny import domain_of, promise
 
 import beam_dp as dp
-from beam_dp.mechanisms.sparse_vector import mechanisms as live
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
+from beam_dp.mechanisms import sparse_vector as live
+from beam_dp.mechanisms.sparse_vector import (
     AboveThreshold,
     HaltedError,
     NumericSparse,
     Sparse,
     SparseState,
+    noise_candidates,
+    sparse_vector_noise,
 )
-from beam_dp.mechanisms.sparse_vector.noise import noise_candidates, sparse_vector_noise
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram

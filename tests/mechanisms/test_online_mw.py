@@ -17,8 +17,12 @@ from tiny import ADD, REPLACE, domain_of, promise
 import beam_dp as dp
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseWeights, num_slots
-from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold, HaltedError, NumericSparse
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import (
+    AboveThreshold,
+    HaltedError,
+    NumericSparse,
+    sparse_vector_noise,
+)
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
 from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text

@@ -23,7 +23,7 @@ from beam_dp.mechanisms.online.saved_runs import (
     resume_private_mw,
     save_private_mw,
 )
-from beam_dp.mechanisms.sparse_vector.mechanisms import HaltedError
+from beam_dp.mechanisms.sparse_vector import HaltedError
 from beam_dp.privacy.ledger.entries import LedgerError
 from beam_dp.queries.linear import negation
 from beam_dp.secret.summaries.histogram import Histogram

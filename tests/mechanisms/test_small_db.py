@@ -12,7 +12,7 @@ from test_multiset_choice import law_by_hand
 from tiny import ADD, domain_of, promise, summary
 
 import beam_dp as dp
-from beam_dp.mechanisms.small_db import size as law_module
+from beam_dp.mechanisms.small_db import size
 from beam_dp.mechanisms.small_db.size import (
     TILT_BITS,
     MultisetLaw,
@@ -255,8 +255,8 @@ def test_weights_never_exceed_their_bounds(name, targets, scale, share):
 
 
 def test_detects_shares_with_too_large_a_sum(monkeypatch):
-    original = law_module._best_shares
-    monkeypatch.setattr(law_module, "_best_shares", lambda *given: 1.2 * original(*given))
+    original = size._best_shares
+    monkeypatch.setattr(size, "_best_shares", lambda *given: 1.2 * original(*given))
     assert slack(law_of("one query", [4], 3.0), 0) < 0
 
 
@@ -269,7 +269,7 @@ def test_tilt_lowers_the_bound_if_few_multisets_are_good():
     logs = []
     for tilt in find_tilts(law, 0):
         weights = np.array([float(Fraction(each, 2**TILT_BITS)) for each in tilt.weights])
-        logs.append(law_module._log_sum(np.log(weights), np.ones(64), 8)[0])
+        logs.append(size._log_sum(np.log(weights), np.ones(64), 8)[0])
     assert logs[0] == pytest.approx(math.log(law.num_multisets))
     assert min(logs) < logs[0] - 8
 
@@ -283,7 +283,7 @@ def test_log_sum_matches_enumeration_of_all_multisets():
         weight = math.exp(exponents[kinds].sum())
         total += weight
         numbers += weight * np.bincount(kinds, minlength=3)
-    log, means = law_module._log_sum(exponents, ways, 3)
+    log, means = size._log_sum(exponents, ways, 3)
     assert log == pytest.approx(math.log(total))
     assert means == pytest.approx(numbers / total)
 

@@ -21,8 +21,7 @@ from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, pla
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
-from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import NumericSparse, sparse_vector_noise
 from beam_dp.models.intervals.hierarchy import tree
 from beam_dp.models.intervals.sine import SineStrategy
 from beam_dp.models.intervals.strategy import TextbookTree

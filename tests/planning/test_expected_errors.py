@@ -18,8 +18,7 @@ from tiny import domain_of, plan_of, promise, summary, workload_of
 import beam_dp as dp
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.mechanisms.resources import fit_resources
-from beam_dp.mechanisms.sparse_vector.mechanisms import NumericSparse
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import NumericSparse, sparse_vector_noise
 from beam_dp.planning.job import Option
 from beam_dp.planning.synthetic_databases import covering_marginals
 from beam_dp.planning.textbook import mwem_option

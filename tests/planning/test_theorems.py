@@ -17,7 +17,7 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.intervals.plan import plan_intervals
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
-from beam_dp.mechanisms.sparse_vector.noise import sparse_vector_noise
+from beam_dp.mechanisms.sparse_vector import sparse_vector_noise
 from beam_dp.planning.answers import answers_theorem, online_theorem
 from beam_dp.planning.intervals import intervals_theorem
 from beam_dp.planning.sketches import projection_theorem

@@ -20,8 +20,7 @@ from beam_dp.privacy.steps import above, gaussian_delta, gaussian_epsilon, numbe
 from beam_dp.releases.intervals.verify import column_norms
 from beam_dp.releases.sketches.verify import release_probability
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.steps import largest_change
-from beam_dp.releases.synthetic_database.verify_choices import rounds_steps
+from beam_dp.releases.synthetic_database.verify_choices import largest_change, rounds_steps
 from beam_dp.releases.verdict import Figures
 
 

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from beam_dp.checks import check_choice
 from beam_dp.domain.schemas import json_forms
-from beam_dp.domain.schemas.csv_header import read_header
 from beam_dp.domain.schemas.draft import Column, DomainDraft, draft_of
-from beam_dp.domain.schemas.extensions import EXTENSIONS, format_name, other_kind
+from beam_dp.domain.schemas.file_kinds import EXTENSIONS, format_name, other_kind, read_header
 from beam_dp.domain.texts import checked_json, json_text, number_of
 from beam_dp.errors import FileError, InputError
 from beam_dp.storage.compressed import Decompressed, compression_of

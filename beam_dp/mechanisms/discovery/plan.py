@@ -31,7 +31,7 @@ from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
 from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
 from beam_dp.secret.encoding.open_values import OpenColumns
-from beam_dp.secret.summaries.value_counts import ValueCounts
+from beam_dp.secret.summaries.element_counts import ValueCounts
 
 # The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
 # so many times the part of a column of bins. Chosen by the errors of whole copies

@@ -17,8 +17,11 @@ from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
-from beam_dp.mechanisms.sparse_vector.mechanisms import AboveThreshold
-from beam_dp.mechanisms.sparse_vector.noise import SparseVectorNoise, noise_candidates
+from beam_dp.mechanisms.sparse_vector import (
+    AboveThreshold,
+    SparseVectorNoise,
+    noise_candidates,
+)
 from beam_dp.models.basis import importance_of, marginal_of
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.privacy.accounting import zcdp_rho

@@ -17,7 +17,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
-from beam_dp.mechanisms.sparse_vector.noise import (
+from beam_dp.mechanisms.sparse_vector import (
     MAX_ABOVE,
     SparseVectorNoise,
     check_accuracy,
@@ -31,7 +31,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, root_down, up
 from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import VALUE_BITS
-from beam_dp.releases.answers.verify_online import online_steps
+from beam_dp.releases.answers.verify import online_steps
 
 GRID = 1 << VALUE_BITS
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
-from beam_dp.mechanisms.sparse_vector.mechanisms import Live, NumericSparse, SparseState
+from beam_dp.mechanisms.sparse_vector import Live, NumericSparse, SparseState
 from beam_dp.privacy.guarantee import warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource

@@ -17,7 +17,7 @@ from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.steps import table_steps, tables_of
+from beam_dp.releases.synthetic_database.verify_choices import table_steps, tables_of
 from beam_dp.releases.verdict import Figures, check_fields
 
 _LABELS = ("calibration", "strategy")

@@ -39,8 +39,8 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     NoisyMeasurements,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import tables_of
 from beam_dp.releases.synthetic_database.strategies import STRATEGIES, Stated, synthetic_steps
+from beam_dp.releases.synthetic_database.verify_choices import tables_of
 from beam_dp.releases.verdict import Figures, check_fields
 from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
 

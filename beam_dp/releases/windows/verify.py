@@ -25,8 +25,8 @@ from beam_dp.privacy.steps import Step, above, loss_json, number
 from beam_dp.releases import verdict
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.steps import table_steps
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
+from beam_dp.releases.synthetic_database.verify_choices import table_steps
 from beam_dp.releases.verify import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 

@@ -18,12 +18,13 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.secret.encoding.batch import KeyBatch, from_bytes
 from beam_dp.secret.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
 from beam_dp.secret.encoding.records import EncodedBatch
-from beam_dp.secret.summaries.element_counts import merged_by_text, split_by_text
-from beam_dp.secret.summaries.value_counts import (
+from beam_dp.secret.summaries.element_counts import (
     UnitWords,
     ValueCounts,
     levels_counter,
     levels_of_units,
+    merged_by_text,
+    split_by_text,
     value_counts,
 )
 from beam_dp.transforms.counting.count_keys import (

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from beam_dp.domain.schemas.csv_header import (
+from beam_dp.domain.schemas.file_kinds import (
     MAX_LINE_BYTES as MAX_LINE_BYTES,
     line_end,
     read_header as read_header,

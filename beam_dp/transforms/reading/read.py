@@ -20,7 +20,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from beam_dp.domain.attributes import Attribute, nearest_known
 from beam_dp.domain.dates import TimeAttribute
-from beam_dp.domain.schemas.extensions import other_kind
+from beam_dp.domain.schemas.file_kinds import other_kind
 from beam_dp.errors import InputError
 from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, unfit

@@ -38,17 +38,15 @@ from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
 
 import beam_dp as dp
+from beam_dp.mechanisms import sparse_vector as live, sparse_vector as module
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseWeights
-from beam_dp.mechanisms.sparse_vector import mechanisms as live, mechanisms as module
-from beam_dp.mechanisms.sparse_vector.mechanisms import (
+from beam_dp.mechanisms.sparse_vector import (
     AboveThreshold,
     HaltedError,
     Live,
     NumericSparse,
     Sparse,
-)
-from beam_dp.mechanisms.sparse_vector.noise import (
     SparseVectorNoise,
     noise_candidates,
     sparse_vector_noise,

@@ -1,1 +1,0 @@
-"""The sparse vector technique: reports which of many queries are above a threshold."""
