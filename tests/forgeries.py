@@ -30,8 +30,9 @@ GROUPS = (
     ("dense", "blocks"),
     ("mean", "median", "clipped_mean"),
     ("public", "noisy"),
+    ("density", "midpoint"),
 )
-FACTORS = (1e-6, 1 / 3, 0.5, 0.99, 1.01, 2.0, 3.0, -1.0)
+FACTORS = (0.0, 1e-6, 1 / 3, 0.5, 0.99, 1.01, 2.0, 3.0, -1.0)
 # Random names, checksums and versions of libraries.
 _LEFT = ("draw_id", "files", "versions", "schema_version", "kind", "horizon_id")
 
@@ -209,7 +210,7 @@ ALLOWED = (
     (r"errors\.#", "deleted", "an error fewer, of a small database"),
     (r"errors\.#\.marginal\.#", "deleted", "small databases state one bound for all"),
     (r"errors\.#\.bound", MORE, "a larger bound"),
-    (r".*failure_probability", SCALED, "the bound has room for it"),
+    (r".*failure_probability", r"x0\.\d+|x[1-9].*", "the bound has room for it"),
     (r"settings\.exhausted_bound", "null", "a bound fewer"),
     (r"plan\.l2_sensitivity_squared", "deleted", "computed from the queries"),
     (r"parameters\.bound", "deleted", "no bound is stated"),
@@ -222,6 +223,7 @@ ALLOWED = (
     # What a domain declares, and how the numbers of units are weighed.
     (r"domain\.attributes\.#\.discover\.include(\.#)?", ".*", "values that are declared"),
     (r"domain\.attributes\.#\.discover\.bins", MORE, "more bins than were found"),
+    (r"domain\.attributes\.#\.clip", "deleted", "how records were read"),
     (r"parameters\.records_per_unit\.noise_per_record", SCALED, "only the choice follows"),
     (r"parameters\.records_per_unit", "deleted", "counts that nothing follows from"),
     (r"workload\.weights\.#", SCALED, "weights of errors"),

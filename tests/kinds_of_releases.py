@@ -39,6 +39,15 @@ from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.secret.summaries.projection import Projection
 
 DOMAIN: dp.Domain = dp.read_domain('{"a": 2, "b": 3, "c": 4}')
+# Also 24 cells, of columns whose values are drawn within bins.
+BINS: dp.Domain = dp.read_domain(
+    """{"attributes": [
+      {"name": "sex", "type": "categorical", "values": ["f"], "other": true},
+      {"name": "day", "type": "date", "edges": ["2000-01-01", "2001-01-01", "2009-01-01"],
+       "nullable": true},
+      {"name": "size", "type": "numeric", "edges": [0, 0.5, 2, 8], "clip": true, "other": true}
+    ]}"""
+)
 COUNTS = np.arange(24, dtype=np.int64) % 7 * 5
 WEIGHTED = dp.Workload(
     DOMAIN,
@@ -85,6 +94,14 @@ def synthetic(
             ),
         )
     )
+
+
+def binned(promise: dp.Guarantee) -> Release:
+    """A release in CSV with values drawn within bins."""
+    options = ReleaseOptions(num_records=number_of(promise), records_format="csv")
+    plan = plan_release(dp.Gaussian(), BINS, dp.marginals(BINS, ways=2), promise, options)
+    marginals = Histogram(BINS, COUNTS).marginals(plan.summary_tables)
+    return draw_database(dp.Gaussian(), plan, marginals, NOISE)
 
 
 def selected(promise: dp.Guarantee) -> Release:
@@ -251,6 +268,7 @@ OF_DELTA: dict[str, Make] = {
     "laplace": lambda p: synthetic(dp.Laplace(), p),
     "laplace weights": lambda p: synthetic(dp.Laplace(), p, workload=WEIGHTED),
     "gaussian": lambda p: synthetic(dp.Gaussian(), p),
+    "bins": binned,
     "gaussian textbook": lambda p: synthetic(dp.Gaussian(calibration="textbook"), p),
     "rounds": lambda p: synthetic(dp.MWEM(num_rounds=3), p),
     "annealed": lambda p: synthetic(dp.MWEM(num_rounds="annealed"), p),

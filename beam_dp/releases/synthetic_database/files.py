@@ -364,6 +364,8 @@ def _error_values(values: Any) -> dict[str, float | None]:
     for name, value in values.items():
         if value is not None and not (is_number(value) and 0 <= value <= sys.float_info.max):
             raise InputError("errors", name, "must be finite numbers >= 0, or null")
+        if name == "failure_probability" and value is not None and not 0 < value < 1:
+            raise InputError("errors", value, "must have a failure_probability in (0, 1)")
     return values
 
 
