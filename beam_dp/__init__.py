@@ -48,13 +48,9 @@ if TYPE_CHECKING:
         plan_domain as plan_domain,
         total_loss as total_loss,
     )
-    from beam_dp.mechanisms.linear_answers.answers import (
+    from beam_dp.mechanisms.linear_answers import (
         draw_workload_answers as draw_workload_answers,
         plan_workload_answers as plan_workload_answers,
-    )
-    from beam_dp.mechanisms.linear_answers.top_queries import (
-        draw_top_queries as draw_top_queries,
-        plan_top_queries as plan_top_queries,
     )
     from beam_dp.mechanisms.marginals.measure_all import (
         MWEM as MWEM,
@@ -79,6 +75,10 @@ if TYPE_CHECKING:
     from beam_dp.mechanisms.sketches.plan import release_sparse as release_sparse
     from beam_dp.mechanisms.small_db.choice import MultisetChoice as MultisetChoice
     from beam_dp.mechanisms.small_db.small_db import SmallDB as SmallDB
+    from beam_dp.mechanisms.top_queries import (
+        draw_top_queries as draw_top_queries,
+        plan_top_queries as plan_top_queries,
+    )
     from beam_dp.mechanisms.windows.plan import (
         plan_window_databases as plan_window_databases,
         plan_window_tables as plan_window_tables,

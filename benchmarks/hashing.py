@@ -22,8 +22,12 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends, kernel
-from beam_dp.hashing.evaluation import pairs_per_chunk
+from beam_dp.hashing.evaluation import (
+    ENVIRONMENT_VARIABLE,
+    available_backends,
+    kernel,
+    pairs_per_chunk,
+)
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
 from benchmarks.recorded import Figure, Row, add_flag, keep

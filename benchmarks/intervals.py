@@ -22,7 +22,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.plan import (
+from beam_dp.mechanisms.intervals import (
     GAUSSIAN,
     PURE,
     Choice,

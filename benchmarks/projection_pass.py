@@ -23,7 +23,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from beam_dp.hashing.backend import active_backend
+from beam_dp.hashing.evaluation import active_backend
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
 from beam_dp.secret.summaries.projection import ProjectionAccumulator

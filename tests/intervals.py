@@ -3,7 +3,7 @@
 import numpy as np
 from noise_sources import Seeded
 
-from beam_dp.mechanisms.intervals.plan import IntervalPlan, release_intervals
+from beam_dp.mechanisms.intervals import IntervalPlan, release_intervals
 from beam_dp.models.intervals.strategy import Prefixes, Strategy
 
 INTERVALS_A_RUN = 4000

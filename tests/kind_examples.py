@@ -21,7 +21,7 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.mechanisms.intervals.plan import Choice, planned, release_intervals
+from beam_dp.mechanisms.intervals import Choice, planned, release_intervals
 from beam_dp.releases.domain.files import SCHEMA as FOUND_SCHEMA
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA

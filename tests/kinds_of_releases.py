@@ -18,9 +18,9 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
-from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import (
     public_prior as prior_module,
     selection as selection_module,

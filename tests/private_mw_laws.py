@@ -16,7 +16,7 @@ import beam_dp as dp
 from beam_dp.mechanisms.online import (
     plan as plan_module,
     private_mw as module,
-    private_mw as weights_module,
+    sparse_mw as sparse_mw_module,
 )
 from beam_dp.mechanisms.online.private_mw import PrivateMW, SavedRun
 from beam_dp.mechanisms.sparse_vector import SparseState
@@ -66,7 +66,7 @@ def whole_records() -> Iterator[None]:
     """A grid of whole records, so that the noise takes few values. Predicates only."""
     plan_module._settle.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        for each in (linear_module, weights_module):
+        for each in (linear_module, sparse_mw_module):
             patch.setattr(each, "VALUE_BITS", 0)
         patch.setattr(sparse_module, "_ONE", 1)
         for each in (module, plan_module):

@@ -51,7 +51,8 @@ WINGS = {
         "pipelines/release_projection.py",
     ),
     "answers": (
-        "beam_dp/mechanisms/linear_answers/*",
+        "beam_dp/mechanisms/linear_answers.py",
+        "beam_dp/mechanisms/top_queries.py",
         "beam_dp/mechanisms/online/*",
         "beam_dp/mechanisms/sparse_vector.py",
         "beam_dp/planning/answers.py",
@@ -80,7 +81,7 @@ WINGS = {
     ),
     "intervals": (
         "beam_dp/models/intervals/*",
-        "beam_dp/mechanisms/intervals/*",
+        "beam_dp/mechanisms/intervals.py",
         "beam_dp/planning/intervals.py",
         "beam_dp/releases/intervals/*",
         "beam_dp/views/intervals.py",
@@ -118,7 +119,7 @@ BY_NAME = (
     "beam_dp/cli/doctor.py",
     "beam_dp/cli/main.py",
     "beam_dp/flags/command_line.py",
-    "beam_dp/hashing/backend.py",
+    "beam_dp/hashing/evaluation.py",
     "beam_dp/installed.py",
     "beam_dp/mechanisms/registry.py",
     "beam_dp/releases/parts.py",

@@ -26,7 +26,7 @@ SEEDED = {
 }
 # Files that read variables of the environment: of what runs, and how it is shown.
 READING = {
-    "beam_dp/hashing/backend.py",
+    "beam_dp/hashing/evaluation.py",
     "pipelines/job_servers.py",
     "pipelines/progress.py",
     "pipelines/runners.py",

@@ -91,7 +91,7 @@ def _loaded(package: str, module: str) -> Finding:
 def _kernel() -> Finding:
     """Checks whether compiled code hashes keys, which affects only the speed."""
     try:
-        from beam_dp.hashing.backend import active_backend
+        from beam_dp.hashing.evaluation import active_backend
 
         backend = active_backend()
     except (ImportError, InputError) as error:

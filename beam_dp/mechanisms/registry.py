@@ -81,9 +81,9 @@ SKETCHES: Mapping[str, type[SparseMechanism]] = Classes(
 ANSWERS: Mapping[str, type[AnswersPlan]] = Classes(
     private_mw="online.private_mw_plan.PrivateMWPlan",
     sparse_mw="online.sparse_mw.SparseMWPlan",
-    laplace="linear_answers.answers.WorkloadAnswersPlan",
-    gaussian="linear_answers.answers.WorkloadAnswersPlan",
-    top_queries="linear_answers.top_queries.TopQueriesPlan",
+    laplace="linear_answers.WorkloadAnswersPlan",
+    gaussian="linear_answers.WorkloadAnswersPlan",
+    top_queries="top_queries.TopQueriesPlan",
 )
 
 

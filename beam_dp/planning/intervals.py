@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms import resources
-from beam_dp.mechanisms.intervals.plan import IntervalPlan, plan_intervals
+from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
 from beam_dp.models.intervals.strategy import Values
 from beam_dp.planning.job import Option, PlanningJob
 from beam_dp.planning.theorems.theorem import Theorem, constant

@@ -9,7 +9,7 @@ import numpy as np
 from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.models.intervals.strategy import TextbookTree
 from beam_dp.planning.intervals import intervals_theorem
 from beam_dp.privacy.guarantee import Guarantee, Neighboring

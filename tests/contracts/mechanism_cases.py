@@ -32,7 +32,7 @@ from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 import beam_dp as dp
 from beam_dp.hashing.keys import universe_elements
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.intervals.plan import (
+from beam_dp.mechanisms.intervals import (
     GAUSSIAN,
     PURE,
     calibrated,

@@ -35,7 +35,7 @@ from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.horizon import Blocks
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
-from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.secret.encoding.open_values import OpenColumns

@@ -28,7 +28,7 @@ from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
-from beam_dp.mechanisms.intervals.plan import GAUSSIAN, PURE
+from beam_dp.mechanisms.intervals import GAUSSIAN, PURE
 from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes

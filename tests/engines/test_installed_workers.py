@@ -23,7 +23,7 @@ from jobs import interval_flags, job_flags
 from package_sources import ROOT, copy_sources
 from patience import HANG_SECONDS
 
-from beam_dp.hashing.backend import available_backends
+from beam_dp.hashing.evaluation import available_backends
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 VERSION = "0.0.1+shipped"
@@ -35,7 +35,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 def look(_):
     import beam_dp, beam_dp.pipelines.release_synthetic_database as program
-    from beam_dp.hashing.backend import active_backend
+    from beam_dp.hashing.evaluation import active_backend
     try:
         import pipelines
         checkout = pipelines.__file__

@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
+from beam_dp.hashing.evaluation import ENVIRONMENT_VARIABLE, available_backends
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of, fold
 from beam_dp.releases.sketches.files import HASH_FAMILY

@@ -13,7 +13,12 @@ import pytest
 from package_sources import copy_sources
 
 from beam_dp.errors import InputError
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, active_backend, available_backends, kernel
+from beam_dp.hashing.evaluation import (
+    ENVIRONMENT_VARIABLE,
+    active_backend,
+    available_backends,
+    kernel,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel is not built")
@@ -46,7 +51,7 @@ def test_missing_kernel_falls_back_to_numpy_with_one_warning():
 import sys
 sys.modules["beam_dp.hashing._kernel"] = None
 import numpy as np
-from beam_dp.hashing.backend import active_backend, available_backends
+from beam_dp.hashing.evaluation import active_backend, available_backends
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
 signs = DenseSigns(HashKey.draw(4), 64)

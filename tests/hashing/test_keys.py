@@ -14,9 +14,13 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
 from beam_dp.hashing.distortion import Distortion
-from beam_dp.hashing.evaluation import GF64, PolynomialFamily
+from beam_dp.hashing.evaluation import (
+    ENVIRONMENT_VARIABLE,
+    GF64,
+    PolynomialFamily,
+    available_backends,
+)
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import (
     BlockSigns,

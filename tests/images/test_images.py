@@ -65,7 +65,7 @@ def test_image_runs_commands_and_contains_no_secrets(storage):
     assert shown["Labels"]["org.opencontainers.image.version"] == version
     names = {each.partition("=")[0] for each in shown["Env"]}
     assert names <= {"PATH", "PIP_BREAK_SYSTEM_PACKAGES", "RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT"}
-    code = "import beam_dp.hashing.backend as b, os; print(b.active_backend(), os.getuid())"
+    code = "import beam_dp.hashing.evaluation as b, os; print(b.active_backend(), os.getuid())"
     backend, user = storage.inside(WORKER, "python", "-c", code).stdout.split()
     assert (backend != "numpy", user) == (True, "10001")
     for absent in ("gcc", "/source", "/wheels"):

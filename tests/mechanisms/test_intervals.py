@@ -10,7 +10,7 @@ from intervals import all_intervals, dense, interval_matrix, squared_errors
 from noise_sources import NoNoise, Seeded
 from tiny import ADD, REPLACE, promise
 
-from beam_dp.mechanisms.intervals.plan import (
+from beam_dp.mechanisms.intervals import (
     GAUSSIAN,
     PURE,
     IntervalPlan,

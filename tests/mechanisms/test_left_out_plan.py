@@ -14,7 +14,7 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_o
 
 import beam_dp as dp
 from beam_dp.mechanisms.contract import check_promise
-from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan

@@ -9,7 +9,7 @@ from tiny import ADD, APPROXIMATE, domain_of, plan_of, promise, workload_of
 import beam_dp as dp
 from beam_dp import Guarantee
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.resources import worker_bytes

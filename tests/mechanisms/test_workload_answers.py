@@ -16,8 +16,8 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.projections import fold, num_buckets
 from beam_dp.mechanisms.choosing import METHODS, TopChoice, choose_top, top_choice
 from beam_dp.mechanisms.contract import check_promise
-from beam_dp.mechanisms.intervals.plan import windows
-from beam_dp.mechanisms.linear_answers.answers import draw_workload_answers, plan_workload_answers
+from beam_dp.mechanisms.intervals import windows
+from beam_dp.mechanisms.linear_answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import residual_query
 from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score

@@ -20,7 +20,7 @@ from tiny import ADD, PURE, domain_of, promise, summary, workload_of
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
 from beam_dp.flags import shared
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.privacy.guarantee import PrivacyWarning
 from beam_dp.releases.release import Release

@@ -20,8 +20,8 @@ import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
 from beam_dp.flags.command_line import import_program
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
-from beam_dp.mechanisms.linear_answers.answers import WorkloadAnswersPlan
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
+from beam_dp.mechanisms.linear_answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sketches.errors import sparse_error

@@ -14,7 +14,7 @@ from tiny import ADD, domain_of, plan_of, promise, workload_of
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.mechanisms.small_db.size import log_num_multisets, small_db_size
 from beam_dp.mechanisms.sparse_vector import sparse_vector_noise

@@ -13,7 +13,7 @@ from interpreters import DIST, HERE, ROOT, built
 pytestmark = [pytest.mark.wheel, pytest.mark.release]
 TOOLS = ROOT / ".venv-dist" / "bin" / "python"
 HASHES = """
-import sys, pathlib, beam_dp.hashing.backend as backend
+import sys, pathlib, beam_dp.hashing.evaluation as backend
 sys.path[:0] = ["tests/golden"]
 import test_golden_hashes as golden
 assert pathlib.Path(backend.__file__).is_relative_to(sys.argv[1]), backend.__file__

@@ -11,7 +11,7 @@ from interpreters import HERE, built, interpreter, named_versions
 from newcomers import GOLDEN, GOLDEN_RELEASES, Home, installed, reading_line
 
 import beam_dp as dp
-from beam_dp.hashing.backend import ENVIRONMENT_VARIABLE, available_backends
+from beam_dp.hashing.evaluation import ENVIRONMENT_VARIABLE, available_backends
 
 pytestmark = [pytest.mark.wheel, pytest.mark.release]
 CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
@@ -65,7 +65,7 @@ def test_release_answers_queries_on_each_python(reading):
 
 def test_wheel_kernel_hashes_like_the_local_one(making):
     """A compiler may make a kernel that is right, and takes each processor for the oldest."""
-    program = "from beam_dp.hashing.backend import available_backends as a; print(*a())"
+    program = "from beam_dp.hashing.evaluation import available_backends as a; print(*a())"
     backends = making.run("python", "-c", program).split()
     assert tuple(backends) == available_backends()
     (making.folder / "elsewhere" / "keys.txt").write_text("key 3\nkey 4\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from intervals import dense
 
 import beam_dp as dp
-from beam_dp.mechanisms.intervals.plan import choices, planned
+from beam_dp.mechanisms.intervals import choices, planned
 from beam_dp.mechanisms.marginals.measurements import closure_of, residual_query
 from beam_dp.mechanisms.sketches.mechanisms import release_probability as planned_probability
 from beam_dp.privacy import accounting

@@ -12,7 +12,7 @@ from window_plans import HORIZON_ID, RECORD, marginals_of, plan_of
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.registry import plan_release
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE
 from beam_dp.releases.release import Release

@@ -85,7 +85,7 @@ def flags(**values: str) -> list[str]:
 
 def test_installs_only_declared_packages(home):
     code = (
-        "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.backend as b;"
+        "import importlib.util as u, beam_dp, beam_dp.pipelines, beam_dp.hashing.evaluation as b;"
         "print(beam_dp.__file__, b.active_backend(), *map(u.find_spec, {!r}))"
     )
     names = ("polars", "pytest", "pipelines", "psycopg", "boto3")

@@ -18,7 +18,7 @@ from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan, check_promise
-from beam_dp.mechanisms.intervals.plan import IntervalPlan, plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measurements import residual_strategy, table_strategy
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, warn_of_epsilon

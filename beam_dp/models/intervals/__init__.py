@@ -1,1 +1,1 @@
-"""Matrices to measure for interval counts; ``mechanisms.intervals.plan`` sizes trees."""
+"""Matrices to measure for interval counts; ``mechanisms.intervals`` sizes trees."""

@@ -18,13 +18,13 @@ from beam_dp.checks import check_is
 from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
-from beam_dp.mechanisms.linear_answers.answers import LinearAnswersPlan, WorkloadAnswersPlan
-from beam_dp.mechanisms.linear_answers.top_queries import TopQueriesPlan
+from beam_dp.mechanisms.linear_answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.online import saved_runs
 from beam_dp.mechanisms.online.private_mw import PrivateMW
 from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
 from beam_dp.mechanisms.resources import worker_bytes
+from beam_dp.mechanisms.top_queries import TopQueriesPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.noise.source import NoiseSource

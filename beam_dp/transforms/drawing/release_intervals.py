@@ -12,7 +12,7 @@ import numpy as np
 
 from beam_dp.domain.universe import Domain, check_edges_budget
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.intervals.plan import (
+from beam_dp.mechanisms.intervals import (
     IntervalPlan,
     StrategyChoice,
     plan_intervals,

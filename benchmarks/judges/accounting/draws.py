@@ -23,7 +23,7 @@ from beam_dp.domain.horizon import Horizon, WindowUnit
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.intervals.plan import plan_intervals
+from beam_dp.mechanisms.intervals import plan_intervals
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.selection import plan_selection

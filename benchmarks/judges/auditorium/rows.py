@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import beam_dp as dp
 from beam_dp.domain.files import read_domain
-from beam_dp.mechanisms.intervals.plan import plan_intervals, release_intervals
+from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee

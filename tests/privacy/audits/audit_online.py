@@ -38,7 +38,7 @@ from sparse_vector_laws import transcript_law
 from tiny import ADD, PURE, REPLACE, domain_of, promise
 
 import beam_dp as dp
-from beam_dp.mechanisms import sparse_vector as live, sparse_vector as module
+from beam_dp.mechanisms import sparse_vector as module
 from beam_dp.mechanisms.online.plan import GRID
 from beam_dp.mechanisms.online.sparse_mw import SparseWeights
 from beam_dp.mechanisms.sparse_vector import (
@@ -566,7 +566,7 @@ def audits_of_live_runs() -> list[Audit]:
     found = []
     for case in ((AboveThreshold, 1), (Sparse, 2), (NumericSparse, 2)):
         name = f"{case[0].__name__} of several threads"
-        bugs = {"threads": {"unlocked sparse vector": replaced(live, "Lock", NoLock)}}
+        bugs = {"threads": {"unlocked sparse vector": replaced(module, "Lock", NoLock)}}
         found.append(audited(name, GUARANTEE, {"threads": threads}, bugs, *case))
     second = replaced(Live, "_end", lambda self, reason: None)
     bugs, checks = {"hand-over": {"second hand-over": second}}, {"hand-over": hand_over}

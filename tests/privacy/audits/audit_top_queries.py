@@ -26,9 +26,8 @@ from tiny import ADD, REPLACE, domain_of, neighbours, promise, units, with_unit
 from top_choice_laws import top_law
 
 import beam_dp as dp
-from beam_dp.mechanisms import choosing as choice_module
+from beam_dp.mechanisms import choosing as choice_module, top_queries as top_module
 from beam_dp.mechanisms.choosing import METHODS, choose_top
-from beam_dp.mechanisms.linear_answers import top_queries as top_module
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing import audit
 

@@ -14,7 +14,7 @@ from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.flags.flag import integer, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.choosing import METHODS, Method, TopChoice, choose_top, top_choices
-from beam_dp.mechanisms.linear_answers.answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
+from beam_dp.mechanisms.linear_answers import DEFAULT_FAILURE_PROBABILITY, LinearAnswersPlan
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import composed

@@ -1,1 +1,0 @@
-"""The mechanism for interval counts: one noisy measurement of an ordered attribute."""
