@@ -23,7 +23,6 @@ from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
-from beam_dp.releases.far_values import hidden_units
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.paid_edges import check_edges_paid
@@ -33,7 +32,6 @@ from beam_dp.storage.store import DRAFT_PREFIX, Store
 from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release_domain import ReleaseDomain
 from beam_dp.views.domain import found_text
-from beam_dp.views.terminal import short
 
 from . import program
 from .progress import Progress
@@ -223,12 +221,9 @@ class DomainJob(FirstJob):
             f"{100 * self.plan.share:g} % of the budget: epsilon {epsilon:.4g} finds them,"
             f" epsilon {main.epsilon:.4g} with delta {main.delta:g} is left for the release"
         )
-        found = {f"of {each.name}": _sought(each, noise) for each, noise in self._columns()}
+        found = {f"of {names}": text for names, text in self.plan.sought.items()}
         other = "which share of the records will be in other is not known before the release"
         return {"to discover": split, **found, "in other": other}
-
-    def _columns(self) -> list[tuple[Any, dict[str, Any]]]:
-        return list(zip(self.plan.domain.open, self.plan.noise, strict=True))
 
     def warnings(self) -> list[str]:
         """Returns the warnings to print before anything is paid."""
@@ -248,27 +243,3 @@ class DomainJob(FirstJob):
         entry = self.payer_of(found)
         check_edges_paid(found.domain, self.ledger, self.dataset_id)
         return entry
-
-
-# Numbers of units for which a preview says what is found.
-_EXAMPLE_ROWS = (300, 3_000, 30_000)
-
-
-def _sought(attribute: Any, noise: Mapping[str, Any]) -> str:
-    """Returns what may be found for an attribute."""
-    if not attribute.has_values:
-        hidden = hidden_units(noise)
-        shares = [
-            f"{short(float(f'{100 * min(hidden / rows, 1):.2g}'))} % of {rows:,}"
-            for rows in _EXAMPLE_ROWS
-        ]
-        return (
-            f"at most {attribute.discover.bins:,} bins of {attribute.leaves.num_levels:,} leaves;"
-            f" about {hidden:,.0f} units beyond each end are counted in the last bin:"
-            f" {', '.join(shares)} units"
-        )
-    least = noise["threshold"] / noise["grid"]
-    return (
-        f"at most {attribute.discover.max_values:,} values that about {least:,.0f} or more units"
-        " have"
-    )

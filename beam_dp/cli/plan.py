@@ -176,7 +176,7 @@ def _run(options: argparse.Namespace) -> None:
         if texts["domain"] is not None:
             from beam_dp.planning.command_jobs import domain_lines
 
-            for line in domain_lines(texts["domain"]):
+            for line in domain_lines(texts["domain"], texts):
                 console.print("", Text(line), sep="\n")
     if texts["epsilon"] is not None:
         from beam_dp.privacy.guarantee import large_epsilon

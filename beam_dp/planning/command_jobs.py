@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.discover import OpenDomain, open_attribute
 from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
@@ -15,7 +16,7 @@ from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
 from beam_dp.flags.shared import read_guarantee
-from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.ranking import (
@@ -24,7 +25,7 @@ from beam_dp.planning.ranking import (
     rank_mechanisms,
 )
 from beam_dp.planning.target import Target
-from beam_dp.privacy.guarantee import Neighboring
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
@@ -157,16 +158,21 @@ def paying_flags(domain: Domain) -> dict[str, str]:
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 
 
-def domain_lines(text_or_path: str) -> list[str]:
+def domain_lines(text_or_path: str, texts: Mapping[str, str | None]) -> list[str]:
     """Returns lines about attributes to discover, or about released edges and who must pay."""
     domain = read_open_domain(text_or_path)
     if isinstance(domain, OpenDomain):
         names = ", ".join(shown(each.name) for each in domain.open)
         share = f"{100 * DEFAULT_SHARE:g} % of the budget"
+        sought: dict[str, str] = {}
+        with contextlib.suppress(InputError):  # then each option says why it is refused
+            given = {name: text for name, text in texts.items() if text is not None}
+            sought = plan_domain(domain, read_guarantee(given)).sought
         return [
             f"{names}: {share} finds values or bins first. The errors are those for as many as may"
             " be found, with the rest of the budget. Which share of the records will be in other is"
-            " not known before the release."
+            " not known before the release.",
+            *(f"{found}: {text}" for found, text in sought.items()),
         ]
     return [
         f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
@@ -174,6 +180,19 @@ def domain_lines(text_or_path: str) -> list[str]:
         for source, origin in released_edges(domain)
         if origin.dataset_id is not None
     ]
+
+
+def sought_with_epsilon_1(attributes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns what a release may find for the attributes of a draft, by their names."""
+    columns = [
+        open_attribute(each)
+        for each in attributes
+        if "discover" in each and isinstance(each["type"], str)
+    ]
+    if not columns:
+        return {}
+    guarantee = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+    return plan_domain(OpenDomain(tuple(columns)), guarantee).sought
 
 
 def typed(program: str, flags: Mapping[str, str], delta: float) -> str:

@@ -24,6 +24,7 @@ from program_runs import Killed, assert_covers, dies, done
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
 from beam_dp.domain.attributes import PaidRelease
+from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.registry import plan_discovery
 from beam_dp.releases.kinds import read_any
 from pipelines import program, release_synthetic_database
@@ -202,11 +203,13 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     assert beam_dp_main([*argv, "--num_records=1500"]) == 0
     printed = " ".join(capfd.readouterr().out.split())
     assert "30 % of the budget finds values or bins first" in printed
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    sought = plan_domain(dp.read_open_domain(OPEN_DOMAIN), guarantee).sought
+    assert sought and all(f"{names}: {text}" in printed for names, text in sought.items())
     assert "release-synthetic-database --input INPUT" in printed
     assert beam_dp_main([*argv, "--num_records=1500", "--json"]) == 0
     options = json.loads(capfd.readouterr().out)["options"]
     domain = dp.read_open_domain(OPEN_DOMAIN)
-    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
     for option in options:
         mechanism = {"mwem": dp.MWEM, "laplace": dp.Laplace, "gaussian": dp.Gaussian}
         _, later = plan_discovery(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Self
@@ -30,8 +30,10 @@ from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
 from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
+from beam_dp.releases.far_values import hidden_units
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.element_counts import ValueCounts
+from beam_dp.views.terminal import short, some
 
 # The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
 # so many times the part of a column of bins. Chosen by the errors of whole copies
@@ -41,6 +43,8 @@ DEFAULT_SHARE = 0.3
 _TEXT_WEIGHT = 2
 MAX_SHARE = 0.5
 _FIXED_BYTES = 2**28
+# Numbers of units for which a preview says what is found.
+_EXAMPLE_ROWS = (300, 3_000, 30_000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,6 +80,14 @@ class DomainPlan(Plan):
         """The noise of each open attribute, as the card states it."""
         named = zip(self.domain.open, self.parts, strict=True)
         return tuple({"measured": each.name} | part.to_json() for each, part in named)
+
+    @cached_property
+    def sought(self) -> dict[str, str]:
+        """What may be found at some numbers of units, by names of attributes."""
+        names: dict[str, list[str]] = {}
+        for attribute, noise in zip(self.domain.open, self.noise, strict=True):
+            names.setdefault(_sought(attribute, noise), []).append(attribute.name)
+        return {some(each): text for text, each in names.items()}
 
     @cached_property
     def shared(self) -> Discovered:
@@ -145,6 +157,23 @@ class DomainPlan(Plan):
             noise=self.noise,
             plan=self.public,
         )
+
+
+def _sought(attribute: OpenAttribute, noise: Mapping[str, Any]) -> str:
+    """Returns what may be found for an attribute."""
+    if isinstance(attribute.discover, DiscoverValues):
+        least = noise["threshold"] / noise["grid"]
+        most = attribute.discover.max_values
+        return f"at most {most:,} values that about {least:,.0f} or more units have"
+    hidden = hidden_units(noise)
+    shares = [
+        f"{short(float(f'{100 * min(hidden / rows, 1):.2g}'))} % of {rows:,}"
+        for rows in _EXAMPLE_ROWS
+    ]
+    return (
+        f"at most {attribute.discover.bins:,} bins; about {hidden:,.0f} units beyond each end are"
+        f" counted in the last bin: {', '.join(shares)} units"
+    )
 
 
 def _usable_cuts(attribute: OpenAttribute, cuts: tuple[int, ...]) -> tuple[int, ...]:
