@@ -132,7 +132,7 @@ if TYPE_CHECKING:
         AnswerRows as AnswerRows,
         WriteAnswers as WriteAnswers,
     )
-    from beam_dp.transforms.counting.summarise import KeyColumns as KeyColumns
+    from beam_dp.transforms.counting.keys import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import (
         AnswerQueries as AnswerQueries,
         AnswerSparseQueries as AnswerSparseQueries,

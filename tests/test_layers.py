@@ -47,6 +47,8 @@ WINGS = {
         "beam_dp/releases/sketches/*",
         "beam_dp/views/sketches.py",
         "beam_dp/secret/summaries/projection.py",
+        "beam_dp/secret/encoding/elements.py",
+        "beam_dp/transforms/counting/keys.py",
         "beam_dp/transforms/drawing/release_projection.py",
         "pipelines/release_projection.py",
     ),
@@ -128,7 +130,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 23
+NUM_EXCEPTIONS = 18
 
 
 def room_of(path: str) -> str:

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
         AnswerRows as AnswerRows,
         WriteAnswers as WriteAnswers,
     )
+    from beam_dp.transforms.counting.keys import KeyColumns as KeyColumns
     from beam_dp.transforms.counting.limit_contributions import (
         LimitContributions as LimitContributions,
     )
     from beam_dp.transforms.counting.summarise import (
         EncodeRecords as EncodeRecords,
-        KeyColumns as KeyColumns,
         Summarise as Summarise,
     )
     from beam_dp.transforms.drawing.answer_queries import (

@@ -38,7 +38,8 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAc
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
-from beam_dp.transforms.counting.summarise import EncodeKeys, limited_records
+from beam_dp.transforms.counting.keys import EncodeKeys
+from beam_dp.transforms.counting.summarise import limited_records
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile

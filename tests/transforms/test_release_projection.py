@@ -21,8 +21,7 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
 from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.transforms.counting import count_keys
-from beam_dp.transforms.counting.limit_contributions import LimitKeys
-from beam_dp.transforms.counting.summarise import KEYS, TEXTS, EncodeKeys
+from beam_dp.transforms.counting.keys import EncodeKeys, LimitKeys
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = dp.KeyColumns("email")
@@ -194,7 +193,10 @@ def counted_texts(made: SparsePlan, records: Any) -> Callable[[Any], Any]:
     def branch(p: Any) -> Any:
         encode = EncodeKeys(LISTED, 1, made.hash_key, made.guarantee.privacy_unit)
         each = p | beam.Create(records) | encode
-        return (each[KEYS] | LimitKeys(made), each[TEXTS]) | count_keys.CountListedKeys()
+        return (
+            each[count_keys.KEYS] | LimitKeys(made),
+            each[count_keys.TEXTS],
+        ) | count_keys.CountListedKeys()
 
     return branch
 

@@ -19,6 +19,8 @@ from beam_dp.secret.summaries.element_counts import ElementCounts, known_texts, 
 from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
+# Tags of collections: of keys with their weights, and of their texts.
+KEYS, TEXTS = "keys", "texts"
 # The maximum number of elements in a shard: 4 MiB.
 _SHARD_ELEMENTS = 2**18
 _BUFFERED_RECORDS = 2**20

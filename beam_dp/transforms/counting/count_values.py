@@ -28,6 +28,8 @@ from beam_dp.secret.summaries.element_counts import (
     value_counts,
 )
 from beam_dp.transforms.counting.count_keys import (
+    KEYS,
+    TEXTS,
     CountListedKeys,
     listed_counts,
     listed_shards,
@@ -36,8 +38,6 @@ from beam_dp.transforms.counting.count_keys import (
 )
 from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
 from beam_dp.transforms.counting.summarise import (
-    KEYS,
-    TEXTS,
     DomainBatches,
     EncodeRecords,
     Summarise,

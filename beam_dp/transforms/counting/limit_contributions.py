@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.utils.windowed_value import WindowedValue
-from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.hashing.projections import BlockSigns
-from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.secret.encoding.batch import (
     Columns,
     CostLimit,
-    KeyBatch,
-    KeyWords,
-    NamedKeyWords,
     RecordWords,
     Words,
     from_bytes,
@@ -31,7 +24,6 @@ from beam_dp.secret.encoding.batch import (
     to_bytes,
 )
 from beam_dp.secret.encoding.contributions import add_identical, select_records, split_by_unit
-from beam_dp.secret.summaries.projection import within_squared_norm
 from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
 
@@ -204,69 +196,3 @@ class _Select(beam.DoFn):
         self.start_bundle()
         columns = [np.concatenate(column) for column in zip(*words, strict=True)]
         return self.words.to_batch(columns, np.concatenate(units, axis=1))
-
-
-class LimitKeys(beam.PTransform):
-    """Keeps at most k records of each unit, and a sketch of limited norm, as the plan requires.
-
-    Privacy: which of a unit's records are kept depends only on the unit's own records. At most k
-    records are kept (``LimitContributions``). If the plan has a ``max_squared_norm``, these records
-    are kept, in the order of elements, until the first record that would take the unit's own sketch
-    beyond that norm (``within_squared_norm``).
-
-    Input: ``KeyBatch``, with units unless the unit is the record. Output: ``KeyBatch`` without
-    units.
-    """
-
-    def __init__(self, plan: SparsePlan) -> None:
-        super().__init__()
-        self.plan = plan
-
-    def expand(self, records: beam.PCollection[KeyBatch]) -> beam.PCollection[KeyBatch]:
-        """Limits the records of units together with the norms of their sketches."""
-        guarantee, sketch = self.plan.guarantee, self.plan.sketch
-        words = NamedKeyWords() if self.plan.lists_keys else KeyWords()
-        if sketch is not None and sketch.max_squared_norm is not None:
-            if guarantee.privacy_unit == RECORD:
-                # A record of weight w adds w^2 to the squared norm of each row of the sketch.
-                heaviest = math.isqrt(sketch.max_squared_norm // sketch.num_blocks)
-                leave_out = beam.ParDo(_LeaveOutHeavy(heaviest))
-                return records | "Limit norm" >> leave_out.with_output_types(KeyBatch)
-            signs = sketch.signs(self.plan.hash_key)
-            assert isinstance(signs, BlockSigns)
-            row_width = sketch.projection_width // sketch.num_blocks
-            words = _ClippedKeyWords(signs, row_width, sketch.max_squared_norm)
-        return limited(records, words, guarantee, "Limit records", unit_costs=self.plan.unit_costs)
-
-
-class _ClippedKeyWords(KeyWords):
-    """Weighted elements; reading them back limits the norm of each unit's sketch."""
-
-    def __init__(self, signs: BlockSigns, row_width: int, max_squared_norm: int) -> None:
-        self.signs = signs
-        self.row_width = row_width
-        self.max_squared_norm = max_squared_norm
-
-    def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> KeyBatch:
-        keys, weights = columns
-        order = np.lexsort((weights, keys, units[1], units[0]))
-        units = units[:, order]
-        new_unit = (units[:, 1:] != units[:, :-1]).any(axis=0)
-        batch = super().to_batch([keys[order], weights[order]], units)
-        return within_squared_norm(
-            batch,
-            np.concatenate(([0], np.cumsum(new_unit)))[: len(order)],
-            self.signs,
-            self.row_width,
-            self.max_squared_norm,
-        )
-
-
-class _LeaveOutHeavy(beam.DoFn):
-    def __init__(self, heaviest: int) -> None:
-        self.heaviest = heaviest
-
-    @withhold_messages
-    def process(self, batch: KeyBatch) -> Iterator[KeyBatch]:
-        kept = batch.weights <= self.heaviest
-        return iter([KeyBatch(batch.keys[kept], batch.weights[kept])])

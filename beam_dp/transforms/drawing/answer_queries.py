@@ -38,6 +38,7 @@ from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.answers import AnswerBatch, Row, answer_batches, each_query
 from beam_dp.transforms.counting import count_keys, summarise
+from beam_dp.transforms.counting.keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.job_page import ShowsPromise, show_setup, withhold_messages
@@ -408,13 +409,13 @@ class AnswerSparseQueries(ShowsPromise):
     def __init__(
         self,
         plan: SparseMWPlan,
-        columns: summarise.KeyColumns,
+        columns: KeyColumns,
         records: beam.PCollection[Any],
         ledger_token: Token | None = None,
     ) -> None:
         super().__init__()
         check_is("plan", plan, SparseMWPlan)
-        check_is("columns", columns, summarise.KeyColumns)
+        check_is("columns", columns, KeyColumns)
         if columns.weight is not None:
             raise InputError("weight", columns.weight, "must not be given: records are counted")
         if columns.list_keys:
@@ -430,7 +431,7 @@ class AnswerSparseQueries(ShowsPromise):
             raise InputError("queries", "an unbounded collection", "must be bounded for sparse_mw")
         refuse_windows(self.records)
         guarantee = self.plan.guarantee
-        encode = summarise.EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
+        encode = EncodeKeys(self.columns, 1, self.hash_key, guarantee.privacy_unit)
         encoded = self.records | "Encode" >> encode
         keys = limited(encoded, KeyWords(), guarantee, unit_costs=self.plan.unit_costs)
         shards = keys | "Count" >> count_keys.CountElements()

@@ -18,7 +18,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms.counting import count_keys, summarise
-from beam_dp.transforms.counting.limit_contributions import LimitKeys
+from beam_dp.transforms.counting.keys import EncodeKeys, KeyColumns, LimitKeys
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
 from beam_dp.transforms.job_page import ShowsPromise
 from beam_dp.transforms.reading.records import refuse_windows
@@ -56,11 +56,11 @@ class ReleaseProjection(ShowsPromise):
     plan: SparsePlan
 
     def __init__(
-        self, plan: SparsePlan, columns: summarise.KeyColumns, ledger_token: Token | None = None
+        self, plan: SparsePlan, columns: KeyColumns, ledger_token: Token | None = None
     ) -> None:
         super().__init__()
         check_is("plan", plan, SparsePlan)
-        check_is("columns", columns, summarise.KeyColumns)
+        check_is("columns", columns, KeyColumns)
         if columns.list_keys and plan.histogram is None:
             condition = "must come with counts of keys: stability_histogram or hybrid_sketch"
             raise InputError("list_keys", True, condition)
@@ -71,12 +71,12 @@ class ReleaseProjection(ShowsPromise):
         """Encodes records, limits contributions, projects and counts, and draws the release."""
         refuse_windows(records)
         plan = self.plan
-        encode = summarise.EncodeKeys(
+        encode = EncodeKeys(
             self.columns, plan.max_weight, plan.hash_key, plan.guarantee.privacy_unit
         )
         encoded, texts = records | "Encode" >> encode, None
         if self.columns.list_keys:
-            encoded, texts = encoded[summarise.KEYS], encoded[summarise.TEXTS]
+            encoded, texts = encoded[count_keys.KEYS], encoded[count_keys.TEXTS]
         limited = encoded | "Limit" >> LimitKeys(plan)
         sums = counts = None
         if plan.sketch is not None:
