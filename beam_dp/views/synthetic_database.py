@@ -185,9 +185,15 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
         facts = {"in other": some(others), **facts}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
     if draws:
-        found = [each.name for each in release.domain if any(released_edges([each]))]
-        told = f"{some(found)}, by the release {', '.join(draw[:8] for draw in draws)}"
-        facts = {"levels found": told, **facts}
+        found = [each for each in release.domain if any(released_edges([each]))]
+        names = some([each.name for each in found])
+        told = f"{names}, by the release {', '.join(draw[:8] for draw in draws)}"
+        codes = [each.outside_code if each.null_code is None else each.null_code for each in found]
+        missing = [
+            f"{each.name} {'left out' if code is None else f'in {each.label(code)}'}"
+            for each, code in zip(found, codes, strict=True)
+        ]
+        facts = {"levels found": told, "missing values": some(missing), **facts}
     return facts
 
 

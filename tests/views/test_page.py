@@ -232,6 +232,23 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     )
 
 
+def test_says_which_level_missing_values_of_found_columns_have():
+    origin = {"draw_id": "0f" * 16}
+    bins = {"type": "numeric", "clip": True, "edges": [0, 50, 100, 150], "edges_from": origin}
+    columns = [
+        {"name": "age", **bins},
+        {"name": "pay", **bins, "nullable": True},
+        {"name": "town", "type": "categorical", "values": ["x"], "other": True,
+         "values_from": origin},
+        {"name": "road", "type": "categorical", "values": ["x"], "values_from": origin},
+        {"name": "firm", "type": "categorical", "values": ["x"], "other": True},
+    ]  # fmt: skip
+    release = release_of(dp.parse_domain({"attributes": columns}), [np.zeros(100, np.int64)] * 5)
+    missing = "age in [50, 100), pay in null, town in other, road left out"
+    assert missing in " ".join(summary_of(release).split())
+    assert missing in page_of(release)
+
+
 def test_compares_answers_and_released_records_with_the_truth():
     """The answers are those of a uniform model, and all released records are in one cell."""
     domain = dp.Domain((dp.CategoricalAttribute("a", ("f", "m")), dp.IntegerAttribute("b", 0, 4)))
