@@ -58,7 +58,7 @@ def is_id(value: object) -> TypeGuard[str]:
 
 
 def check_id(name: str, value: object) -> None:
-    """Refuses what is no id of a draw or a horizon."""
+    """Refuses a value that is not the id of a draw or a horizon."""
     if not is_id(value):
         raise InputError(name, value, "must be 32 hexadecimal digits")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -278,14 +279,14 @@ class LevelReader:
             low, high = attribute.minimum, attribute.maximum
             return f"known are integers from {low} to {high}, and pairs [low, high] of these"
         if isinstance(attribute, BinnedAttribute):
-            pair: list[Any] = attribute.edges_to_json()[:2]
+            pair = json.dumps(attribute.typed_edges()[:2])
             if isinstance(level, list):
                 return f"known are pairs of its edges, such as {pair}"
             numbers = [label for label in self._labels if not label.startswith("[")]
             known = ", ".join(numbers[:8]) + (", ..." if numbers[8:] else "")
             single = f"{known} and " if numbers else ""
             return (
-                f"known are {single}pairs of its edges, each a list in the list, such as {[pair]}"
+                f"known are {single}pairs of its edges, each a list in the list, such as [{pair}]"
             )
         if isinstance(attribute, BooleanAttribute) and not attribute.is_listed:
             return "known are true and false"

@@ -210,6 +210,10 @@ class BinnedAttribute(OrderedAttribute):
         object.__setattr__(self, "edges", tuple(edges))
         self._check_origin("edges_from")
 
+    def typed_edges(self) -> list[Any]:
+        """Returns the edges as people type them, such as 0 for 0.0."""
+        return self.edges_to_json()
+
     def _level_label(self, code: int) -> str:
         low, high = map(self._edge_label, self.edges[code : code + 2])
         return f"[{low}, {high}{']' if code == self.num_levels - 1 else ')'}"
@@ -309,7 +313,7 @@ class NumericAttribute(BinnedAttribute):
                 raise self._refusal("edges", edge, "must be within 2^53 of 0 for whole numbers")
         if self.whole_ends is not None:
             for place in np.flatnonzero(np.greater(*self.whole_ends)).tolist():
-                bin_edges = list(self.edges[place : place + 2])
+                bin_edges = self.typed_edges()[place : place + 2]
                 raise self._refusal("edges", bin_edges, "must have a whole number in each bin")
 
     def _has_many_edges(self) -> bool:
@@ -340,8 +344,12 @@ class NumericAttribute(BinnedAttribute):
     def _edge_to_json(self, edge: float) -> float:
         return edge
 
+    def typed_edges(self) -> list[Any]:
+        """See ``BinnedAttribute``."""
+        return [_typed(edge) for edge in self.edges]
+
     def _edge_label(self, edge: float) -> str:
-        return str(int(edge)) if edge.is_integer() and abs(edge) < 1e15 else repr(edge)
+        return repr(_typed(edge))
 
     def _middle(self, low: float, high: float) -> float:
         width = high - low
@@ -350,3 +358,7 @@ class NumericAttribute(BinnedAttribute):
 
     def _avro_members(self) -> list[Any]:
         return [{"type": "long" if self.whole else "double", "edges": self.edges_to_json()}]
+
+
+def _typed(edge: float) -> int | float:
+    return int(edge) if edge.is_integer() and abs(edge) < 1e15 else edge

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Literal
 
 from beam_dp.flags.flag import Flag, FlagError, integer, number
-from beam_dp.privacy.guarantee import Guarantee, Neighboring
+from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 
 INPUT = Flag(
     "input",
@@ -221,11 +222,11 @@ def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
         return integer(most.name, given[most.name])
     if flag.name in given:
         return integer(flag.name, given[flag.name])
-    if given["privacy_unit"] == "record":
+    unit = given["privacy_unit"]
+    if unit == RECORD:
         return 1
-    raise FlagError(
-        f"--{flag.name} is required with --privacy_unit {given['privacy_unit']}: {flag.help}"
-    )
+    hint = f" (did you mean {RECORD}?)" if difflib.get_close_matches(unit, [RECORD]) else ""
+    raise FlagError(f"--{flag.name} is required with --privacy_unit {unit}{hint}: {flag.help}")
 
 
 def read_num_records(given: Mapping[str, str]) -> int | Literal["noisy"]:

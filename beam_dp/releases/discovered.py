@@ -55,36 +55,39 @@ class Discovered:
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
 
 
-ONE_BIN, CUT = "one bin", "far values may be cut"
+ONE_BIN, CUT, SEPARATOR = "one bin", "far values may be cut", ", "
 
 
 def not_described(
     domain: Domain, in_other: Mapping[str, float], cut: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Returns the columns of which released records say little, with the reason, by name.
+    """Returns the columns of which released records say little, with the reasons, by name.
 
     ``in_other``: the share of the released rows in ``other``, by attribute.
     ``cut``: the columns whose far values may be cut.
     """
-    single = [
-        each.name for each in domain if isinstance(each, BinnedAttribute) and each.num_levels == 1
-    ]
-    lost = {name: f"{share:.0%} in other" for name, share in in_other.items() if share > 0.5}
-    return dict.fromkeys(cut, CUT) | dict.fromkeys(single, ONE_BIN) | lost
+    reasons = {name: [CUT] for name in cut}
+    for each in domain:
+        if isinstance(each, BinnedAttribute) and each.num_levels == 1:
+            reasons.setdefault(each.name, []).append(ONE_BIN)
+    for name, share in in_other.items():
+        if share > 0.5:
+            reasons.setdefault(name, []).append(f"{share:.0%} in other")
+    return {name: SEPARATOR.join(each) for name, each in reasons.items()}
 
 
 def earlier_releases(
     parsed: Mapping[str, Any], guarantee: Guarantee
 ) -> dict[str, Discovered | None]:
     """Returns the ``discovered`` and ``records_per_unit`` of a card with this guarantee."""
-    domain, chosen = parsed.get("discovered"), parsed.get("records_per_unit")
-    records = None if chosen is None else Discovered.from_json(chosen, guarantee)
+    domain, choice = parsed.get("discovered"), parsed.get("records_per_unit")
+    records = None if choice is None else Discovered.from_json(choice, guarantee)
     limited = guarantee if records is None else records.main
-    found = None if domain is None else Discovered.from_json(domain, limited)
-    return {"discovered": found, "records_per_unit": records}
+    values = None if domain is None else Discovered.from_json(domain, limited)
+    return {"discovered": values, "records_per_unit": records}
 
 
-def records_attribute(most: int) -> NumericAttribute:
-    """Returns the attribute whose levels are those of ``record_levels(most)``."""
-    edges = tuple(map(float, (*record_levels(most), most + 0.5)))
+def records_attribute(max_records: int) -> NumericAttribute:
+    """Returns the attribute whose levels are those of ``record_levels(max_records)``."""
+    edges = tuple(map(float, (*record_levels(max_records), max_records + 0.5)))
     return NumericAttribute(RECORDS, edges, clip=True, whole=True)

@@ -16,7 +16,7 @@ from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import CUT, ONE_BIN
+from beam_dp.releases.discovered import CUT, ONE_BIN, SEPARATOR
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.views.terminal import counted, some
 
@@ -145,9 +145,12 @@ class Truth:
 
 def column_warnings(reasons: Mapping[str, str]) -> list[str]:
     """Returns warnings about the columns of ``not_described``."""
-    single = [name for name, reason in reasons.items() if reason == ONE_BIN]
-    cut = [name for name, reason in reasons.items() if reason == CUT]
-    lost = [f"{name} {reason}" for name, reason in reasons.items() if reason not in (ONE_BIN, CUT)]
+    pairs = [
+        (name, each) for name, of_column in reasons.items() for each in of_column.split(SEPARATOR)
+    ]
+    single = [name for name, reason in pairs if reason == ONE_BIN]
+    cut = [name for name, reason in pairs if reason == CUT]
+    lost = [f"{name} {reason}" for name, reason in pairs if reason not in (ONE_BIN, CUT)]
     columns = {
         "Only one bin, so the values carry no information": single,
         "Far values may be cut (declare edges or raise --domain_share)": cut,

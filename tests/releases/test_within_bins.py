@@ -16,6 +16,7 @@ from beam_dp.domain.dates import DateAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
+from beam_dp.views.cells import column_warnings
 
 EVEN = NumericAttribute("a", (0.0, 1.0, 2.0, 3.0, 4.0))
 
@@ -120,9 +121,16 @@ def test_null_and_other_have_no_value_within_a_bin():
 def test_card_says_of_which_columns_the_records_say_little(tmp_path):
     one_bin = {"name": "year", "type": "numeric", "edges": [2000, 2050]}
     city = {"name": "city", "type": "categorical", "values": ["Paris"], "other": True}
-    domain = domain_from_json({"attributes": [one_bin, city, {"name": "sex", "type": "boolean"}]})
-    release = release_of(domain, potentials=[], num_records=50, seed=2)
-    expected = {"year": "one bin", "city": f"{release.other_shares['city']:.0%} in other"}
+    pay = {"name": "pay", "type": "numeric", "edges": [0, 1], "other": True}
+    sex = {"name": "sex", "type": "boolean"}
+    domain = domain_from_json({"attributes": [one_bin, city, sex, pay]})
+    release = release_of(domain, potentials=[], num_records=50, seed=0)
+    shares = {name: f"{share:.0%} in other" for name, share in release.other_shares.items()}
+    expected = {"year": "one bin", "city": shares["city"], "pay": f"one bin, {shares['pay']}"}
+    assert column_warnings(expected) == [
+        "Only one bin, so the values carry no information: year, pay",
+        f"More than half of the rows are in one level: city {shares['city']}, pay {shares['pay']}",
+    ]
     assert release.other_shares["city"] > 0.5 and release.not_described == expected
     dp.write_release(release, tmp_path / "out")
     (card,) = (tmp_path / "out").glob("*.json")

@@ -22,6 +22,7 @@ from beam_dp.storage.avro import (
     write_blocks,
 )
 from beam_dp.storage.store import DamagedFileError
+from beam_dp.transforms.job_page import FileError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH, range_batches, read_header
 
 SCHEMA: dict[str, Any] = {
@@ -104,6 +105,13 @@ def test_refuses_schemas_that_no_reader_takes():
         data = write_blocks(schema, "a" * 32, "records", [(1, b"\2\2" * 5000)])
         with pytest.raises(DamagedFileError, match="does not fit its card"):
             list(read_blocks(data, record("R", "long")))
+
+
+def test_refuses_deep_json_before_fastavro_descends_it(monkeypatch):
+    """Python 3.13 reads 3,000 levels of JSON in a thread of 512 KiB; fastavro then ends it."""
+    monkeypatch.setattr(avro_blocks.fastavro, "parse_schema", None)
+    with pytest.raises(FileError, match="nested at most 64 deep"):
+        avro_blocks.parse_schema(json.dumps(record("R", nested(400))).encode())
 
 
 COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}

@@ -121,8 +121,8 @@ class BinsPlan:
         """
         num_leaves = self.leaves.num_levels
         if counts.shape != (num_leaves,) or counts.dtype != np.int64:
-            found = f"{counts.dtype} of shape {counts.shape}"
-            raise InputError("counts", found, f"must be int64 of shape ({num_leaves},)")
+            kind = f"{counts.dtype} of shape {counts.shape}"
+            raise InputError("counts", kind, f"must be int64 of shape ({num_leaves},)")
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
         places, ends = self.leaves.places, (0, num_leaves)
         measured: list[Measured] = []
@@ -195,8 +195,8 @@ def _finer(edges: Positions, sums: Values, ends: tuple[int, int]) -> Positions:
     Most of the new edges are where most units seem to be, the others in the first and last cells.
     """
     inner = edges[(edges >= ends[0]) & (edges <= ends[1])]
-    held = sums[np.searchsorted(edges, inner[:-1])] * (np.diff(inner) > 1)
-    shares = held * (NUM_CELLS - 2 * _NUM_AT_END) / max(held.sum(), 1e-9)
+    units = sums[np.searchsorted(edges, inner[:-1])] * (np.diff(inner) > 1)
+    shares = units * (NUM_CELLS - 2 * _NUM_AT_END) / max(units.sum(), 1e-9)
     shares[[0, -1]] += _NUM_AT_END
     reached = np.append(0.0, np.cumsum(shares))
     new = np.interp(np.arange(1, NUM_CELLS) / NUM_CELLS * reached[-1], reached, inner)
@@ -292,12 +292,12 @@ def segments(
         area = float((gap[1:] + gap[:-1]) @ widths[low:high])
         return area, low, high, low + first + int(np.argmax(gap[first : last + 1]))
 
-    found = [split(start, stop)]
-    while len(found) < num_bins:
-        worst = max(found)
+    parts = [split(start, stop)]
+    while len(parts) < num_bins:
+        worst = max(parts)
         area, low, high, middle = worst
         if not area > 0:
             break
-        found.remove(worst)
-        found += [split(low, middle), split(middle, high)]
-    return [*sorted(low for _, low, _, _ in found), stop]
+        parts.remove(worst)
+        parts += [split(low, middle), split(middle, high)]
+    return [*sorted(low for _, low, _, _ in parts), stop]

@@ -242,9 +242,9 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     if not distinct or payload.rows == "checked":
         payload.read(rows[0], partial(_check_first_rows, release, num_shards))
     if payload.rows != "absent" and "not_described" in parsed:
-        little = parsed["not_described"]
-        if little != release.not_described:
-            raise InputError("not_described", little, f"must be {release.not_described}")
+        reasons = parsed["not_described"]
+        if reasons != release.not_described:
+            raise InputError("not_described", reasons, f"must be {release.not_described}")
     return release
 
 

@@ -34,9 +34,10 @@ from beam_dp.releases.synthetic_database.records import column_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Ends = tuple[NDArray[Any], NDArray[Any]]
+
 MAX_GROUPS = 2**16
 # The columns of answers; a group column with one of these names is renamed.
-Ends = tuple[NDArray[Any], NDArray[Any]]
 BESIDE_ANSWERS = (
     *("standard_error", "margin", "bound", "within_bins", "low", "high", "of", "error", "reason"),
 )
@@ -278,15 +279,15 @@ class Question:
         """Returns the query that counts each group's records, by the codes of the group."""
         axes = [self._axis(name, "group_by") for name in self.groups]
         vectors = {axis: mask.astype(np.float64) for axis, mask in self.masks.items()}
-        found = {}
-        held = [np.flatnonzero(self._mask(axis)).tolist() for axis in axes]
-        for codes in itertools.product(*held):
-            own = {
+        queries = {}
+        levels = [np.flatnonzero(self._mask(axis)).tolist() for axis in axes]
+        for codes in itertools.product(*levels):
+            indicators = {
                 axis: _indicator(self._domain.shape[axis], code)
                 for axis, code in zip(axes, codes, strict=True)
             }
-            found[codes] = VectorQuery.of({**vectors, **own})
-        return found
+            queries[codes] = VectorQuery.of({**vectors, **indicators})
+        return queries
 
     def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
         """Returns the queries of ``_counted``, without records whose value is null or other."""

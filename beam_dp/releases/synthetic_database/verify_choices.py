@@ -355,12 +355,22 @@ class Check:
 
 
 PAIRS = Check(
-    *("choose a pair that was left out", 2, "most_choices", "choice_share", "choice_scale"),
-    *("added_share", "num_added_pairs"),
+    what="choose a pair that was left out",
+    size=2,
+    choices="most_choices",
+    share="choice_share",
+    scale="choice_scale",
+    added_share="added_share",
+    added="num_added_pairs",
 )
 TRIPLES = Check(
-    *("choose a triple", 3, "most_triple_choices", "triple_choice_share", "triple_choice_scale"),
-    *("triple_added_share", "num_added_triples"),
+    what="choose a triple",
+    size=3,
+    choices="most_triple_choices",
+    share="triple_choice_share",
+    scale="triple_choice_scale",
+    added_share="triple_added_share",
+    added="num_added_triples",
 )
 # The numbers of the triples that may be chosen, and of their cells.
 NUM_TRIPLES = ("num_triples", "num_triple_cells")

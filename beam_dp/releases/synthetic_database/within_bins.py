@@ -65,11 +65,11 @@ def bin_positions(
         smaller = np.sign(before) * np.minimum(np.abs(before), np.abs(after))
         rates = np.where(before * after > 0, smaller, 0.0) * widths
     rates = np.clip(np.nan_to_num(rates, posinf=0.0, neginf=0.0), -_MAX_RATE, _MAX_RATE)
-    for end, beside, outward in ((0, 1, -1), (size - 1, size - 2, 1)):
+    for end, neighbor, outward in ((0, 1, -1), (size - 1, size - 2, 1)):
         if outward * rates[end] < -_FLAT:
             # The density goes on from where that of the bin beside it ends.
-            rate = min(outward * float(rates[beside]), -_FLAT)
-            begin = logs[beside] + math.log(rate / -math.expm1(-rate))
+            rate = min(outward * float(rates[neighbor]), -_FLAT)
+            begin = logs[neighbor] + math.log(rate / -math.expm1(-rate))
             share = math.exp(min(logs[end] - begin, 0.0))
             rates[end] = -outward * np.interp(share, _TAIL_SHARES[::-1], _TAIL_RATES[::-1])
     shares, steep = np.linspace(0, 1, _NUM_PIECES + 1), np.maximum(np.abs(rates), _FLAT)[:, None]

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Iterable
 
 import pyarrow as pa
 
-from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAttribute
+from beam_dp.domain.attributes import (
+    Attribute,
+    BooleanAttribute,
+    CategoricalAttribute,
+    nearest_known,
+)
 from beam_dp.domain.dates import TimeAttribute
+from beam_dp.privacy.guarantee import RECORD
 from beam_dp.secret.encoding.layouts import may_be_address
 
 # Arguments that name columns in which at least some values must be readable; otherwise every record
@@ -60,6 +67,14 @@ class ColumnType:
         if attribute is None:
             return not _KEYS.isdisjoint(self.kinds if self.stored is None else self.stored)
         return any(has_levels(attribute, kind) for kind in self.kinds)
+
+
+def nearest_column(
+    argument: str, column: str, known: Iterable[str], *, list_all: bool = True
+) -> str:
+    """Returns a hint for a missing column; the privacy unit may also be the record."""
+    units = [RECORD] if argument == "privacy_unit" else []
+    return nearest_known(column, [*known, *units], list_all=list_all)
 
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dp.domain.attributes import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute
 from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
-from beam_dp.secret.encoding.column_types import ColumnType, Kind, unfit
+from beam_dp.secret.encoding.column_types import ColumnType, Kind, nearest_column, unfit
 from beam_dp.secret.encoding.units import arrow_column
 
 
@@ -146,7 +146,7 @@ class Table:
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is missing or has a type that the argument can't use."""
         if column not in self.types:
-            near = nearest_known(column, self.types)
+            near = nearest_column(argument, column, self.types)
             if self._frame is not None and not all(isinstance(n, str) for n in self._frame.columns):
                 near = "names must be text, as after frame.columns = frame.columns.map(str)"
             raise InputError(argument, column, f"must be a column of the table; {near}")

@@ -130,7 +130,7 @@ def _time_type(kind: Schema) -> pa.DataType | None:
 
 
 def _check_json_depth(schema: Schema) -> None:
-    """Checks the depth of the JSON without recursion, before recursive functions read it."""
+    """Checks the depth of JSON without recursion; fastavro's may exceed the stack of a thread."""
     level = [schema]
     for _ in range(_MAX_JSON_DEPTH):
         level = [

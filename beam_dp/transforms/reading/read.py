@@ -23,7 +23,7 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.schemas.file_kinds import other_kind
 from beam_dp.errors import InputError
 from beam_dp.flags.shared import FILE_TIME
-from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, unfit
+from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, nearest_column, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of
 from beam_dp.transforms.job_page import (
@@ -221,11 +221,12 @@ class ReadRecords(RecordSource):
     def check_column(self, argument: str, column: str, attribute: Attribute | None = None) -> None:
         """Refuses a column that is not read, is missing, is repeated, or has an unsuitable type."""
         if self.columns is not None and column not in self.columns:
-            near = nearest_known(column, self.columns)
+            near = nearest_column(argument, column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
         for path, known in self.schemas.items():
             if column not in known:
-                near = nearest_known(column, known, list_all=self.file_format != "csv")
+                is_csv = self.file_format == "csv"
+                near = nearest_column(argument, column, known, list_all=not is_csv)
                 # If a CSV file lacks its header, the names in ``known`` are the values of a record.
                 near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")

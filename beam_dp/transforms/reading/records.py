@@ -22,10 +22,10 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_dp.domain.attributes import Attribute, nearest_known
+from beam_dp.domain.attributes import Attribute
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, warn_of_record_unit
-from beam_dp.secret.encoding.column_types import ColumnType, Kind, unfit
+from beam_dp.secret.encoding.column_types import ColumnType, Kind, nearest_column, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.secret.encoding.tables import frame_batch, is_frame_class
 from beam_dp.secret.encoding.units import arrow_column
@@ -76,7 +76,7 @@ def check_field(
 ) -> None:
     """Refuses a column that is not a field, or whose type the argument can't use."""
     if column not in fields:
-        near = nearest_known(column, fields)
+        near = nearest_column(argument, column, fields)
         raise InputError(argument, column, f"must be a field of the records; {near}")
     kind = convert_to_beam_type(fields[column])
     declared = ColumnType(_name(kind), frozenset(_kinds(kind)))
