@@ -28,8 +28,8 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import KeyColumns, ReadRecords
-from beam_dp.transforms.counting.keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.sketches import EncodeKeys
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 

@@ -21,7 +21,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.intervals import IntervalPlan, StrategyName
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.views.terminal import short
 
 from . import program

@@ -48,8 +48,7 @@ WINGS = {
         "beam_dp/views/sketches.py",
         "beam_dp/secret/summaries/projection.py",
         "beam_dp/secret/encoding/elements.py",
-        "beam_dp/transforms/counting/keys.py",
-        "beam_dp/transforms/drawing/release_projection.py",
+        "beam_dp/transforms/sketches.py",
         "pipelines/release_projection.py",
     ),
     "answers": (
@@ -87,8 +86,7 @@ WINGS = {
         "beam_dp/planning/intervals.py",
         "beam_dp/releases/intervals/*",
         "beam_dp/views/intervals.py",
-        "beam_dp/transforms/drawing/release_intervals.py",
-        "beam_dp/transforms/reading/interval_rows.py",
+        "beam_dp/transforms/intervals.py",
         "pipelines/release_intervals.py",
     ),
     "theory": (

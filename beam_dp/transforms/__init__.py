@@ -10,7 +10,6 @@ if TYPE_CHECKING:
         AnswerRows as AnswerRows,
         WriteAnswers as WriteAnswers,
     )
-    from beam_dp.transforms.counting.keys import KeyColumns as KeyColumns
     from beam_dp.transforms.counting.limit_contributions import (
         LimitContributions as LimitContributions,
     )
@@ -27,18 +26,19 @@ if TYPE_CHECKING:
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
     from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
-    from beam_dp.transforms.drawing.release_intervals import ReleaseIntervals as ReleaseIntervals
-    from beam_dp.transforms.drawing.release_projection import ReleaseProjection as ReleaseProjection
     from beam_dp.transforms.drawing.release_windows import (
         ReleaseWindows as ReleaseWindows,
         begin_windows as begin_windows,
+    )
+    from beam_dp.transforms.intervals import (
+        IntervalRows as IntervalRows,
+        ReleaseIntervals as ReleaseIntervals,
     )
     from beam_dp.transforms.job_page import (
         PrivateStepError as PrivateStepError,
         ReadError as ReadError,
         SetupError as SetupError,
     )
-    from beam_dp.transforms.reading.interval_rows import IntervalRows as IntervalRows
     from beam_dp.transforms.reading.read import ReadRecords as ReadRecords
     from beam_dp.transforms.reading.read_arrivals import ReadArrivals as ReadArrivals
     from beam_dp.transforms.reading.read_kafka import ReadKafka as ReadKafka
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
         SyntheticRows as SyntheticRows,
     )
     from beam_dp.transforms.reading.window_rows import WindowRows as WindowRows
+    from beam_dp.transforms.sketches import (
+        KeyColumns as KeyColumns,
+        ReleaseProjection as ReleaseProjection,
+    )
     from beam_dp.transforms.writing import WriteRelease as WriteRelease
 
 _HOMES = homes_of(__file__)

@@ -50,7 +50,7 @@ from beam_dp.storage.avro import HEADER, MAGIC, encode
 from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.count_values import CountUnits, CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release_intervals import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
 from beam_dp.transforms.reading.formats import Wanted

@@ -38,12 +38,12 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAc
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.transforms import EncodeRecords, KeyColumns, ReadRecords, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
-from beam_dp.transforms.counting.keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import limited_records
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
 from beam_dp.transforms.reading.read_kafka import decode_json
+from beam_dp.transforms.sketches import EncodeKeys
 
 SENTINEL = "canary-4711"
 

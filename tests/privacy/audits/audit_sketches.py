@@ -43,7 +43,7 @@ from beam_dp.mechanisms.sketches.plan import SparseMechanism, SparsePlan
 from beam_dp.secret.encoding.batch import KeyBatch, merged_keys
 from beam_dp.secret.summaries.projection import within_squared_norm
 from beam_dp.testing.audit import audit_law
-from beam_dp.transforms.counting import keys as limit_keys_module
+from beam_dp.transforms import sketches as limit_keys_module
 
 RECORDS = [(element, weight) for element in range(3) for weight in (0, 2)]
 WEIGHT = 2
