@@ -141,10 +141,6 @@ if TYPE_CHECKING:
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
     from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
-    from beam_dp.transforms.drawing.release_windows import (
-        ReleaseWindows as ReleaseWindows,
-        begin_windows as begin_windows,
-    )
     from beam_dp.transforms.intervals import (
         IntervalRows as IntervalRows,
         ReleaseIntervals as ReleaseIntervals,
@@ -156,10 +152,14 @@ if TYPE_CHECKING:
         MarginalRows as MarginalRows,
         SyntheticRows as SyntheticRows,
     )
-    from beam_dp.transforms.reading.window_rows import WindowRows as WindowRows
     from beam_dp.transforms.sketches import (
         KeyColumns as KeyColumns,
         ReleaseProjection as ReleaseProjection,
+    )
+    from beam_dp.transforms.windows import (
+        ReleaseWindows as ReleaseWindows,
+        WindowRows as WindowRows,
+        begin_windows as begin_windows,
     )
     from beam_dp.transforms.writing import WriteRelease as WriteRelease
 

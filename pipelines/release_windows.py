@@ -50,9 +50,9 @@ from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.release import Release
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
-from beam_dp.transforms.drawing.release_windows import ReleaseWindows, horizon_card
 from beam_dp.transforms.reading.read import plain_path
 from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+from beam_dp.transforms.windows import ReleaseWindows, horizon_card
 from beam_dp.views.terminal import counted, short
 
 from . import flags

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import apache_beam as beam
 
 from beam_dp.errors import InputError
-from beam_dp.flags import windows
+from beam_dp.flags import windows as window_flags
 from beam_dp.flags.flag import Flag
 from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.windows.horizon_files import begin_horizon
-from beam_dp.transforms.drawing.release_windows import horizon_card, repeatable_source
-from beam_dp.transforms.reading import read_kafka, window_rows
+from beam_dp.transforms import windows
+from beam_dp.transforms.reading import read_kafka
 from beam_dp.transforms.writing import take_output
 
 from . import release_windows
@@ -31,14 +31,14 @@ class ReadKafka(beam.PTransform):
         Flag("servers", "hosts and ports of brokers, separated by commas", "HOST:PORT", True),
         Flag("topic", "the topic, whose broker stamps arrivals", "NAME", True),
         Flag("settle", "how far clocks may differ, such as 10s", "LENGTH", True),
-        *windows.HORIZON,
+        *window_flags.HORIZON,
     )
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
         with in_words_of(self._flags):
             texts = texts_of(self._flags, config)
-            horizon = windows.read_horizon(texts)
+            horizon = window_flags.read_horizon(texts)
             given = texts["servers"], texts["topic"], horizon
             self._read = read_kafka.ReadKafka(*given, settle=texts["settle"])
 
@@ -66,12 +66,12 @@ class ReleaseWindows(Release):
             self._refuse(records)
             job = self._job
             assert isinstance(job, release_windows.WindowsJob)
-            source = repeatable_source(records)
+            source = windows.repeatable_source(records)
             if source is None:
                 condition = "must all come from ReadKafka or ReadRecords, which can read them again"
                 raise InputError("records", "another source", condition)
             times = dict(zip(("event_time", "arrival"), job.times, strict=True))
-            horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
+            horizon = windows.horizon_card(job.plan, {**source, **times}, replayable=True)
             is_begun = holds_horizon(job.output)
             if is_begun:
                 horizon_id = begin_horizon(job.output, horizon, job.horizon_id)
@@ -101,4 +101,4 @@ class WindowRows(Rows):
 
     def _rows(self, job: Any) -> beam.PTransform:
         names = names_of(self._texts["attributes"])
-        return window_rows.WindowRows(job.output, attributes=names)
+        return windows.WindowRows(job.output, attributes=names)

@@ -15,7 +15,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
 from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
-from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
+from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
 # The first three are required for sparse queries.

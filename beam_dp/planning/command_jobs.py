@@ -14,8 +14,7 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
-from beam_dp.flags.planning import TARGET_BOUND, TARGET_ERROR
-from beam_dp.flags.shared import read_guarantee
+from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR, read_guarantee
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob

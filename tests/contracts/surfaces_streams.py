@@ -55,7 +55,7 @@ from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
 from beam_dp.transforms.reading.formats import Wanted
 from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
-from beam_dp.transforms.reading.seen_files import SeenFiles
+from beam_dp.transforms.reading.read_arrivals import SeenFiles
 from pipelines import answer_queries
 
 AGE = dp.Domain((dp.IntegerAttribute("age", 0, 9),))

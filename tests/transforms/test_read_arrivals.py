@@ -26,8 +26,7 @@ from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading import read_arrivals
-from beam_dp.transforms.reading.read_arrivals import FILE_TIME, keep_files
-from beam_dp.transforms.reading.seen_files import SeenFiles
+from beam_dp.transforms.reading.read_arrivals import FILE_TIME, SeenFiles, keep_files
 
 pytestmark = since("apache-beam", "2.76")
 DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 3),))

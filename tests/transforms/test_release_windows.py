@@ -29,7 +29,7 @@ from beam_dp.secret.encoding.contributions import select_records
 from beam_dp.secret.encoding.units import unit_fingerprints
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_windows import CountWindows
-from beam_dp.transforms.drawing.release_windows import WindowsPlan
+from beam_dp.transforms.windows import WindowsPlan
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 3), dp.IntegerAttribute("b", 0, 1)))
 HORIZON = dp.Horizon(100, 10, 12, 5)
