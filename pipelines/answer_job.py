@@ -15,7 +15,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dp import transforms
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.online import saved_runs
@@ -30,7 +29,13 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage.store import is_url, local_path
-from beam_dp.transforms.answers import numbered_queries
+from beam_dp.transforms.answers import WriteAnswers, numbered_queries
+from beam_dp.transforms.drawing.answer_queries import (
+    AnswerQueries,
+    AnswerSparseQueries,
+    AnswerWorkload,
+)
+from beam_dp.transforms.sketches import KeyColumns
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program
@@ -50,7 +55,7 @@ class Job(program.Job):
     refusals: tuple[str, ...]
     plan: PrivateMWPlan | SparseMWPlan | LinearAnswersPlan
     start: SyntheticDatabase | None
-    columns: transforms.KeyColumns | None
+    columns: KeyColumns | None
     state: Path | None = None  # the folder for the saved run, if there is one
     save_in: Path | None = None  # private folder for the states of all attempts
     resume: Path | None = None
@@ -73,19 +78,19 @@ class Job(program.Job):
                 str(path),
                 f"cannot be combined with --runner {error.value}, which {error.condition}",
             ) from None
-        return answers | "Write" >> transforms.WriteAnswers(self.output, self.plan, token, number)
+        return answers | "Write" >> WriteAnswers(self.output, self.plan, token, number)
 
     def _answers(
         self, records: beam.PCollection[Any], token: Token | None
     ) -> beam.PCollection[Any]:
         if isinstance(self.plan, LinearAnswersPlan):
-            return records | "Answer" >> transforms.AnswerWorkload(self.plan, self.asked, token)
+            return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
         answer: beam.PTransform
         if isinstance(self.plan, SparseMWPlan):
             assert self.columns is not None
-            answer = transforms.AnswerSparseQueries(self.plan, self.columns, records, token)
+            answer = AnswerSparseQueries(self.plan, self.columns, records, token)
         else:
-            answer = transforms.AnswerQueries(
+            answer = AnswerQueries(
                 self.plan,
                 records,
                 self.start,

@@ -38,7 +38,7 @@ from beam_dp.queries import linear_workload, row_families
 from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sparse_reader import SparseQueries
-from beam_dp.transforms import KeyColumns
+from beam_dp.transforms.sketches import KeyColumns
 
 from . import program
 from .answer_job import Job, new_state, read_payment, saved_num_questions

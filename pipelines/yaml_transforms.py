@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 
-from beam_dp import transforms
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags
@@ -26,6 +25,8 @@ from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
 from beam_dp.releases.kinds import holds_horizon, read_release
+from beam_dp.transforms import answers, intervals, windows
+from beam_dp.transforms.reading import read, released_rows
 from beam_dp.transforms.writing import refuse_taken_output
 
 from . import (
@@ -86,9 +87,7 @@ class ReadRecords(beam.PTransform):
         super().__init__()
         with in_words_of(self._flags):
             texts = texts_of(self._flags, config)
-            self._read = transforms.ReadRecords(
-                texts["input"], file_format=texts.get("input_format")
-            )
+            self._read = read.ReadRecords(texts["input"], file_format=texts.get("input_format"))
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Returns a placeholder for the records; the release reads the columns that it needs."""
@@ -240,7 +239,7 @@ class SyntheticRows(Rows):
     _after = ReleaseSyntheticDatabase
 
     def _rows(self, job: Any) -> beam.PTransform:
-        return transforms.SyntheticRows(domain=job.plan.domain)
+        return released_rows.SyntheticRows(domain=job.plan.domain)
 
 
 class MarginalRows(Rows):
@@ -251,7 +250,7 @@ class MarginalRows(Rows):
 
     def _rows(self, job: Any) -> beam.PTransform:
         names = names_of(self._texts["attributes"])
-        return transforms.MarginalRows(attributes=names, domain=job.plan.domain)
+        return released_rows.MarginalRows(attributes=names, domain=job.plan.domain)
 
 
 class IntervalRows(Rows):
@@ -261,7 +260,7 @@ class IntervalRows(Rows):
 
     def _rows(self, job: Any) -> beam.PTransform:
         counted = job.plan.attribute
-        return transforms.IntervalRows(domain=Domain((counted,)), attribute=counted.name)
+        return intervals.IntervalRows(domain=Domain((counted,)), attribute=counted.name)
 
 
 class AnswerRows(Rows):
@@ -270,7 +269,7 @@ class AnswerRows(Rows):
     _after = AnswerQueries
 
     def _rows(self, _: Any) -> beam.PTransform:
-        return transforms.AnswerRows()
+        return answers.AnswerRows()
 
 
 class ReadRows(beam.PTransform):
@@ -301,12 +300,12 @@ def _rows_of(directory: str, names: Sequence[str] | None) -> beam.PTransform:
     if holds_horizon(directory):
         if names is None:
             raise FlagError("attributes is required: those to count by in each window")
-        return transforms.WindowRows(directory, attributes=names)
+        return windows.WindowRows(directory, attributes=names)
     if names is not None:
-        return transforms.MarginalRows(directory, attributes=names)
-    kinds = {"intervals": transforms.IntervalRows, "answers": transforms.AnswerRows}
+        return released_rows.MarginalRows(directory, attributes=names)
+    kinds = {"intervals": intervals.IntervalRows, "answers": answers.AnswerRows}
     rows: Callable[[str], beam.PTransform] = kinds.get(
-        read_release(directory).KIND, transforms.SyntheticRows
+        read_release(directory).KIND, released_rows.SyntheticRows
     )
     return rows(directory)
 
