@@ -122,12 +122,12 @@ def workload_from_json(parsed: Any, domain: Domain) -> Workload:
     """Builds a workload from parsed JSON: the inverse of ``Workload.to_json``."""
     if not isinstance(parsed, dict) or set(parsed) != {"marginals", "weights"}:
         raise InputError("workload", parsed, "must have marginals and weights")
-    weights = parsed["weights"]
-    if not isinstance(weights, list):
-        raise InputError("weights", weights, "must be a list of numbers")
-    if not isinstance(parsed["marginals"], list):
-        raise InputError("workload", parsed["marginals"], "must be a list of marginals")
-    return Workload(domain, tuple(parsed["marginals"]), tuple(weights))
+    marginals, weights = parsed["marginals"], parsed["weights"]
+    if not isinstance(marginals, list):
+        raise InputError("workload", marginals, "must be a list of marginals")
+    if not isinstance(weights, list) or (marginals and not weights):
+        raise InputError("weights", weights, "must be a list of numbers, one per marginal")
+    return Workload(domain, tuple(marginals), tuple(weights))
 
 
 def marginals(
