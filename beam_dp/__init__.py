@@ -57,8 +57,10 @@ if TYPE_CHECKING:
         Gaussian as Gaussian,
         Laplace as Laplace,
     )
-    from beam_dp.mechanisms.online.private_mw import PrivateMW as PrivateMW
-    from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw as plan_private_mw
+    from beam_dp.mechanisms.online.private_mw import (
+        PrivateMW as PrivateMW,
+        plan_private_mw as plan_private_mw,
+    )
     from beam_dp.mechanisms.online.sparse_mw import (
         SparseMW as SparseMW,
         plan_conjunctions as plan_conjunctions,

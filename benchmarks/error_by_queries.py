@@ -41,8 +41,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.domain.files import parse_domain
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMW, plan_private_mw
 from beam_dp.mechanisms.small_db.choice import MultisetChoice
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee

@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMW, PrivateMWPlan, plan_private_mw
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import BooleanAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateAnswer, PrivateMW, plan_private_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery, Parity, Product

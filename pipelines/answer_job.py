@@ -18,8 +18,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.online import saved_runs
-from beam_dp.mechanisms.online.private_mw import Payment
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.private_mw import Payment, PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.top_queries import TopQueriesPlan
 from beam_dp.privacy.ledger.entries import LedgerError, Token

@@ -28,7 +28,7 @@ from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.checks import MAX_SPARSITY
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan, plan_workload_answers
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan, plan_sparse_mw
 from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.mechanisms.top_queries import plan_top_queries

@@ -79,7 +79,7 @@ SKETCHES: Mapping[str, type[SparseMechanism]] = Classes(
 )
 # The plans of mechanisms that answer queries; the fields of a plan are the mechanism's options.
 ANSWERS: Mapping[str, type[AnswersPlan]] = Classes(
-    private_mw="online.private_mw_plan.PrivateMWPlan",
+    private_mw="online.private_mw.PrivateMWPlan",
     sparse_mw="online.sparse_mw.SparseMWPlan",
     laplace="linear_answers.WorkloadAnswersPlan",
     gaussian="linear_answers.WorkloadAnswersPlan",

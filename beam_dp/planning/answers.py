@@ -11,7 +11,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import resources
 from beam_dp.mechanisms.linear_answers import WorkloadAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.online.plan import OnlinePlan, Settings, published_error
-from beam_dp.mechanisms.online.private_mw_plan import plan_private_mw
+from beam_dp.mechanisms.online.private_mw import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.planning.job import (
     AllowedQueries,

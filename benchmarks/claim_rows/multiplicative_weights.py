@@ -15,8 +15,7 @@ from claim_rows.claim import Claim, Failures, Slack, failures
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.online.plan import GRID
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMW, PrivateMWPlan, plan_private_mw
 from beam_dp.planning.answers import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import FixedWindows
 from barriers import remove_barrier
 from fakes import COLLECTED, DOMAIN, collect, guarantee, outputs, pipeline, seed_noise
 
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, plan_private_mw
+from beam_dp.mechanisms.online.private_mw import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows, write_batch

@@ -27,7 +27,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.online import private_mw
 from beam_dp.mechanisms.online.plan import OnlinePlan
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan, Start, start_weights
+from beam_dp.mechanisms.online.private_mw import PrivateMWPlan, Start, start_weights
 from beam_dp.mechanisms.sparse_vector import HaltedError, SparseState
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger

@@ -20,8 +20,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan, WorkloadAnswersPlan
 from beam_dp.mechanisms.online import saved_runs
-from beam_dp.mechanisms.online.private_mw import PrivateMW
-from beam_dp.mechanisms.online.private_mw_plan import PrivateMWPlan
+from beam_dp.mechanisms.online.private_mw import PrivateMW, PrivateMWPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMW, SparseMWPlan
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.top_queries import TopQueriesPlan
