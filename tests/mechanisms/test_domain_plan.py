@@ -439,6 +439,16 @@ def test_tails_go_on_beyond_the_units_that_noise_hides_and_abrupt_ends_do_not():
         assert 0.8 * furthest < np.mean(reached) and max(reached) < 1.25 * furthest
 
 
+def test_no_end_moves_far_outwards_where_no_finer_cells_are_counted_any_more():
+    leaves = NumericAttribute("score", number_leaves(None, None, whole=True), whole=True)
+    scores = 100 - np.random.default_rng(52).gamma(1.4, 5.5, 3_000)
+    counts = counts_of(leaves, np.clip(np.rint(scores), 66, 100))
+    plan = plan_bins(leaves, 20, ADDING, mu=0.044)
+    for seed in range(20):
+        cuts = plan.release(counts, Seeded(seed)).cuts
+        assert leaves.edges[cuts[0]] >= 66 - 3.4 and leaves.edges[cuts[-1]] <= 101 + 3.4
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_noise_alone_makes_no_bins_of_all_numbers(whole):
     leaves = NumericAttribute("fare", number_leaves(None, None, whole=whole), whole=whole)

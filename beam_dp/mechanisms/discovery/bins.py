@@ -34,8 +34,12 @@ from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, up
 from beam_dp.releases.far_values import END_ERRORS
 
-# So many of the new edges of a level are in its first cell, and in its last one.
-_NUM_AT_END = 3
+# So many of the new edges of a level are in its first cell, and in its last one. The last level has
+# more, so that the ends of the range are close to the first and the last value.
+_NUM_AT_END, _NUM_AT_LAST_END = 3, 6
+# By so much of the range, at most, the last level moves an end outwards: no finer cells say where
+# the units beyond it are.
+_LAST_MOVE = 0.1
 # In standard deviations of the noise of a sum: by how much each sum is made smaller before the ends
 # are cut off, and the units that every bin has at least. They and END_ERRORS were chosen by the
 # errors of whole copies (benchmarks/undescribed_tables.py).
@@ -127,12 +131,15 @@ class BinsPlan:
         places, ends = self.leaves.places, (0, num_leaves)
         measured: list[Measured] = []
         cells = np.unique(num_leaves * np.arange(NUM_CELLS + 1) // NUM_CELLS)
-        for _ in range(self.num_levels):
+        for level in range(self.num_levels):
             noisy = draw(np.add.reduceat(counts, cells[:-1]), self.scale)
             measured.append((cells, noisy / self.grid))
             edges, sums, _ = _fitted(measured, shrinkage=_SHRINKAGE * self.noise_deviation)
+            before = ends
             ends = _ends(edges, sums, END_ERRORS * self.noise_deviation) or ends
-            cells = _finer(edges, sums, ends)
+            is_next_last = level == self.num_levels - 2
+            cells = _finer(edges, sums, ends, _NUM_AT_LAST_END if is_next_last else _NUM_AT_END)
+        ends = _close(ends, before, places)
         edges, sums, covariance = _fitted(measured)
         prefixes = np.append(0.0, np.maximum(nearest_increasing(np.cumsum(sums)), 0.0))
         start, stop = np.searchsorted(edges, ends).tolist()
@@ -189,17 +196,27 @@ def _ends(edges: Positions, sums: Values, few: float) -> tuple[int, int] | None:
     return (int(low), int(high)) if low < high else None
 
 
-def _finer(edges: Positions, sums: Values, ends: tuple[int, int]) -> Positions:
+def _close(ends: tuple[int, int], before: tuple[int, int], places: Values) -> tuple[int, int]:
+    """Returns ends; for one that is far outside the ends before, that of before."""
+    room = _LAST_MOVE * (places[before[1]] - places[before[0]])
+    low = ends[0] if places[before[0]] - places[ends[0]] <= room else before[0]
+    high = ends[1] if places[ends[1]] - places[before[1]] <= room else before[1]
+    return (low, high) if low < high else ends
+
+
+def _finer(edges: Positions, sums: Values, ends: tuple[int, int], num_at_end: int) -> Positions:
     """Returns the edges of the cells to count next: those between the ends, and more.
 
     Most of the new edges are where most units seem to be, the others in the first and last cells.
     """
+    num_inside = NUM_CELLS - 2 * _NUM_AT_END
+    num_cells = num_inside + 2 * num_at_end
     inner = edges[(edges >= ends[0]) & (edges <= ends[1])]
     units = sums[np.searchsorted(edges, inner[:-1])] * (np.diff(inner) > 1)
-    shares = units * (NUM_CELLS - 2 * _NUM_AT_END) / max(units.sum(), 1e-9)
-    shares[[0, -1]] += _NUM_AT_END
+    shares = units * num_inside / max(units.sum(), 1e-9)
+    shares[[0, -1]] += num_at_end
     reached = np.append(0.0, np.cumsum(shares))
-    new = np.interp(np.arange(1, NUM_CELLS) / NUM_CELLS * reached[-1], reached, inner)
+    new = np.interp(np.arange(1, num_cells) / num_cells * reached[-1], reached, inner)
     return np.unique([edges[0], *inner, *np.rint(new).astype(np.int64), edges[-1]])
 
 
