@@ -140,9 +140,9 @@ if TYPE_CHECKING:
         AnswerWorkload as AnswerWorkload,
     )
     from beam_dp.transforms.drawing.release import (
+        ReleaseDomain as ReleaseDomain,
         ReleaseSyntheticDatabase as ReleaseSyntheticDatabase,
     )
-    from beam_dp.transforms.drawing.release_domain import ReleaseDomain as ReleaseDomain
     from beam_dp.transforms.intervals import (
         IntervalRows as IntervalRows,
         ReleaseIntervals as ReleaseIntervals,

@@ -28,7 +28,7 @@ from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.parts import view
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.secret.encoding.column_types import NEED_TIMES
+from beam_dp.secret.encoding.layouts import NEED_TIMES
 from beam_dp.transforms import ReadError, ReadRecords
 from beam_dp.transforms.job_page import FileError
 from beam_dp.transforms.reading.formats import format_of, open_file

@@ -61,26 +61,24 @@ from beam_dp.views.cells import column_warnings
 from beam_dp.views.terminal import counted
 
 from . import program
-from .discovery import (
-    DOMAIN_SHARE,
-    DomainJob,
-    FirstJob,
-    domain_folder,
-    read_share,
-    refuse_share,
-)
 from .flags import START_RECORDS, read_open_domain, start_records
 from .progress import Progress
-from .records_per_unit import (
+from .runners import make_pipeline
+from .running import is_launched
+from .stages import (
+    DOMAIN_SHARE,
     LIMIT,
     MOST,
     ChoosingJob,
+    DomainJob,
+    FirstJob,
     RecordsJob,
+    domain_folder,
     is_to_choose,
+    read_share,
     records_folder,
+    refuse_share,
 )
-from .runners import make_pipeline
-from .running import is_launched
 
 MECHANISM = Flag(
     "mechanism",

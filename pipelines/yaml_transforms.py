@@ -36,9 +36,9 @@ from . import (
     release_synthetic_database,
 )
 from .program import Job, Program
-from .records_per_unit import ChoosingJob
 from .release_synthetic_database import LaterJob, OpenJob
 from .runners import refuse_unshared_output
+from .stages import ChoosingJob
 
 # Flags that only the command line accepts, and the condition in the error message.
 _ON_COMMAND_LINE = (

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.errors import magnitude
+from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
-from beam_dp.planning import command_jobs
-from beam_dp.planning.job import Option, PlanningJob, SparseOption, SparsePlanningJob
-from beam_dp.planning.query_counts import count_queries
+from beam_dp.planning import answers, command_jobs, textbook
+from beam_dp.planning.job import (
+    AllowedQueries,
+    Option,
+    PlanningJob,
+    QueryCountJob,
+    SparseOption,
+    SparsePlanningJob,
+)
 from beam_dp.planning.ranking import rank_sparse_mechanisms
 from beam_dp.planning.target import Target, rank_for_target
-from beam_dp.planning.theorems.theorem import MAX_EXACT, MAX_QUERIES
+from beam_dp.planning.theorems.theorem import MAX_EXACT, MAX_QUERIES, Calibration
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload
 from beam_dp.views.terminal import counted, guarantee_text, plain_table, short, surely
@@ -374,3 +381,71 @@ def large_epsilon_lines(epsilon: float) -> list[str]:
 def with_epsilon(texts: Texts, epsilon: float) -> Texts:
     """Returns the flags as typed, with an epsilon of at most six digits."""
     return {**texts, "epsilon": f"{epsilon:g}"}
+
+
+_CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryCount:
+    """The number of queries that a theorem allows; 0, with the reason, if there is no plan."""
+
+    mechanism: str
+    calibration: Calibration
+    num_queries: int = 0
+    theorem: str = ""
+    assumes: str = ""
+    refusal: str | None = None
+
+    @property
+    def note(self) -> str:
+        """The theorem and its assumptions."""
+        return f"{self.theorem}; {self.assumes}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the count as JSON values; beyond 10^15 only the logarithm is given."""
+        count = self.num_queries
+        return {
+            **dataclasses.asdict(self),
+            "num_queries": count if count < MAX_EXACT else None,
+            "log10_num_queries": math.log10(count) if count else None,
+        }
+
+
+# For each mechanism, the number of queries that its theorem allows.
+_COUNTS: dict[str, Callable[[QueryCountJob, Calibration], AllowedQueries]] = {
+    "small_db": textbook.small_db_queries,
+    "mwem": textbook.mwem_queries,
+    "private_mw": answers.private_mw_queries,
+    "sparse_mw": answers.sparse_mw_queries,
+}
+
+
+def count_queries(job: QueryCountJob) -> list[QueryCount]:
+    """Returns the number of queries that each mechanism can answer, the largest number first.
+
+    A mechanism may answer more queries than its theorem guarantees. For a small database the number
+    may be larger than a machine can handle, because the draw is slow.
+    """
+    found = [
+        _counted(job, name, calibration, count)
+        for name, count in _COUNTS.items()
+        for calibration in _CALIBRATIONS
+        if (name, calibration) != ("mwem", "tight")  # there is no theorem for tight MWEM
+    ]
+    return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
+
+
+def _counted(
+    job: QueryCountJob,
+    name: str,
+    calibration: Calibration,
+    count: Callable[[QueryCountJob, Calibration], AllowedQueries],
+) -> QueryCount:
+    try:
+        number, theorem, assumes = count(job, calibration)
+    except InputError as error:
+        is_missing = error.value is None
+        refusal = f"{error.name} {error.condition}" if is_missing else str(error)
+        return QueryCount(name, calibration, refusal=refusal)
+    return QueryCount(name, calibration, number, theorem.name, assumes)

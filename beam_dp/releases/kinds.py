@@ -250,7 +250,7 @@ def verify_release(release: AnyRelease) -> Verification:
         >>> verify_release(read_release("out/visits")).holds  # doctest: +SKIP
         True
     """
-    from beam_dp.releases.verify import misread
+    from beam_dp.releases.verdict import misread
 
     try:
         found: Verification = of_kind("verify", release)

@@ -15,8 +15,8 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.releases.windows.release import HorizonRelease
 from beam_dp.secret.encoding.batch import RecordWords
-from beam_dp.secret.encoding.column_types import NEED_TIMES
 from beam_dp.secret.encoding.contributions import distinct_units, select_records, split_by
+from beam_dp.secret.encoding.layouts import NEED_TIMES
 from beam_dp.secret.encoding.windows import encode_windows
 from beam_dp.views.cells import Truth
 from beam_dp.views.truth import cost_limit

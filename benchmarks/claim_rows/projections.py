@@ -15,10 +15,9 @@ from claim_rows.published import (
 )
 from numpy.typing import NDArray
 
-from beam_dp.hashing.distortion import Distortion
 from beam_dp.hashing.evaluation import BinaryField, PolynomialFamily
 from beam_dp.hashing.keys import HashKey, num_words
-from beam_dp.hashing.projections import BlockSigns, DenseSigns
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, Distortion
 from beam_dp.mechanisms.sketches.mechanisms import SparseProject
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.planning.sketches import projection_theorem

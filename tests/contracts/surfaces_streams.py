@@ -48,7 +48,7 @@ from beam_dp.secret.summaries.histogram import (
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.storage.avro import HEADER, MAGIC, encode
 from beam_dp.transforms import EncodeRecords
-from beam_dp.transforms.counting.count_values import CountUnits, CountValues
+from beam_dp.transforms.counting.count_keys import CountUnits, CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.transforms.job_page import ReadError

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from jobs import everything_under
 from surfaces import SURFACES, Program
+from versions import since
 
 from beam_dp.errors import InputError
 
@@ -78,7 +79,11 @@ def shown(row: dict[str, Any], message: str) -> str:
     return f"{row['surface']}: {text}\n    {message}\n"
 
 
-SURFACE_NAMES = sorted({row["surface"] for row in ROWS})
+STREAMS = "arrivals", "release-windows"
+SURFACE_NAMES = [
+    pytest.param(name, marks=since("apache-beam", "2.76") if name in STREAMS else ())
+    for name in sorted({row["surface"] for row in ROWS})
+]
 
 
 @pytest.mark.parametrize("name", SURFACE_NAMES)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, strategies as st
 from numpy.typing import NDArray
 
-from beam_dp.hashing.distortion import Distortion
 from beam_dp.hashing.evaluation import (
     ENVIRONMENT_VARIABLE,
     GF64,
@@ -25,6 +24,7 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import (
     BlockSigns,
     DenseSigns,
+    Distortion,
     cell_of,
     collisions,
     fold,

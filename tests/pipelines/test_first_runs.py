@@ -28,9 +28,8 @@ from beam_dp.mechanisms.discovery.plan import plan_domain
 from beam_dp.mechanisms.registry import plan_discovery
 from beam_dp.releases.kinds import read_any
 from pipelines import program, release_synthetic_database
-from pipelines.discovery import DomainJob, FirstJob
-from pipelines.records_per_unit import RecordsJob
 from pipelines.release_synthetic_database import main
+from pipelines.stages import DomainJob, FirstJob, RecordsJob
 
 DOMAIN = "domain, then records"
 CHOICE = "records per unit, then records"
@@ -491,7 +490,7 @@ def test_paid_job_goes_on_where_its_flags_cannot_be_kept(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pipelines.discovery.note_job", full)
+    monkeypatch.setattr("pipelines.stages.note_job", full)
     job = JOBS[DOMAIN]
     _, flags = job.paid_flags(tmp_path)
     assert job.main(texts(flags)) == 0

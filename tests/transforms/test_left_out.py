@@ -14,7 +14,7 @@ import beam_dp as dp
 from beam_dp.privacy.discovery import record_levels
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.element_counts import ValueCounts, counted_values
-from beam_dp.transforms.counting.count_values import (
+from beam_dp.transforms.counting.count_keys import (
     CountUnits,
     CountValues,
     counts_of_values,

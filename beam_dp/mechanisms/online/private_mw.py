@@ -1,4 +1,4 @@
-"""Online private multiplicative weights: the base class of all runs, and runs over a domain."""
+"""Online private multiplicative weights over a domain: plans, the base class of runs, and runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from beam_dp.privacy.steps import Step, noise_step
 from beam_dp.releases import verdict
 from beam_dp.releases.domain.unit_counts import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
-from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
+from beam_dp.releases.verdict import left_out_figures, left_out_steps, of_release
 
 
 def verify_intervals(release: IntervalRelease) -> verdict.Verification:

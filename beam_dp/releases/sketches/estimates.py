@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.hashing.distortion import Distortion
-from beam_dp.hashing.projections import BlockSigns, DenseSigns, cell_of
+from beam_dp.hashing.projections import BlockSigns, DenseSigns, Distortion, cell_of
 from beam_dp.privacy.noise import bound
 
 # The clipping distance, in scales of the noise. It is nearly optimal for 3 to 5 rows with Laplace

@@ -41,8 +41,13 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.strategies import STRATEGIES, Stated, synthetic_steps
 from beam_dp.releases.synthetic_database.verify_choices import tables_of
-from beam_dp.releases.verdict import Figures, check_fields
-from beam_dp.releases.verify import left_out_figures, left_out_steps, of_release
+from beam_dp.releases.verdict import (
+    Figures,
+    check_fields,
+    left_out_figures,
+    left_out_steps,
+    of_release,
+)
 
 # The mechanisms of this package; their cards state a strategy.
 _OWN = ("mwem", "small_db", "laplace", "gaussian")

@@ -39,8 +39,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     PairDistances,
 )
 from beam_dp.releases.synthetic_database.release import NUM_RECORDS, SyntheticDatabase
-from beam_dp.releases.verdict import Figures, check_fields
-from beam_dp.releases.verify import of_release
+from beam_dp.releases.verdict import Figures, check_fields, of_release
 
 # The steps that measure tables for a synthetic database, as a card or a plan states them.
 

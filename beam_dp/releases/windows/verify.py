@@ -27,7 +27,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.releases.synthetic_database.verify_choices import table_steps
-from beam_dp.releases.verify import misread
+from beam_dp.releases.verdict import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 
 WINDOWS = "Kellaris and others (2014)"

@@ -39,7 +39,7 @@ def key_texts(chunk: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         numbers, negative, valid = whole_numbers(chunk)
         digits = pa.array(numbers, mask=~valid).cast(pa.large_string())
-        signs = pa.array(np.where(negative, "-", ""), pa.large_string())
+        signs = pa.array(np.where(negative, "-", "")).cast(pa.large_string())
         nothing = pa.scalar("", pa.large_string())
         return pc.binary_join_element_wise(signs, digits, nothing).view(pa.large_binary())
     if pa.types.is_decimal(kind):

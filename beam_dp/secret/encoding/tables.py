@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from beam_dp.domain.attributes import Attribute
 from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
-from beam_dp.secret.encoding.column_types import ColumnType, Kind, nearest_column, unfit
+from beam_dp.secret.encoding.layouts import ColumnType, Kind, nearest_column, unfit
 from beam_dp.secret.encoding.units import arrow_column
 
 

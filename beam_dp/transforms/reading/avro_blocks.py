@@ -13,7 +13,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from beam_dp.domain.schemas.avro import essential
-from beam_dp.secret.encoding.column_types import ColumnType, Kind, arrow_kind
+from beam_dp.secret.encoding.layouts import ColumnType, Kind, arrow_kind
 from beam_dp.secret.encoding.units import arrow_column
 from beam_dp.storage.avro import HEADER, SYNC_BYTES, encode, read_metadata
 from beam_dp.transforms.job_page import FileError

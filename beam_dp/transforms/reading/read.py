@@ -23,7 +23,7 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.schemas.file_kinds import other_kind
 from beam_dp.errors import InputError
 from beam_dp.flags.shared import FILE_TIME
-from beam_dp.secret.encoding.column_types import NEED_TIMES, ColumnType, nearest_column, unfit
+from beam_dp.secret.encoding.layouts import NEED_TIMES, ColumnType, nearest_column, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of
 from beam_dp.transforms.job_page import (

@@ -18,7 +18,7 @@ from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
 from beam_dp.flags.shared import FILE_TIME
-from beam_dp.secret.encoding.column_types import NEED_TIMES
+from beam_dp.secret.encoding.layouts import NEED_TIMES
 from beam_dp.storage.store import is_url, local_path
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading import read

@@ -25,7 +25,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_dp.domain.attributes import Attribute
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, warn_of_record_unit
-from beam_dp.secret.encoding.column_types import ColumnType, Kind, nearest_column, unfit
+from beam_dp.secret.encoding.layouts import ColumnType, Kind, nearest_column, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.secret.encoding.tables import frame_batch, is_frame_class
 from beam_dp.secret.encoding.units import arrow_column

@@ -33,7 +33,7 @@ from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.steps import total
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.releases.verify import left_out_steps
+from beam_dp.releases.verdict import left_out_steps
 
 Law = dict[str, Any]
 _MOST_CELLS = 160  # all pairs of records are tried
