@@ -73,18 +73,20 @@ def test_end_of_a_long_tail_has_most_values_near_the_others():
 
 def test_peak_in_a_found_bin_at_0_is_a_peak_of_zeros():
     paid = PaidRelease(None, DRAW)
-    for origin, counts, is_zero in (
-        (paid, [5, 800, 90, 60], True),
-        (paid, [5, 8, 900, 60], False),
-        (None, [5, 800, 90, 60], False),
+    for origin, inner, counts, is_zero in (
+        (paid, (0.001, 2.5), [5, 800, 90, 60], True),
+        (paid, (0.001, 2.5), [5, 8, 900, 60], False),
+        (None, (0.001, 2.5), [5, 800, 90, 60], False),
+        (paid, (0.001, 0.001003), [5, 800, 28, 60], True),  # noise beside the peak
+        (paid, (0.2, 2.5), [5, 800, 1, 60], False),  # wide: 0.1 is no zero
     ):
-        edges = (-3.0, 0.0, 0.001, 2.5, 7.0)
+        edges = (-3.0, 0.0, *inner, 7.0)
         attribute = NumericAttribute("tip", edges, edges_from=origin)
         words = np.array([1, 2**62, 2**64 - 1], np.uint64)
         values = values_within(
             attribute, np.ones(3, np.uint8), words, bin_positions(attribute, np.array(counts))
         )
-        assert (values == 0).all() == is_zero and (values < 0.001).all()
+        assert (values == 0).all() == is_zero and (values < inner[0]).all()
 
 
 @given(st.data())

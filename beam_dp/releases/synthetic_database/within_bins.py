@@ -25,9 +25,10 @@ _NUM_PIECES, ROUNDING = 128, 2**20
 # Rates are differences of the logarithms of the density at both ends of a bin: the largest one of a
 # bin between others, and the smallest one that counts.
 _MAX_RATE, _FLAT = 12.0, 1e-3
-# A found bin that begins at 0 holds only zeros if the logarithm of its density exceeds that of the
-# next bin by so much: many columns have zeros beside numbers.
-_PEAK = math.log(1000)
+# A found bin that begins at 0 has only zeros if it is at most so large a share of the range, with
+# so many times the density of so many widths after it: many columns have zeros beside numbers, and
+# noise may put some units beside a peak.
+_NARROW, _PEAK, _NUM_WIDTHS = 1 / 100, 100, 10
 # Rates of a density that falls to the end of a column, and its mean as a share of where it begins.
 _TAIL_RATES = np.geomspace(_FLAT, 64, 4096)
 _TAIL_SHARES = -np.expm1(-_TAIL_RATES) / _TAIL_RATES
@@ -79,9 +80,18 @@ def bin_positions(
     rounded: Positions = np.rint(ends * ROUNDING) / ROUNDING
     if attribute.edges_from is not None and 0 in attribute.edges[:-2]:
         zero = attribute.edges.index(0)
-        if logs[zero] - logs[zero + 1] > _PEAK:
+        if _is_peak(attribute.places, counts, zero):
             rounded[zero] = 0.0
     return rounded
+
+
+def _is_peak(edges: NDArray[np.float64], counts: NDArray[Any], place: int) -> bool:
+    """Returns whether a narrow bin has a much larger density than the numbers after it."""
+    reached = np.append(0.0, np.cumsum(counts))
+    end, width = edges[place + 1], edges[place + 1] - edges[place]
+    beside = np.interp(end + _NUM_WIDTHS * width, edges, reached) - reached[place + 1]
+    is_narrow = width / _NARROW < edges[-1] - edges[0]
+    return bool(is_narrow and counts[place] > _PEAK * (beside + 1) / _NUM_WIDTHS)
 
 
 def values_within(
