@@ -52,12 +52,12 @@ def may_be_cut(
     ``max_records``: the largest number of records that a unit has.
     """
     counts = np.maximum(counts, 0.0)
-    edges, total = column.places, float(counts.sum())
-    if column.num_levels == 1 or not total > 0:
+    edges, total, ends = column.places, float(counts.sum()), column.whole_ends
+    are_single = ends is not None and np.array_equal(*ends)  # codes, such as 0 and 1
+    if column.num_levels == 1 or are_single or not total > 0:
         return False
     if hidden > _MOST_HIDDEN * total:
-        ends = column.whole_ends
-        return ends is None or not np.array_equal(*ends)
+        return True
     if column.num_levels == 2:
         return False
     num_quantiles = min(math.ceil(total), _MOST_QUANTILES)

@@ -54,6 +54,12 @@ def test_noise_that_hides_an_eighth_cuts_all_but_single_numbers(edges, expected)
     assert not may_be_cut(column, counts, counts.sum() / 9)
 
 
+def test_codes_have_no_tail():
+    counts, hidden = np.array([5_000.0, 900.0, 700.0, 600.0]), 500
+    assert may_be_cut(NumericAttribute("a", (0, 1, 3, 9, 20), whole=True), counts, hidden)
+    assert not may_be_cut(NumericAttribute("a", (0, 1, 2, 3, 3.5), whole=True), counts, hidden)
+
+
 def test_tail_that_ends_at_a_frequent_value_is_not_cut():
     ranks = (np.arange(30_000) + 0.5) / 30_000
     values = np.minimum((1 - ranks) ** -1.6, 646)
