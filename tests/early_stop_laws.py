@@ -17,7 +17,7 @@ from tiny import domain_of, plan_of, summary, with_unit, workload_of
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import (
-    pair_scores as scores_module,
+    scores as scores_module,
     textbook_mwem as module,
 )
 from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from beam_dp.mechanisms.marginals import (
-    pair_scores as scores_module,
     public_prior as prior_module,
+    scores as scores_module,
     selection as selection_module,
-    triple_scores as triples_module,
 )
-from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
+from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
 
 Patch = pytest.MonkeyPatch
 
@@ -84,7 +83,7 @@ def change_triples(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch],
 def finer_triples(patch: Patch) -> None:
     """Triples are compared in finer units than the noise of a choice."""
     patch.setattr(
-        triples_module,
+        scores_module,
         "l1_score",
         lambda exact, answer, grid: 4 * l1_score(exact, answer, grid),
     )

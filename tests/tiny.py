@@ -22,10 +22,9 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
-    pair_scores as pair_scores_module,
     plan as plan_module,
+    scores as scores_module,
     selection as selection_module,
-    triple_scores as triple_scores_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
@@ -70,9 +69,10 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         for name in ("MAX_ARRAY_CELLS", "MAX_CELLS"):
             patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
-        patch.setattr(pair_scores_module, "LARGEST_MISS", math.inf)
-        patch.setattr(triple_scores_module, "LARGEST_MISS", math.inf)
-        patch.setattr(triple_scores_module, "_NUM_RECORDS", 2**10)
+        for size, check in scores_module.CHECKS.items():
+            blind = dataclasses.replace(check, largest_miss=math.inf)
+            patch.setitem(scores_module.CHECKS, size, blind)
+        patch.setattr(scores_module, "_NUM_RECORDS", 2**10)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
             patch.setattr(plan_module, "MAX_SELECTED_CELLS", selected_cells)

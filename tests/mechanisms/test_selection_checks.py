@@ -36,16 +36,18 @@ from tiny import (
 )
 
 import beam_dp as dp
-from beam_dp.mechanisms.marginals import pair_scores, selection as selection_module, triple_scores
+from beam_dp.mechanisms.marginals import scores, selection as selection_module
 from beam_dp.mechanisms.marginals.measurements import residual_measurements
-from beam_dp.mechanisms.marginals.pair_scores import (
-    MOST_CHOICES,
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.scores import (
+    CHECKS,
+    candidates,
+    check_budget,
     choose_left_out,
     is_off,
+    num_choices,
     score_grid,
 )
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.mechanisms.marginals.triple_scores import candidates, choose_triples
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
@@ -67,31 +69,22 @@ def triples_far(
     exact: np.ndarray, answer: np.ndarray, axes: Axes, promised: dp.Guarantee, budget: Any
 ) -> float:
     """The distance of a triple from its answer: of all cells, without what noise would leave."""
-    variance = triple_scores.measurement(TRIPLES.domain, axes, promised, budget).variance / 8
+    variance = scores.measurement(TRIPLES.domain, axes, promised, budget).variance / 8
     left = np.minimum(answer, math.sqrt(2 * variance / math.pi)).sum()
     return float(np.abs(exact - answer).sum() - left)
-
-
-def choose_pairs(answers: Any, tables: Any, check: Check, promised: Any, *given: Any) -> list[Axes]:
-    return choose_left_out(answers, tables, check.domain, *given)
-
-
-def choose_of_triples(answers: Any, tables: Any, check: Check, *given: Any) -> list[Axes]:
-    return choose_triples(answers, tables, check.domain, *given)
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
     """A check of a selection.
 
-    ``module``: with its shares of the budget, ``budget`` and ``num_choices``.
+    ``size``: the number of attributes in a set.
     ``moved``: by how much a record moves a score, under each relation.
     ``numbers``: how many choices there are among so many candidates.
     ``answers``: of a fit, some of which are above the records of ``base`` and some below.
     """
 
-    module: Any
-    budget: Callable[[dp.Guarantee, Fraction], Any]
+    size: int
     moved: Mapping[str, int]
     numbers: Mapping[int, int]
     least_gain: float
@@ -99,9 +92,11 @@ class Check:
     base: np.ndarray
     sets: list[Axes]
     answers: Mapping[Axes, np.ndarray]
-    choose: Callable[..., list[Axes]]
     far: Callable[..., float]
     added: str
+
+    def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> scores.CheckBudget:
+        return check_budget(promised, squared_mu, self.size)
 
     def tables(self, counts: np.ndarray) -> Any:
         held = Histogram(self.domain, np.asarray(counts, np.int64))
@@ -109,8 +104,7 @@ class Check:
 
 
 PAIRS = Check(
-    pair_scores,
-    pair_scores.check_budget,
+    2,
     {ADD: 1, REPLACE: 1},
     {0: 0, 1: 0, 2: 1, 3: 1, 7: 3, 9: 4, 10: 5, 500: 5},
     0.02,
@@ -123,7 +117,6 @@ PAIRS = Check(
         (0, 2): np.array([[2.5, 0.0], [9.0, 1.0], [0.25, 7.25]]),
         (1, 2): np.array([[50.0, 0.5], [5.0, 5.0]]),
     },
-    choose_pairs,
     pairs_far,
     "num_added_pairs",
 )
@@ -131,8 +124,7 @@ PAIRS = Check(
 # distance larger by 2, and the last distance smaller by 2.
 FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
 TRIPLES = Check(
-    triple_scores,
-    triple_scores.triples_budget,
+    3,
     {ADD: 1, REPLACE: 2},
     {0: 0, 1: 0, 2: 1, 3: 1, 23: 11, 25: 12, 500: 12},
     0.04,
@@ -140,7 +132,6 @@ TRIPLES = Check(
     np.array([3, 0, 1, 4, 0, 2, 5, 0, 1, 0, 0, 2, 7, 0, 1, 0]),
     [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)],
     {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW},
-    choose_of_triples,
     triples_far,
     "num_added_triples",
 )
@@ -149,10 +140,10 @@ each_check = pytest.mark.parametrize("check", [PAIRS, TRIPLES], ids=["pairs", "t
 
 @each_check
 def test_check_chooses_at_most_half_and_none_if_noise_is_too_strong(check):
-    budget, choices = check.budget(promise(ADD, APPROXIMATE), Fraction(1)), check.module.num_choices
-    assert {each: choices(budget, each, 1e6) for each in check.numbers} == check.numbers
+    budget = check.budget(promise(ADD, APPROXIMATE), Fraction(1))
+    assert {each: num_choices(budget, each, 1e6) for each in check.numbers} == check.numbers
     least, most = budget.choice_scale * math.log(500) / check.least_gain, check.numbers[500]
-    assert [choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, most]
+    assert [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, most]
 
 
 @each_check
@@ -163,12 +154,12 @@ def test_log_ratios_of_a_choice_have_at_most_the_paid_range(check, neighboring, 
     guarantee = promise(neighboring, APPROXIMATE, 4.0, most)
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check.budget(guarantee, squared_mu)
-    paid = math.sqrt(check.module.CHOICE_SHARE * squared_mu / (math.pi / 8))
+    paid = math.sqrt(CHECKS[check.size].choice_share * squared_mu / (math.pi / 8))
     held, laws = units(check.domain.num_cells, most), {}
     grid = score_grid(budget.choice_scale)
     for unit in held:
         noise, tables = Scripted([0]), check.tables(with_unit(check.base, unit))
-        chosen = check.choose(check.answers, tables, check, guarantee, budget, 1, noise)
+        chosen = choose_left_out(check.answers, tables, check.domain, guarantee, budget, 1, noise)
         assert chosen == [next(iter(check.answers))]
         (draw,) = noise.draws
         assert draw.kind == "select" and draw.scale == budget.choice_scale * grid
@@ -189,16 +180,17 @@ def test_each_choice_takes_the_worst_remaining_pair():
     names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
     tables = Histogram(domain, np.zeros(32, np.int64)).marginals(names)
     answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
-    budget = pair_scores.check_budget(promise(ADD, APPROXIMATE), Fraction(1))
+    guarantee = promise(ADD, APPROXIMATE)
+    budget = check_budget(guarantee, Fraction(1), 2)
     noise = NoNoise()
-    assert choose_left_out(answers, tables, domain, budget, 5, noise) == pairs[:-6:-1]
+    assert choose_left_out(answers, tables, domain, guarantee, budget, 5, noise) == pairs[:-6:-1]
     grid = score_grid(budget.choice_scale)
     for number, draw in enumerate(noise.draws):
         assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
-    assert len(noise.draws) == MOST_CHOICES
+    assert len(noise.draws) == CHECKS[2].most_choices
     # What a fit made of nothing must not raise, nor move a score.
     broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
-    assert choose_left_out(broken, tables, domain, budget, 5, NoNoise()) == pairs[:5]
+    assert choose_left_out(broken, tables, domain, guarantee, budget, 5, NoNoise()) == pairs[:5]
 
 
 def test_each_choice_takes_the_worst_remaining_triple():
@@ -207,7 +199,7 @@ def test_each_choice_takes_the_worst_remaining_triple():
     answers = {axes: np.full((2, 2, 2), 10.0 + place) for place, axes in enumerate(sets)}
     tables = TRIPLES.tables(np.zeros(16))
     noise = NoNoise()
-    chosen = choose_triples(answers, tables, TRIPLES.domain, guarantee, budget, 2, noise)
+    chosen = choose_left_out(answers, tables, TRIPLES.domain, guarantee, budget, 2, noise)
     assert chosen == sets[:1:-1]
     assert [len(draw.exact) for draw in noise.draws] == [4, 3]
 
@@ -225,9 +217,9 @@ def plan_of_check(check: Check, neighboring: str = ADD) -> MarginalsPlan:
 def on_a_tree(monkeypatch, check) -> Iterator[None]:
     """A tree on which the scores left out all pairs; of triples, a large share of the budget."""
     if check is TRIPLES:
-        monkeypatch.setattr(triple_scores, "CHOICE_SHARE", 0.1)
-        monkeypatch.setattr(triple_scores, "ADDED_SHARE", 0.1)
-        monkeypatch.setattr(pair_scores, "MOST_CHOICES", 0)
+        large = dataclasses.replace(CHECKS[3], choice_share=0.1, added_share=0.1)
+        monkeypatch.setitem(CHECKS, 3, large)
+        monkeypatch.setitem(CHECKS, 2, dataclasses.replace(CHECKS[2], most_choices=0))
     with on_trees(10):
         yield
 
@@ -302,13 +294,13 @@ def test_last_check_measures_badly_fitted_pair(selected_cells):
         patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([], []))
         plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
         release = dp.MWEM().release(plan, summary(plan, tied()), NoNoise())
-    has_room = selected_cells > 24
-    assert release.fit["num_added_pairs"] == MOST_CHOICES
+    has_room, most = selected_cells > 24, CHECKS[2].most_choices
+    assert release.fit["num_added_pairs"] == most
     assert release.fit["num_joined_pairs"] == int(has_room)
-    assert release.fit["num_other_pairs"] == MOST_CHOICES - has_room
+    assert release.fit["num_other_pairs"] == most - has_room
     measured = [tuple(entry["attributes"]) for entry in release.noise]
     singles = [(f"a{axis}",) for axis in range(6)]
-    assert measured[:12] == singles * 2 and len(measured) == 12 + MOST_CHOICES
+    assert measured[:12] == singles * 2 and len(measured) == 12 + most
     assert measured[12] == ("a0", "a1") and all(len(names) == 2 for names in measured[12:])
     assert release.record_tables == tuple(measured[12 + has_room :])
     exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
@@ -354,7 +346,7 @@ def test_fit_error_is_detected_only_beyond_the_noise(moved, is_seen):
 
 def test_candidates_are_at_most_so_many_of_the_smallest_triples(monkeypatch):
     four = dp.Workload(domain_of(2, 1, 3, 2, 4), (("a0", "a2", "a3", "a4"),))
-    monkeypatch.setattr(triple_scores, "MOST_TRIPLES", 3)
+    monkeypatch.setattr(scores, "MOST_TRIPLES", 3)
     assert candidates(four) == [(0, 2, 3), (0, 3, 4), (0, 2, 4)]
 
 

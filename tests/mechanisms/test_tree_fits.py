@@ -30,8 +30,8 @@ from tiny import (
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.impossible import Impossible
 from beam_dp.mechanisms.marginals import (
-    pair_scores as pair_scores_module,
     plan as plan_module,
+    scores as scores_module,
     selection as selection_module,
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
@@ -169,7 +169,7 @@ def test_pairs_that_exceed_the_tree_limit_are_measured_outside_it():
     assert all(tree.join(pair) for pair in pairs) and tree.num_cells <= limit
     assert tree_cells(domain, pairs) > limit
     with on_trees(limit):
-        joined, loose = pair_scores_module._joined_and_loose(
+        joined, loose = scores_module._joined_and_loose(
             domain, pairs, dict.fromkeys(pairs, 1.0), len(pairs)
         )
     assert tree_cells(domain, joined) <= limit

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.intervals import windows
 from beam_dp.mechanisms.linear_answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import residual_query
-from beam_dp.mechanisms.marginals.pair_scores import l1_score, largest_cell_score
+from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
 from beam_dp.mechanisms.sparse_vector import NumericSparse, sparse_vector_noise
 from beam_dp.models.intervals.hierarchy import tree
 from beam_dp.models.intervals.sine import SineStrategy

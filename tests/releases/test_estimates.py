@@ -12,7 +12,7 @@ from release_examples import release_of
 from tiny import on_trees
 
 import beam_dp as dp
-from beam_dp.mechanisms.marginals import pair_scores
+from beam_dp.mechanisms.marginals import selection
 from beam_dp.models.basis import subsets
 from beam_dp.queries.dense_tables import VectorQuery, sums_of
 from beam_dp.queries.linear import Parity, Product, negation
@@ -266,7 +266,7 @@ def selected(seed: int = 5) -> dp.SyntheticDatabase:
     """
     guarantee = dp.Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_scores, "num_choices", lambda *arguments: 0)
+        patch.setattr(selection, "num_choices", lambda *arguments: 0)
         plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=2), guarantee, "noisy")
         exact = Histogram(DOMAIN, counts()).marginals(plan.summary_tables)
         return plan.release(exact, Seeded(seed))

@@ -1,8 +1,7 @@
 """Plans releases from marginals. Plans use public numbers only and do not read any records.
 
 The shares of the budget for choosing marginals: in rounds, ``rounds._SELECTION_SHARE``; by scores,
-``selection._SCORES_SHARE``, and in the checks that follow, ``pair_scores.CHOICE_SHARE`` and
-``triple_scores.CHOICE_SHARE``.
+``selection._SCORES_SHARE``, and in the checks that follow, the shares of ``scores.CHECKS``.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from beam_dp.mechanisms.marginals.measurements import (
     fine_grid,
     freedoms,
 )
-from beam_dp.mechanisms.marginals.pair_scores import REMAINING_NOISE, l1_score
 from beam_dp.mechanisms.marginals.plan import StartingRecords
+from beam_dp.mechanisms.marginals.scores import REMAINING_NOISE, l1_score
 from beam_dp.models.basis import Coefficients, MarginalCoefficients, Support, importance_of
 from beam_dp.models.candidates import CandidateBasis, record_table
 from beam_dp.models.maximum_entropy import Fit, NoisyCoefficients, independent_log_weights

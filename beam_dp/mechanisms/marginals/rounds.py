@@ -25,7 +25,7 @@ from beam_dp.mechanisms.marginals.measurements import (
     closure_of,
     fine_grid,
 )
-from beam_dp.mechanisms.marginals.pair_scores import l1_score, score_grid
+from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_candidates, synthesise
 from beam_dp.models import basis as bases
 from beam_dp.models.basis import Support, on_one_thread

@@ -4,7 +4,7 @@ Five steps share the budget. The first step measures every attribute alone. The 
 every pair of attributes in the workload a noisy score, the pair's distance from independence. The
 third step measures the pairs that promise to lower the error most and fit one junction tree. The
 last check adds a few pairs for which a cell of the fit is far off. If the workload has marginals of
-three or more attributes, a check of triples (``triple_scores``) follows. Each step is a Gaussian
+three or more attributes, a check of triples (``scores``) follows. Each step is a Gaussian
 mechanism, or at least as private, so the steps together cost as much as one Gaussian mechanism, for
 any results of earlier steps.
 
@@ -28,15 +28,24 @@ from beam_dp.domain.determined import determined_pairs
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
-from beam_dp.mechanisms.marginals import (
-    pair_scores,
-    plan as plans,
-    public_prior,
-    triple_scores,
-)
+from beam_dp.mechanisms.marginals import plan as plans, public_prior
 from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
-from beam_dp.mechanisms.marginals.pair_scores import choose_left_out, choose_pairs, l1_score
+from beam_dp.mechanisms.marginals.scores import (
+    CHECKS,
+    CheckBudget,
+    candidates,
+    check_budget,
+    choose_left_out,
+    choose_pairs,
+    deviations_of,
+    fitted_tables,
+    is_off,
+    l1_score,
+    measurement,
+    num_choices,
+    score_grid,
+)
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.models.basis import Support, log_potentials, on_one_thread
 from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
@@ -66,8 +75,8 @@ class SelectionBudget:
     pairs: float
     score_grid: int
     score_scale: float
-    check: pair_scores.CheckBudget
-    triples: pair_scores.CheckBudget  # of the check of triples
+    check: CheckBudget
+    triples: CheckBudget  # of the check of triples
     prior: public_prior.PriorBudget | None = None  # if there are public records
 
     @property
@@ -109,8 +118,8 @@ def selection_budget(
         pairs=root_down(pairs_share * squared_mu),
         score_grid=grid,
         score_scale=discrete_parameter(variance * grid**2),
-        check=pair_scores.check_budget(guarantee, squared_mu),
-        triples=triple_scores.triples_budget(guarantee, squared_mu),
+        check=check_budget(guarantee, squared_mu, 2),
+        triples=check_budget(guarantee, squared_mu, 3),
         prior=prior,
     )
 
@@ -134,25 +143,33 @@ class SelectionPlan(plans.MarginalsPlan):
         # share of the budget for each pair.
         workload, guarantee, budget = self.workload, self.guarantee, self.budget
         chosen = _pair_measurements(workload, guarantee, budget, self._numbers([]), self.pairs)
-        each_alone = _added_measurements(workload, guarantee, budget, self.pairs)
-        added = {each.names: each for each in each_alone}
+        added = {each.names: each for each in self._added_measurements(self.pairs)}
         noisier = (
             max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
         )
-        return (*self.measurements, *noisier, *self._triple_measurements(self.triples))
+        return (*self.measurements, *noisier, *self._added_measurements(self.triples))
 
     def _numbers(self, chosen: Sequence[Support], num_records: float = math.inf) -> tuple[int, int]:
         """Returns each check's number of choices if the scores chose these pairs."""
-        check, num_left_out = self.budget.check, len(self.pairs) - len(chosen)
+        num_left_out = len(self.pairs) - len(chosen)
         return (
-            pair_scores.num_choices(check, num_left_out, num_records),
-            triple_scores.num_choices(self.budget.triples, len(self.triples), num_records),
+            num_choices(self.budget.check, num_left_out, num_records),
+            num_choices(self.budget.triples, len(self.triples), num_records),
         )
 
-    def _triple_measurements(self, triples: Iterable[Support]) -> list[Measurement]:
-        """Returns the measurements of the triples that the check of triples adds."""
-        guarantee, budget = self.guarantee, self.budget.triples
-        return [triple_scores.measurement(self.domain, each, guarantee, budget) for each in triples]
+    def _added_measurements(self, sets: Iterable[Support]) -> list[Measurement]:
+        """Returns the measurements of the pairs or triples that a check adds, one per set."""
+        # With separate measurements, the noise of a set does not depend on the other added sets;
+        # ``NoiseBounds`` relies on this.
+        measured: list[Measurement] = []
+        for axes in sets:
+            if len(axes) == 2:
+                added = self.budget.check.added
+                measured += residual_measurements(self.workload, [axes], self.guarantee, added)
+            else:
+                budget = self.budget.triples
+                measured.append(measurement(self.domain, axes, self.guarantee, budget))
+        return measured
 
     def _num_bounded_cells(self, axes: Support) -> int:
         """Returns the number of cells of all triples, or of all pairs and attributes."""
@@ -173,16 +190,22 @@ class SelectionPlan(plans.MarginalsPlan):
             "score_scale": self.budget.score_scale,
             "attributes_mu": self.budget.attributes,
             "pairs_mu": self.budget.pairs,
-            "most_choices": pair_scores.MOST_CHOICES,
-            "choice_share": pair_scores.CHOICE_SHARE,
+            "most_choices": CHECKS[2].most_choices,
+            "choice_share": CHECKS[2].choice_share,
             "choice_scale": self.budget.check.choice_scale,
-            "added_share": pair_scores.ADDED_SHARE,
-            **(
-                triple_scores.stated(self.domain, self.triples, self.budget.triples)
-                if self.triples
-                else {}
-            ),
+            "added_share": CHECKS[2].added_share,
+            **(self._stated_of_triples() if self.triples else {}),
             **({} if self.budget.prior is None else self.budget.prior.stated()),
+        }
+
+    def _stated_of_triples(self) -> dict[str, Any]:
+        return {
+            "num_triples": len(self.triples),
+            "num_triple_cells": sum(_num_cells(self.domain, axes) for axes in self.triples),
+            "most_triple_choices": CHECKS[3].most_choices,
+            "triple_choice_share": CHECKS[3].choice_share,
+            "triple_choice_scale": self.budget.triples.choice_scale,
+            "triple_added_share": CHECKS[3].added_share,
         }
 
     def starting_from(self, records: plans.StartingRecords) -> SelectionPlan:
@@ -232,10 +255,10 @@ class SelectionPlan(plans.MarginalsPlan):
             all_pairs = public_prior.affordable(domain, pairs)
             instead = _pair_measurements(workload, guarantee, budget, (0, 0), all_pairs)
             expected = public_prior.error_with(
-                public, answers, distance, _deviations(domain, instead), weights
+                public, answers, distance, deviations_of(domain, instead), weights
             )
             usual = public_prior.error_without(
-                scores, answers, _deviations(domain, chosen), weights
+                scores, answers, deviations_of(domain, chosen), weights
             )
             if public_prior.is_better(expected, usual):
                 joined, loose, number, num_triples, chosen = [], all_pairs, 0, 0, instead
@@ -243,33 +266,29 @@ class SelectionPlan(plans.MarginalsPlan):
                 prior = None
             of_prior = {"start_distance": distance, "start_was_used": prior is not None}
         measure(2, chosen)
-        left_out = sorted({*pairs}.difference(joined, loose))
-        fitted: Mapping[Support, NDArray[np.float64]] = {}
-        if number:
-            sets = _with_singles(domain, joined)
-            fitted = pair_scores.fitted_answers(self, sets, measurements, tables, left_out)
-        added = choose_left_out(fitted, marginals, domain, budget.check, number, noise)
-        measure(3, _added_measurements(workload, guarantee, budget, added))
 
-        def join(sets: Sequence[Support]) -> None:
+        def check(
+            step: int, budget: CheckBudget, number: int, left_out: Sequence[Support]
+        ) -> list[Support]:
+            """Chooses and measures sets in which a quick fit is far off, and joins what it can."""
+            fitted: Mapping[Support, NDArray[np.float64]] = {}
+            if number:
+                sets = _with_singles(domain, joined)
+                fitted = fitted_tables(self, sets, measurements, tables, left_out)
+            added = choose_left_out(fitted, marginals, domain, guarantee, budget, number, noise)
+            measure(step, self._added_measurements(added))
             # The last measurements are of these sets. Other sets are left to the records.
-            for place, axes in enumerate(sets, len(tables) - len(sets)):
-                if pair_scores.is_off(
-                    measurements[place], tables[place], fitted[axes]
-                ) and plans.tree_fits(domain, [*joined, axes], plans.MAX_SELECTED_CELLS):
+            for place, axes in enumerate(added, len(tables) - len(added)):
+                if is_off(measurements[place], tables[place], fitted[axes]) and plans.tree_fits(
+                    domain, [*joined, axes], plans.MAX_SELECTED_CELLS
+                ):
                     joined.append(axes)
+            return added
 
-        join(added)
+        added = check(3, budget.check, number, sorted({*pairs}.difference(joined, loose)))
         triples: list[Support] = []
-        if num_triples:
-            sets = _with_singles(domain, joined)
-            fitted = triple_scores.fitted_tables(self, sets, measurements, tables, self.triples)
-            triples = triple_scores.choose_triples(
-                fitted, marginals, domain, guarantee, budget.triples, num_triples, noise
-            )
         if self.triples:
-            measure(4, self._triple_measurements(triples))
-        join(triples)
+            triples = check(4, budget.triples, num_triples, self.triples)
         return synthesise(
             self,
             measurements,
@@ -306,7 +325,7 @@ def plan_selection(
         raise InputError("delta", 0.0, "must be > 0 to select pairs by noisy scores")
     plans.check_selects(workload.domain)
     pairs = _pairs(workload)
-    triples = triple_scores.candidates(workload)
+    triples = candidates(workload)
     budget = selection_budget(guarantee, len(pairs), has_prior)
     attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
     counted = [*_with_singles(workload.domain, pairs), *triples]
@@ -323,7 +342,7 @@ def plan_selection(
     )
     scales = [budget.score_scale]
     for check in (budget.check, budget.triples):
-        scales.append(check.choice_scale * pair_scores.score_grid(check.choice_scale))
+        scales.append(check.choice_scale * score_grid(check.choice_scale))
     if budget.prior is not None:
         scales.append(budget.prior.scale)
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
@@ -391,19 +410,6 @@ def _pair_measurements(
     return residual_measurements(workload, supports, guarantee, budget.chosen(*num_choices))
 
 
-def _added_measurements(
-    workload: Workload, guarantee: Guarantee, budget: SelectionBudget, pairs: Iterable[Support]
-) -> list[Measurement]:
-    """Returns the measurements of the pairs that the last check adds, one per pair."""
-    # With separate measurements, the noise of a pair does not depend on the other added pairs;
-    # ``NoiseBounds`` relies on this.
-    return [
-        each
-        for axes in pairs
-        for each in residual_measurements(workload, [axes], guarantee, budget.check.added)
-    ]
-
-
 def _pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes in the marginals of the workload.
 
@@ -438,8 +444,3 @@ def _with_singles(domain: Domain, sets: Sequence[Support]) -> list[Support]:
 
 def _num_cells(domain: Domain, axes: Support) -> int:
     return math.prod(domain.shape[axis] for axis in axes)
-
-
-def _deviations(domain: Domain, measured: Iterable[Measurement]) -> dict[Support, float]:
-    """Returns the standard deviation of the noise of each measured set, in records."""
-    return {domain.axes(each.names): math.sqrt(each.variance) for each in measured}

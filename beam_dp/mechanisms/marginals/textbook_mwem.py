@@ -14,9 +14,9 @@ from scipy.special import softmax
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals.measurements import closure_of
-from beam_dp.mechanisms.marginals.pair_scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, check_array
 from beam_dp.mechanisms.marginals.released_records import array_release
+from beam_dp.mechanisms.marginals.scores import answer_on_grid, score_grid
 from beam_dp.mechanisms.sparse_vector import (
     AboveThreshold,
     SparseVectorNoise,

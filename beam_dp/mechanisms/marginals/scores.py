@@ -1,10 +1,15 @@
-"""Scores the distances between a distribution and exact tables, and chooses pairs by scores.
+"""Scores the distances between a distribution and exact tables, and chooses sets by scores.
 
 Pairs are first chosen by sums over cells, in which the noise of a whole table can hide a strong
-dependence between a few codes. So a last check follows a quick fit to the measurements: the
-exponential mechanism chooses left-out pairs, one after the other, by the cell that is furthest from
-the fit. The chosen pairs are measured, too. A pair may join the fit if a cell is off by more than
-noise explains. Other pairs would add only noise to the fit, so only the records are fitted to them.
+dependence between a few codes. So a check follows a quick fit to the measurements: the exponential
+mechanism chooses left-out pairs, one after the other, by the cell that is furthest from the fit.
+The chosen pairs are measured, too. A pair may join the fit if a cell is off by more than noise
+explains. Other pairs would add only noise to the fit, so only the records are fitted to them.
+
+Scores of pairs say nothing about triples: if one attribute is the exclusive or of two others, all
+pairs may be independent. So if the workload has marginals of three or more attributes, a check of
+triples follows, in the same way, but with records made from the fit. A triple is chosen by the
+distance of its exact table from the table of these records, less the noise of a measurement.
 """
 
 from __future__ import annotations
@@ -12,26 +17,45 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
-from beam_dp.mechanisms.marginals.measurements import Measurement, freedoms
-from beam_dp.models.basis import Support, coefficients_table, table_coefficients
+from beam_dp.mechanisms.marginals.bases import independent_start, names_of, outside, plan_basis
+from beam_dp.mechanisms.marginals.measurements import (
+    Measurement,
+    closure_of,
+    freedoms,
+    residual_measurements,
+)
+from beam_dp.mechanisms.marginals.released_records import (
+    loose_targets,
+    tree_release,
+    workload_pairs,
+)
+from beam_dp.models.basis import (
+    MarginalCoefficients,
+    Support,
+    coefficients_table,
+    table_coefficients,
+)
 from beam_dp.models.candidates import beyond_noise
 from beam_dp.models.maximum_entropy import refit
+from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.privacy.accounting import range_mu
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, up
-from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
-from beam_dp.secret.summaries.histogram import Marginals
+from beam_dp.queries.workload import Workload
+from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
+from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.summaries.histogram import Marginals, MarginalsAccumulator
 
 # The noise of a selection is about this many units of the score grid. Hypothetical answers are
 # rounded to the grid before subtraction.
@@ -98,6 +122,11 @@ REMAINING_NOISE = 0.6
 _NUMBER_RATIO = 1.25
 
 
+def deviations_of(domain: Domain, measured: Iterable[Measurement]) -> dict[Support, float]:
+    """Returns the standard deviation of the noise of each measured set, in records."""
+    return {domain.axes(each.names): math.sqrt(each.variance) for each in measured}
+
+
 def choose_pairs(
     domain: Domain,
     scores: Mapping[Support, float],  # noisy distances of the pairs from independence, in records
@@ -122,8 +151,7 @@ def choose_pairs(
     by_score = sorted(scores, key=lambda axes: -weights[axes] * scores[axes])
     while number >= 1:
         # The standard deviations of the noise if the pairs with the highest scores are chosen.
-        trial = planned(by_score[:number])
-        deviations = {domain.axes(each.names): math.sqrt(each.variance) for each in trial}
+        deviations = deviations_of(domain, planned(by_score[:number]))
         largest = max(deviations.values(), default=0.0)
         gains, loose_gains = {}, {}
         for axes, score in scores.items():
@@ -172,119 +200,180 @@ def _joined_and_loose(
     return joined, loose
 
 
-MOST_CHOICES = 5
-# The largest acceptable miss of a choice, as a fraction of all records. The exponential mechanism
-# misses the worst of m cells by about its scale times ln(m). On four tables of people, such a miss
-# was below 0.01 at epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times
-# as large, and the budget for checks raised the error more than the added pairs lowered it.
-LARGEST_MISS = 0.02
-# Fractions of mu^2 for a choice and for measuring the added pair. The second fraction is about one
-# pair's share if forty pairs are measured.
-CHOICE_SHARE = 0.01
-ADDED_SHARE = 0.016
-# The penalty and the tolerance of the quick fit, which only compares pairs and so can be coarse.
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """What a check of the sets of one size may choose and spend.
+
+    ``largest_miss``: the largest acceptable miss of a choice, as a fraction of all records.
+    ``choice_share, added_share``: fractions of mu^2 for a choice and for measuring the chosen set.
+    """
+
+    most_choices: int
+    largest_miss: float
+    choice_share: float
+    added_share: float
+
+
+# By the number of attributes in a set. The exponential mechanism misses the worst of m cells by
+# about its scale times ln(m). On four tables of people, such a miss of pairs was below 0.01 at
+# epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times as large, and the
+# budget for checks raised the error more than the added pairs lowered it. Scores of triples are
+# sums over cells, which are twice the total variation distance.
+#
+# The share of an added pair is about one pair's share if forty pairs are measured. Dependence that
+# only triples show is rare in tables of people, so all choices together get only 3 % of the budget.
+CHECKS = {
+    2: Check(most_choices=5, largest_miss=0.02, choice_share=0.01, added_share=0.016),
+    3: Check(most_choices=12, largest_miss=0.04, choice_share=0.001, added_share=0.0015),
+}
+# Limits of the triples: Beam counts the exact table of each, at 2 ns per record and merged table
+# (all triples of 24 columns of 2 to 10 codes: 71 merged tables, 4 microseconds per record). A cell
+# of a larger table would contain few records and much noise.
+MOST_TRIPLES = 2500
+MOST_CELLS = 2**12
+# The number of records, the penalty and the tolerance of the quick fit, which only compares sets
+# and so can be coarse.
+_NUM_RECORDS = 2**16
 _PENALTY = 0.03
 _TOLERANCE = 1e-4
 
 
+def candidates(workload: Workload) -> list[Support]:
+    """Returns the triples that may be chosen, as ascending axes: the smallest of the workload."""
+    domain = workload.domain
+    triples = {
+        triple
+        for names in workload
+        for triple in combinations(
+            (axis for axis in domain.axes(names) if domain.shape[axis] > 1), 3
+        )
+    }
+    sized = sorted((math.prod(domain.shape[axis] for axis in axes), axes) for axes in triples)
+    return [axes for cells, axes in sized[:MOST_TRIPLES] if cells <= MOST_CELLS]
+
+
 @dataclasses.dataclass(frozen=True)
 class CheckBudget:
-    """The budget of one choice and of the measurement of the chosen pair."""
+    """The budget of one choice and of the measurement of the chosen set."""
 
+    size: int  # of the sets: 2 or 3
     choice_scale: float  # the scale of the exponential mechanism, in records
     added: float
     squared_mu: Fraction
 
 
-def check_budget(guarantee: Guarantee, squared_mu: Fraction) -> CheckBudget:
+def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> CheckBudget:
     """Returns the budget of a choice and of the measurement that follows the choice.
 
     Privacy: the score of a pair is the largest distance of a cell from its public answer. Adding or
     removing a record changes the score by at most 1, up or down; so does a replacement, which
-    changes two cells by 1 each. A unit with k records changes the score by at most k. So a choice
-    has the range 2 k / scale, and the mu of that range (``range_mu``); the squares of this mu and
-    of the measurement's mu add up.
+    changes two cells by 1 each. The score of a triple is the L1 distance of its exact table from a
+    public table, less a public number; a replacement changes it by at most 2. A unit with k records
+    changes a score k times as much. So a choice has the range 2 k / scale, or 4 k / scale, and the
+    mu of that range (``range_mu``); the squares of this mu and of the measurement's mu add up.
     """
-    shares = Fraction(CHOICE_SHARE), Fraction(ADDED_SHARE)
-    return budget_of(guarantee.max_records_per_unit, squared_mu, *shares)
-
-
-def budget_of(
-    sensitivity: int, squared_mu: Fraction, choice_share: Fraction, added_share: Fraction
-) -> CheckBudget:
-    """Returns the budget of a choice by scores of some sensitivity, and of a measurement."""
-    choice, added = choice_share * squared_mu, added_share * squared_mu
+    check, moved = CHECKS[size], 1 if size == 2 else guarantee.neighboring.num_moved
+    sensitivity = moved * guarantee.max_records_per_unit
+    choice = Fraction(check.choice_share) * squared_mu
+    added = Fraction(check.added_share) * squared_mu
     return CheckBudget(
+        size=size,
         choice_scale=up(range_mu(2 * sensitivity) / Fraction(root_down(choice))),
         added=root_down(added),
         squared_mu=choice + added,
     )
 
 
-def num_choices(budget: CheckBudget, num_left_out: int, num_records: float) -> int:
-    """Returns the number of left-out pairs that may be chosen, at most half of these pairs."""
-    return number_worth_choosing(budget, num_left_out, MOST_CHOICES, LARGEST_MISS * num_records)
-
-
-def number_worth_choosing(
-    budget: CheckBudget, num_candidates: int, most: int, largest_miss: float
-) -> int:
+def num_choices(budget: CheckBudget, num_candidates: int, num_records: float) -> int:
     """Returns the number of candidates that may be chosen, at most half of the candidates."""
     # Returns 0 if choices would be almost random: the budget is then better spent on the selected
-    # pairs. ``largest_miss``: in units of the score.
-    number = min(most, num_candidates // 2)
-    if number and budget.choice_scale * math.log(num_candidates) > largest_miss:
+    # pairs.
+    check = CHECKS[budget.size]
+    number = min(check.most_choices, num_candidates // 2)
+    miss = check.largest_miss * num_records
+    if number and budget.choice_scale * math.log(num_candidates) > miss:
         return 0
     return number
 
 
-def fitted_answers(
+def measurement(
+    domain: Domain, axes: Support, guarantee: Guarantee, budget: CheckBudget
+) -> Measurement:
+    """Returns the measurement of a chosen triple, whose noise depends on no other triple."""
+    alone = Workload(domain, (names_of(domain, axes),))
+    (measured,) = residual_measurements(alone, [axes], guarantee, budget.added)
+    return measured
+
+
+def fitted_tables(
     plan: plans.MarginalsPlan,
     joined: Sequence[Support],
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-    left_out: Sequence[Support],
+    sets: Sequence[Support],  # of one size, at least one
 ) -> dict[Support, NDArray[np.float64]]:
-    """Returns the tables of left-out pairs from a quick fit to noisy tables, in records."""
+    """Returns the tables of pairs or triples from a quick fit to noisy tables, in records."""
+    domain = plan.domain
     basis = plan_basis(plan, joined)
     observed, total, start = independent_start(plan, basis, measurements, tables)
     log_weights = refit(basis, observed, total, start, _PENALTY, _TOLERANCE)
-    answers = basis.marginals(log_weights, left_out)
-    return {axes: total * answer for axes, answer in zip(left_out, answers, strict=True)}
+    if len(sets[0]) == 2:
+        answers = basis.marginals(log_weights, sets)
+        return {axes: total * answer for axes, answer in zip(sets, answers, strict=True)}
+    # Triples are counted in records of the fit: these also fit the pairs outside the tree, and are
+    # counted faster than a tree is summed.
+    assert isinstance(basis, TreeBasis)  # a selection is only for domains that fit no array
+    loose = outside(basis.supports, domain, measurements)
+    layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose]))
+    known = Combination(domain, layout, measurements, tables).estimate()
+    targets = [
+        dataclasses.replace(each, table=each.table * (_NUM_RECORDS / total))
+        for each in loose_targets(basis, log_weights, total, layout, known, loose)
+    ]
+    pairs = workload_pairs(plan.workload)
+    codes, counts = tree_release(domain, basis, log_weights, _NUM_RECORDS, targets, pairs)
+    names = [names_of(domain, axes) for axes in sets]
+    accumulator = MarginalsAccumulator(domain, names)
+    records = EncodedBatch(codes=[np.repeat(column, counts) for column in codes])
+    state = accumulator.add_batch(accumulator.create(), records)
+    counted = accumulator.from_shards(accumulator.to_shards(state)).tables
+    scale = np.float64(total / _NUM_RECORDS)
+    return {axes: counted[each] * scale for axes, each in zip(sets, names, strict=True)}
 
 
 def choose_left_out(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
+    guarantee: Guarantee,
     budget: CheckBudget,
     number: int,
     noise: NoiseSource,
 ) -> list[Support]:
-    """Chooses pairs, one at a time, with a cell in which the fit is far from the exact table.
+    """Chooses sets, one at a time, in which the fit is far from the exact table.
 
-    ``answers``: the fitted tables of all left-out pairs, in records.
-    ``marginals``: the exact tables, which include these pairs; secret.
+    ``answers``: the fitted tables of all candidates, in records.
+    ``marginals``: the exact tables, which include these sets; secret.
 
     Privacy: each choice costs the budget of ``check_budget``. The answers must be public.
     """
     grid = score_grid(budget.choice_scale)
-    scores = {
-        axes: largest_cell_score(marginals.marginal(names_of(domain, axes)), answer, grid)
-        for axes, answer in answers.items()
-    }
-    return choose(scores, budget.choice_scale * grid, number, noise)
-
-
-def choose(
-    scores: dict[Support, int], scale: float, number: int, noise: NoiseSource
-) -> list[Support]:
-    """Chooses sets by the exponential mechanism, one at a time, and removes them from scores."""
+    scores = {}
+    for axes, answer in answers.items():
+        exact = marginals.marginal(names_of(domain, axes))
+        if budget.size == 2:
+            scores[axes] = largest_cell_score(exact, answer, grid)
+            continue
+        variance = measurement(domain, axes, guarantee, budget).variance
+        deviation = math.sqrt(variance * freedoms(answer.shape) / answer.size)
+        # The error after the measurement, from public numbers, as in ``choose_pairs``.
+        left = float(np.minimum(answer, MEAN_ABSOLUTE * deviation).sum())
+        scores[axes] = l1_score(exact, answer, grid) - round(left * grid)
     chosen = []
     for _ in range(number):
-        left = list(scores)
-        exact = np.array([scores[axes] for axes in left], dtype=np.int64)
-        chosen.append(left[noise.select(exact, scale)])
+        remaining = list(scores)
+        values = np.array([scores[axes] for axes in remaining], dtype=np.int64)
+        chosen.append(remaining[noise.select(values, budget.choice_scale * grid)])
         del scores[chosen[-1]]
     return chosen
 
