@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.stats import chi2
 
-from beam_dp.models.conditional import conditional_codes
 from beam_dp.models.elimination import GrowingTree, axes_of, cliques_fit, mask_of, num_clique_cells
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals
+from beam_dp.releases.synthetic_database.sampling import conditional_codes
 
 Axes = tuple[int, ...]
 
@@ -329,7 +329,9 @@ def all_weights(tables):
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_draws_have_the_law_of_all_cells_given_the_known_codes(graph, monkeypatch):
-    monkeypatch.setattr("beam_dp.models.conditional._PART_CELLS", 2**18)  # several parts
+    monkeypatch.setattr(
+        "beam_dp.releases.synthetic_database.sampling._PART_CELLS", 2**18
+    )  # several parts
     for given_axes in GIVEN:
         check_law(graph, given_axes)
 

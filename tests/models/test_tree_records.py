@@ -10,14 +10,13 @@ import pytest
 from tiny import domain_of
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.models import record_moves, rounding
+from beam_dp.models import rounding, rounding as record_moves
 from beam_dp.models.basis import MarginalCoefficients
 from beam_dp.models.candidates import CandidateBasis, _distinct, candidate_basis, record_table
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals, tree_records
 from beam_dp.models.maximum_entropy import NoisyCoefficients
-from beam_dp.models.record_moves import Target, improve_records
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.models.rounding import round_systematically, round_to_records
+from beam_dp.models.rounding import Target, improve_records, round_systematically, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 
 Axes = tuple[int, ...]

@@ -17,9 +17,8 @@ from beam_dp.models.basis import subsets
 from beam_dp.queries.dense_tables import VectorQuery, sums_of
 from beam_dp.queries.linear import Parity, Product, negation
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
-from beam_dp.releases.synthetic_database.estimates import Estimates
+from beam_dp.releases.synthetic_database.estimates import Estimates, FittedErrors, UnmeasuredPair
 from beam_dp.releases.synthetic_database.measured_tables import query_variance, support_variances
-from beam_dp.releases.synthetic_database.predicted_errors import FittedErrors, UnmeasuredPair
 from beam_dp.secret.summaries.histogram import Histogram
 
 TABLE = counts().reshape(DOMAIN.shape)

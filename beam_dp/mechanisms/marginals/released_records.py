@@ -16,9 +16,8 @@ from beam_dp.models import basis as bases, maximum_entropy
 from beam_dp.models.basis import Basis, Support
 from beam_dp.models.candidates import CandidateBasis, less_noise, record_table
 from beam_dp.models.junction_tree import tree_records
-from beam_dp.models.record_moves import Target, improve_records
 from beam_dp.models.residual_basis import ResidualBasis
-from beam_dp.models.rounding import round_to_records
+from beam_dp.models.rounding import Target, improve_records, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.records import distinct_records

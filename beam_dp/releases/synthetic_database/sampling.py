@@ -7,7 +7,9 @@ counts. All random bits are expanded from the public draw id and a seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +17,10 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.domain.universe import Domain
+from beam_dp.domain.universe import Axes, Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.installed import check_arrow
-from beam_dp.models.conditional import Codes, conditional_codes
-from beam_dp.models.elimination import num_clique_cells
+from beam_dp.models.elimination import axes_of, join_cliques, mask_of, num_clique_cells, triangulate
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.records import FittedTables, arrow_table, code_type
 from beam_dp.releases.synthetic_database.shards import random_words
@@ -27,6 +28,172 @@ from beam_dp.releases.synthetic_database.within_bins import Positions, values_wi
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# Draws records from log-linear weights, exactly, given the codes of some attributes.
+#
+# The weight of a record is proportional to exp of the sum of small tables. Attributes are summed
+# out one after the other, in the order of a junction tree, and then drawn in the reverse order:
+# each one given the codes that are already known. So every draw has exactly the conditional
+# distribution, with no rejected draws. Several combinations of given codes are computed together,
+# along the first axis of the tables that depend on them.
+
+
+Table = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+# The number of cells of one attribute that are computed together.
+_PART_CELLS = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """A table of logarithms, by combination of given codes, or one for all, and by code."""
+
+    scope: Axes
+    table: Table
+
+
+def conditional_codes(
+    shape: Sequence[int],
+    tables: Sequence[tuple[Axes, Table]],  # logarithms, finite or -inf, and their ascending axes
+    given: Mapping[int, Codes],  # codes by axis, shape (num_rows,)
+    num_rows: int,
+    uniforms: Callable[[int, int, int], Table],  # by axis, place of the first draw and number
+) -> tuple[list[Codes], NDArray[np.bool_]]:
+    """Returns the codes of each attribute, and which rows have a possible record.
+
+    Rows without a possible record have arbitrary codes in the attributes that are not given.
+    """
+    possible = np.ones(num_rows, np.bool_)
+    joined = []
+    for axes, table in tables:
+        if axes and all(axis in given for axis in axes):
+            possible &= table[tuple(given[axis] for axis in axes)] > -np.inf
+        else:
+            joined.append((axes, table))
+    groups = _equal_rows(shape, joined, given, num_rows)
+    first = np.zeros(groups.max() + 1, np.int64)
+    first[groups] = np.arange(num_rows)
+    by_group = np.argsort(groups, kind="stable")
+    ends = np.searchsorted(groups[by_group], np.arange(len(first) + 1))
+    order = _order(shape, joined, given)
+    most = max((cells for _, cells in order), default=1)
+    num_groups, length = max(1, _PART_CELLS // most), max(1, _PART_CELLS // max((1, *shape)))
+    columns = [given.get(axis, np.zeros(num_rows, np.int64)).copy() for axis in range(len(shape))]
+    for start in range(0, len(first), num_groups):
+        chosen = first[start : start + num_groups]
+        known = {axis: codes[chosen] for axis, codes in given.items()}
+        steps, mass = _summed_out(shape, joined, known, [axis for axis, _ in order])
+        is_possible = np.broadcast_to(mass > -np.inf, len(chosen))
+        stop = int(ends[start + len(chosen)])
+        for low in range(int(ends[start]), stop, length):
+            rows = by_group[low : min(low + length, stop)]
+            entries = groups[rows] - start
+            possible[rows] &= is_possible[entries]
+            for step in reversed(steps):
+                *others, axis = step.scope
+                codes = [columns[each][rows] for each in others]
+                drawn = uniforms(axis, low, len(rows))
+                columns[axis][rows] = _drawn(step.table, entries, codes, drawn)
+    return columns, possible
+
+
+def _equal_rows(
+    shape: Sequence[int],
+    tables: Sequence[tuple[Axes, Table]],
+    given: Mapping[int, Codes],
+    num_rows: int,
+) -> Codes:
+    """Returns a number from 0 per row, equal for rows with equal codes in all tables."""
+    groups = np.zeros(num_rows, np.int64)
+    for axis in {axis for axes, _ in tables for axis in axes if axis in given}:
+        groups = np.unique(groups * shape[axis] + given[axis], return_inverse=True)[1]
+    return groups
+
+
+def _order(
+    shape: Sequence[int], tables: Sequence[tuple[Axes, Table]], given: Iterable[int]
+) -> list[tuple[int, int]]:
+    """Returns the other axes in the order of summing out, with the cells of each one's table."""
+    # A perfect order of the junction tree: from its leaves, first what only one clique has.
+    wanted = mask_of(range(len(shape))) & ~mask_of(given)
+    masks = [mask_of(axes) & wanted for axes, _ in tables]
+    cliques = triangulate(shape, masks).cliques
+    order = []
+    for mask, _, separator in reversed(join_cliques(shape, cliques)):
+        left = mask & wanted
+        for axis in axes_of(mask & ~separator & wanted):
+            order.append((axis, math.prod(shape[each] for each in axes_of(left))))
+            left &= ~(1 << axis)
+    return order
+
+
+def _summed_out(
+    shape: Sequence[int],
+    tables: Sequence[tuple[Axes, Table]],
+    given: Mapping[int, Codes],
+    order: Sequence[int],
+) -> tuple[list[_Factor], Table]:
+    """Returns the weights of each axis, in order, and the log of each record's total weight.
+
+    The last axis of a table of weights is the axis itself; the others are summed out later.
+    """
+    factors = [_given_factor(axes, table, given) for axes, table in tables]
+    steps = []
+    for axis in order:
+        own = [each for each in factors if axis in each.scope]
+        factors = [each for each in factors if axis not in each.scope]
+        rest = sorted({other for each in own for other in each.scope} - {axis})
+        steps.append(_sum(own, (*rest, axis), shape))
+        factors.append(_Factor(tuple(rest), _log_sum(steps[-1].table)))
+    mass = np.zeros(1)
+    for each in factors:
+        mass = mass + each.table
+    return steps, mass
+
+
+def _given_factor(axes: Axes, table: Table, given: Mapping[int, Codes]) -> _Factor:
+    """Returns a table at the given codes of each record, with the other axes in ascending order."""
+    known = [place for place, axis in enumerate(axes) if axis in given]
+    scope = tuple(axis for axis in axes if axis not in given)
+    if not known:
+        return _Factor(scope, table[None])
+    first = np.moveaxis(table, known, range(len(known)))
+    return _Factor(scope, first[tuple(given[axes[place]] for place in known)])
+
+
+def _sum(factors: Sequence[_Factor], scope: Axes, shape: Sequence[int]) -> _Factor:
+    """Returns the sum of factors, perhaps of none, with the axes of a scope."""
+    total = np.zeros([1, *(shape[axis] for axis in scope)])
+    for each in factors:
+        # Brings the axes into the order of the scope, with length 1 for those that are missing.
+        present = [axis for axis in scope if axis in each.scope]
+        table = each.table.transpose(0, *(1 + each.scope.index(axis) for axis in present))
+        sizes = [shape[axis] if axis in each.scope else 1 for axis in scope]
+        total = total + table.reshape([len(table), *sizes])
+    return _Factor(scope, total)
+
+
+def _log_sum(table: Table) -> Table:
+    """Returns the logarithm of the sum of exp along the last axis; -inf if all are -inf."""
+    highest = table.max(axis=-1, keepdims=True)
+    highest[np.isneginf(highest)] = 0.0
+    with np.errstate(divide="ignore"):
+        summed: Table = np.log(np.exp(table - highest).sum(axis=-1)) + highest[..., 0]
+    return summed
+
+
+def _drawn(table: Table, entries: Codes, known: Sequence[Codes], uniforms: Table) -> Codes:
+    """Returns a code per record, with the weights of the record's entry of a table."""
+    logs = table[(entries if len(table) > 1 else np.zeros_like(entries), *known)]
+    logs -= np.maximum(logs.max(axis=-1, keepdims=True), np.finfo(float).min)
+    ends = np.cumsum(np.exp(logs), axis=-1)
+    # The first code whose end is beyond the point has a weight above 0.
+    points = uniforms[:, None] * ends[:, -1:]
+    codes: Codes = np.minimum((ends <= points).sum(axis=-1), table.shape[-1] - 1)
+    return codes
+
 
 MAX_ROWS = 2**28
 _MAX_CELLS = 2**26  # of the tables that are in memory together
