@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -77,6 +78,15 @@ def test_contributing_guide_lists_every_folder_in_half_a_page():
     named = {name for line in listing for name in re.findall(r"(\w+)/", line)}
     assert sorted(folders - named) == []
     assert len(listing) <= 18
+
+
+def test_guide_to_benchmarks_names_every_file():
+    folder = ROOT / "benchmarks"
+    named = re.findall(r"`([\w/*]+(?:\.py|/))[` ]", (folder / "README.md").read_text("utf-8"))
+    assert [each for each in named if not [*folder.glob(each)]] == []
+    ours = {path.name for path in folder.glob("*.py")}
+    unnamed = [each for each in ours if not any(fnmatch(each, name) for name in named)]
+    assert unnamed == []
 
 
 def test_flag_tables_match_the_programs():
