@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.universe import Domain, Names
+from beam_dp.domain.universe import Names
 from beam_dp.mechanisms.checks import Progress
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.bases import (
@@ -121,17 +121,19 @@ def synthesise(
     layout = _layout(plan, [*joined, *loose], prior)
     observed = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     total = noisy_total(layout, observed) if plan.num_records == "noisy" else plan.num_records
+    asked = _Observed(plan, layout, observed, total, joined, loose, noise, progress)
+    many = total > plans.MAX_CANDIDATES  # then the records are copies of candidates
+    few_selected = not joins_all and not many
     if prior is not None:
-        made = _over_candidates(
-            plan, layout, observed, total, [*joined, *loose], noise, progress, prior
-        )
+        made = asked.over_candidates(prior)
     elif isinstance(layout, ResidualBasis):
-        made = _over_array(plan, layout, observed, total, joined, noise, progress)
-    elif _fits_a_tree(domain, joined, joins_all, total) and not (loose and _are_many(total)):
-        made = _over_tree(plan, layout, observed, total, joined, loose, noise, progress)
+        made = asked.over_array(layout)
+    elif not (loose and many) and (
+        few_selected or plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
+    ):
+        made = asked.over_tree()
     else:
-        sets = [*joined, *loose]
-        made = _over_candidates(plan, layout, observed, total, sets, noise, progress)
+        made = asked.over_candidates()
     if distances is not None:
         names = [each for each, _ in made.potentials]
         pairs = [sum(len(each) == 2 for each in sets) for sets in (names, made.record_tables)]
@@ -140,7 +142,7 @@ def synthesise(
     if made.record_tables:
         released = record_coefficients(layout, made.codes, made.counts)
         released *= total / plan.num_rows(total)
-    misfit = _misfits(plan, layout, observed.values, made.expected, released, made.record_tables)
+    misfit = asked.misfits(made, released)
     held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
@@ -163,18 +165,6 @@ def synthesise(
     )
 
 
-def _are_many(total: int) -> bool:
-    """Returns whether there are more records than candidates, so that records are copies."""
-    return total > plans.MAX_CANDIDATES
-
-
-def _fits_a_tree(domain: Domain, joined: Sequence[Support], joins_all: bool, total: int) -> bool:
-    """Returns whether to fit a tree: if it is small, or if sets were selected for few records."""
-    if not joins_all and not _are_many(total):
-        return True
-    return plans.tree_fits(domain, joined, plans.MAX_CANDIDATE_TREE)
-
-
 def _layout(
     plan: MarginalsPlan, sets: Iterable[Support], prior: PublicPrior | None
 ) -> Coefficients:
@@ -189,154 +179,153 @@ def _importance(plan: MarginalsPlan, layout: Coefficients) -> NDArray[np.float64
     return bases.importance_of(plan.domain, layout, plan.workload.marginals, plan.workload.weights)
 
 
-def _over_array(
-    plan: MarginalsPlan,
-    basis: ResidualBasis,
-    observed: maximum_entropy.NoisyCoefficients,
-    total: int,
-    joined: Sequence[Support],
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> _Hypothesis:
-    """Fits a hypothesis that is one array over the whole domain."""
-    importance = _importance(plan, basis)
-    found = _fitted(plan, basis, observed, total, importance, noise, progress)
-    rows, most = _rounding(plan, found, total)
-    records = array_release(basis, plan.domain, found.log_weights, rows, importance, most)
-    moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
-    potentials = _potentials(plan.domain, basis, found.log_weights, joined)
-    kind = {"hypothesis": "dense_array"}
-    return _Hypothesis(found, total * moments, *records, potentials, [], kind)
+@dataclass(frozen=True)
+class _Observed:
+    """What noisy tables say, and what is fitted to it."""
 
+    plan: MarginalsPlan
+    layout: Coefficients
+    observed: maximum_entropy.NoisyCoefficients
+    total: int
+    joined: Sequence[Support]  # by a tree
+    loose: Sequence[Support]  # only the records are fitted to the tables of these sets
+    noise: NoiseSource
+    progress: Progress | None
 
-def _over_tree(
-    plan: MarginalsPlan,
-    layout: Coefficients,
-    observed: maximum_entropy.NoisyCoefficients,
-    total: int,
-    joined: Sequence[Support],
-    loose: Sequence[Support],
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> _Hypothesis:
-    """Fits a junction tree to the joined sets; fits its records to the remaining tables, too."""
-    domain = plan.domain
-    basis = plan_basis(plan, joined)
-    assert isinstance(basis, TreeBasis)
-    importance = _importance(plan, basis)
-    known = observed.restricted(layout, basis) if loose else observed
-    found = _fitted(plan, basis, known, total, importance, noise, progress)
-    moments = basis.log_moments(found.log_weights)[1]
-    rows, most = _rounding(plan, found, total)
-    if _are_many(rows) and not loose:
-        wanted = rows * moments
-        records = many_records(domain, basis, found.log_weights, rows, wanted, importance, most)
-    else:
-        drawn = min(rows, plans.MAX_CANDIDATES)
-        targets = loose_targets(basis, found.log_weights, total, layout, observed, loose)
-        targets = [replace(each, table=each.table * (drawn / total)) for each in targets]
-        pairs = workload_pairs(plan.workload)
-        codes, counts = tree_release(domain, basis, found.log_weights, drawn, targets, pairs)
-        records = codes, round_systematically(counts.astype(np.float64), rows)
-    return _Hypothesis(
-        found,
-        bases.carry_over(basis.slices, total * moments, layout),
-        *records,
-        _potentials(domain, basis, found.log_weights, joined),
-        [names_of(domain, axes) for axes in loose],
-        {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells},
-    )
+    def over_array(self, basis: ResidualBasis) -> _Hypothesis:
+        """Fits a hypothesis that is one array over the whole domain."""
+        importance = _importance(self.plan, basis)
+        found = self._fitted(basis, self.observed, importance)
+        rows, most = self._rounding(found)
+        records = array_release(basis, self.plan.domain, found.log_weights, rows, importance, most)
+        moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
+        potentials = self._potentials(basis, found)
+        kind = {"hypothesis": "dense_array"}
+        return _Hypothesis(found, self.total * moments, *records, potentials, [], kind)
 
+    def over_tree(self) -> _Hypothesis:
+        """Fits a junction tree to the joined sets; fits its records to the other tables, too."""
+        domain, layout, total, loose = self.plan.domain, self.layout, self.total, self.loose
+        basis = plan_basis(self.plan, self.joined)
+        assert isinstance(basis, TreeBasis)
+        importance = _importance(self.plan, basis)
+        known = self.observed.restricted(layout, basis) if loose else self.observed
+        found = self._fitted(basis, known, importance)
+        moments = basis.log_moments(found.log_weights)[1]
+        rows, most = self._rounding(found)
+        if rows > plans.MAX_CANDIDATES and not loose:
+            wanted = rows * moments
+            records = many_records(domain, basis, found.log_weights, rows, wanted, importance, most)
+        else:
+            drawn = min(rows, plans.MAX_CANDIDATES)
+            targets = loose_targets(basis, found.log_weights, total, layout, self.observed, loose)
+            targets = [replace(each, table=each.table * (drawn / total)) for each in targets]
+            pairs = workload_pairs(self.plan.workload)
+            codes, counts = tree_release(domain, basis, found.log_weights, drawn, targets, pairs)
+            records = codes, round_systematically(counts.astype(np.float64), rows)
+        return _Hypothesis(
+            found,
+            bases.carry_over(basis.slices, total * moments, layout),
+            *records,
+            self._potentials(basis, found),
+            [names_of(domain, axes) for axes in loose],
+            {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells},
+        )
 
-def _over_candidates(
-    plan: MarginalsPlan,
-    layout: Coefficients,
-    observed: maximum_entropy.NoisyCoefficients,
-    total: int,
-    sets: Sequence[Support],
-    noise: NoiseSource,
-    progress: Progress | None,
-    prior: PublicPrior | None = None,
-) -> _Hypothesis:
-    """Fits weights of candidate records; the records rounded from the weights answer queries."""
-    if prior is None:
-        basis = plan_candidates(plan, layout, observed, total, noise)
-        importance = _importance(plan, basis)
-        found = _fitted(plan, basis, observed, total, importance, noise, progress)
-    else:
-        basis, found = prior.fitted(plan.workload, layout, observed, total)
-        importance = _importance(plan, basis)
-        if progress is not None:
-            progress("fit", 1, 1)
-            progress("records", 1, 1)
-    weights = basis.weights(found.log_weights)
-    rows, most = _rounding(plan, found, total)
-    counts = round_to_records(basis, weights, rows, importance, most)
-    kept = counts > 0
-    domain, chosen = plan.domain, observed.fitted(basis)
-    scaled = counts.astype(np.float64) * (total / rows)
-    away = (basis.analyse(scaled) - observed.values)[chosen]
-    mismatch = float(np.mean(away**2 / observed.variances[chosen])) if len(chosen) else 0.0
-    return _Hypothesis(
-        replace(found, mismatch=mismatch),
-        total * basis.analyse(weights),
-        tuple(column[kept] for column in basis.codes),
-        counts[kept],
-        [],
-        [(), *(names_of(domain, axes) for axes in dict.fromkeys(sets))],
-        {"hypothesis": "candidates"},
-    )
+    def over_candidates(self, prior: PublicPrior | None = None) -> _Hypothesis:
+        """Fits weights of candidate records; the records rounded from the weights answer."""
+        plan, observed, total = self.plan, self.observed, self.total
+        if prior is None:
+            basis = plan_candidates(plan, self.layout, observed, total, self.noise)
+            importance = _importance(plan, basis)
+            found = self._fitted(basis, observed, importance)
+        else:
+            basis, found = prior.fitted(plan.workload, self.layout, observed, total)
+            importance = _importance(plan, basis)
+            self._report("fit", "records")
+        weights = basis.weights(found.log_weights)
+        rows, most = self._rounding(found)
+        counts = round_to_records(basis, weights, rows, importance, most)
+        kept = counts > 0
+        chosen = observed.fitted(basis)
+        scaled = counts.astype(np.float64) * (total / rows)
+        away = (basis.analyse(scaled) - observed.values)[chosen]
+        mismatch = float(np.mean(away**2 / observed.variances[chosen])) if len(chosen) else 0.0
+        sets = dict.fromkeys([*self.joined, *self.loose])
+        return _Hypothesis(
+            replace(found, mismatch=mismatch),
+            total * basis.analyse(weights),
+            tuple(column[kept] for column in basis.codes),
+            counts[kept],
+            [],
+            [(), *(names_of(plan.domain, axes) for axes in sets)],
+            {"hypothesis": "candidates"},
+        )
 
+    def misfits(
+        self, made: _Hypothesis, released: NDArray[np.float64]
+    ) -> Callable[[Names], NDArray[np.float64]]:
+        """Returns a function of marginals: the answer's coefficients less the observed ones."""
+        observed = self.observed.values
+        by_hypothesis, by_records = made.expected - observed, released - observed
+        if self.plan.total_is_public:
+            constant = self.layout.slices[()]
+            by_hypothesis[constant] = by_records[constant] = 0.0
 
-def _rounding(plan: MarginalsPlan, found: maximum_entropy.Fit, total: int) -> tuple[int, float]:
-    """Returns the number of released records, and the error that rounding may leave in them."""
-    rows = plan.num_rows(total)
-    return rows, _ROUNDING_SHARE * found.estimated_error * rows / total
+        def misfit(names: Names) -> NDArray[np.float64]:
+            is_loose = any(set(table) <= set(names) for table in made.record_tables)
+            return by_records if is_loose else by_hypothesis
 
+        return misfit
 
-def _potentials(
-    domain: Domain, basis: Basis, log_weights: NDArray[np.float64], joined: Sequence[Support]
-) -> list[tuple[Names, NDArray[np.float64]]]:
-    """Returns the tables of log-weights to release."""
-    names = (names_of(domain, axes) for axes in joined)
-    return [*zip(names, bases.log_potentials(basis, log_weights, joined), strict=True)]
+    def _rounding(self, found: maximum_entropy.Fit) -> tuple[int, float]:
+        """Returns the number of released records, and the error that rounding may leave in them."""
+        rows = self.plan.num_rows(self.total)
+        return rows, _ROUNDING_SHARE * found.estimated_error * rows / self.total
 
+    def _potentials(
+        self, basis: Basis, found: maximum_entropy.Fit
+    ) -> list[tuple[Names, NDArray[np.float64]]]:
+        """Returns the tables of log-weights to release."""
+        names = (names_of(self.plan.domain, axes) for axes in self.joined)
+        tables = bases.log_potentials(basis, found.log_weights, self.joined)
+        return [*zip(names, tables, strict=True)]
 
-def _fitted(
-    plan: MarginalsPlan,
-    basis: Basis,
-    observed: maximum_entropy.NoisyCoefficients,
-    total: int,
-    importance: NDArray[np.float64],
-    noise: NoiseSource,
-    progress: Progress | None,
-) -> maximum_entropy.Fit:
-    """Returns the hypothesis that fits the observations, with long attributes denoised.
+    def _report(self, *steps: str) -> None:
+        if self.progress is not None:
+            for step in steps:
+                self.progress(step, 1, 1)
 
-    If the plan has records to start from, the noisy tables decide by their likelihood between these
-    records and independent attributes.
-    """
-    signs = noise.signs(basis.num_coefficients)
-    if plan.start_from is not None and plan.starts_fits:
-        found = _fitted_from(plan.start_from, basis, observed, total, importance, signs)
-        if found is not None:
-            if progress is not None:
-                progress("fit", 1, 1)
-                progress("records", 1, 1)
-            return found
-    found = maximum_entropy.fit_maximum_entropy(
-        basis,
-        observed,
-        total,
-        importance,
-        signs,
-        progress,
-        tolerance(basis),
-        denoise=lambda each: denoised(plan.domain, basis, each, total),
-    )
-    if progress is not None:
-        progress("records", 1, 1)
-    return found
+    def _fitted(
+        self,
+        basis: Basis,
+        observed: maximum_entropy.NoisyCoefficients,
+        importance: NDArray[np.float64],
+    ) -> maximum_entropy.Fit:
+        """Returns the hypothesis that fits the observations, with long attributes denoised.
+
+        If the plan has records to start from, the noisy tables decide by their likelihood between
+        these records and independent attributes.
+        """
+        signs = self.noise.signs(basis.num_coefficients)
+        if self.plan.start_from is not None and self.plan.starts_fits:
+            start = self.plan.start_from
+            found = _fitted_from(start, basis, observed, self.total, importance, signs)
+            if found is not None:
+                self._report("fit", "records")
+                return found
+        found = maximum_entropy.fit_maximum_entropy(
+            basis,
+            observed,
+            self.total,
+            importance,
+            signs,
+            self.progress,
+            tolerance(basis),
+            denoise=lambda each: denoised(self.plan.domain, basis, each, self.total),
+        )
+        self._report("records")
+        return found
 
 
 def _fitted_from(
@@ -355,26 +344,6 @@ def _fitted_from(
     if learned(basis, observed, total, independent, number).misfit <= known.misfit:
         return None
     return fit_from_prior(basis, observed, total, importance, prior, known, tolerance(basis))
-
-
-def _misfits(
-    plan: MarginalsPlan,
-    layout: bases.Coefficients,
-    observed: NDArray[np.float64],  # the coefficients of the noisy tables, in records
-    expected: NDArray[np.float64],
-    released: NDArray[np.float64],
-    record_tables: Sequence[Names],
-) -> Callable[[Names], NDArray[np.float64]]:
-    """Returns a function of marginals: the answer's coefficients less the observed ones."""
-    by_hypothesis, by_records = expected - observed, released - observed
-    if plan.total_is_public:
-        by_hypothesis[layout.slices[()]] = by_records[layout.slices[()]] = 0.0
-
-    def misfit(names: Names) -> NDArray[np.float64]:
-        is_loose = any(set(held) <= set(names) for held in record_tables)
-        return by_records if is_loose else by_hypothesis
-
-    return misfit
 
 
 def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
