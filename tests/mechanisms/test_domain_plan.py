@@ -449,6 +449,14 @@ def test_no_end_moves_far_outwards_where_no_finer_cells_are_counted_any_more():
         assert leaves.edges[cuts[0]] >= 66 - 3.4 and leaves.edges[cuts[-1]] <= 101 + 3.4
 
 
+def test_two_whole_numbers_get_no_third_one_as_a_tail():
+    leaves = NumericAttribute("code", number_leaves(None, None, whole=True), whole=True)
+    counts = counts_of(leaves, np.repeat([1, 2], [800, 26_000]))
+    for seed in range(20):
+        cuts = plan_bins(leaves, 20, ADDING, mu=0.03).release(counts, Seeded(seed)).cuts
+        assert {leaves.edges[cut] for cut in cuts} <= {1.0, 2.0, 3.0}
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_noise_alone_makes_no_bins_of_all_numbers(whole):
     leaves = NumericAttribute("fare", number_leaves(None, None, whole=whole), whole=whole)

@@ -180,7 +180,10 @@ class BinsPlan:
             step = float(np.interp(3 * beyond, np.append(beyond, numbers), inside))
             last, here, before = map(_normal_score, (1.0, beyond, 3 * beyond), [total] * 3)
             width = min(step * (here - last) / (before - here), _TAIL_WIDTH * span)
-            moved[-1] = int(np.argmin(np.abs(places - (places[end] + outward * width))))
+            # No further, so that a column of two whole numbers gets no third one.
+            target = places[end] + outward * width
+            moved[-1] = int(np.searchsorted(places, target, "right" if outward > 0 else "left"))
+            moved[-1] -= outward > 0
         return min(moved[0], ends[0]), max(moved[1], ends[1])
 
 
