@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -204,11 +205,11 @@ class OpenAttribute:
             raise self._refusal("whole", self.whole, "applies only to numeric")
         if self.has_values:
             object.__setattr__(self, "other", True)
-        # The attributes that stand in for the found one check all other fields.
-        if self.has_values:
-            _ = self.texts
-        bounded = self.bounded()
-        object.__setattr__(self, "null_values", bounded.null_values)
+        object.__setattr__(self, "null_values", self._checked().null_values)
+
+    def _checked(self) -> Attribute:
+        """Returns an attribute that stands in for the found one, and checks all other fields."""
+        return self.texts if self.has_values else self.bounded()
 
     @property
     def has_values(self) -> bool:
@@ -298,20 +299,12 @@ class OpenAttribute:
             bins = min(self.discover.bins, last)
             places = [last * place // bins for place in range(bins + 1)]
             return self.closed(self.edges_at(places))
-        normal = self.texts.normal
-        taken = {normal(str(value)) for value, _ in self.texts.listed()} | {normal(OTHER_LABEL)}
-        made_up: list[str] = []
-        place = 0
-        while len(made_up) < self.discover.max_values:
-            place += 1
-            if normal(f"value {place}") not in taken:
-                made_up.append(f"value {place}")
-        return self.closed(made_up)
+        return _with_made_up_values(self)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the attribute as one entry of a domain file."""
         entry = {"name": self.name, "type": self.kind, "discover": self.discover.to_json()}
-        shared = self.bounded().to_json()
+        shared = self._checked().to_json()
         kept = (*_SHARED, "whole", *(() if self.has_values else ("other",)))
         return entry | {key: shared[key] for key in kept if key in shared}
 
@@ -351,6 +344,16 @@ def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
         leaves = _NumberLeaves(**shared)
         object.__setattr__(leaves, "column", column)
     return leaves
+
+
+@lru_cache(maxsize=64)  # the values may be so many that making them takes a second
+def _with_made_up_values(column: OpenAttribute) -> Attribute:
+    assert isinstance(column.discover, DiscoverValues)
+    normal = column.texts.normal
+    taken = {normal(str(value)) for value, _ in column.texts.listed()} | {normal(OTHER_LABEL)}
+    made_up = (f"value {place}" for place in itertools.count(1))
+    free = (value for value in made_up if normal(value) not in taken)
+    return column.closed([*itertools.islice(free, column.discover.max_values)])
 
 
 def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
