@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from beam_dp.storage.bucket import FoundObject
+
 
 class MemoryBucket:
     """Implements ``Bucket`` with a dict of contents and versions."""
@@ -43,8 +45,9 @@ class MemoryBucket:
     def read(self, name: str, file: BinaryIO) -> None:
         file.write(self._get(name)[0])
 
-    def names(self, prefix: str) -> Iterator[str]:
-        return iter(sorted(name for name in self.objects if name.startswith(prefix)))
+    def listed(self, prefix: str) -> Iterator[FoundObject]:
+        names = sorted(name for name in self.objects if name.startswith(prefix))
+        return (FoundObject(name, self.size(name), 0.0) for name in names)
 
     def delete(self, name: str) -> None:
         self.objects.pop(name, None)

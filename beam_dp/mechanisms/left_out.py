@@ -15,8 +15,8 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.ledger.filters import cost, loss_of
-from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.ledger.filters import cost
+from beam_dp.privacy.loss import Loss, composed, loss_of
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
     laplace_bound,

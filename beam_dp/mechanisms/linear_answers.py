@@ -229,12 +229,14 @@ def plan_workload_answers(
     plans: list[tuple[Distribution, int, float, Loss]] = []
     if distribution != "discrete_gaussian":
         grid = 1 << VALUE_BITS if workload.explicit else 1
-        scale, loss = _laplace_scale(sensitivity, grid, guarantee), Loss.pure(guarantee.epsilon)
-        plans.append(("discrete_laplace", grid, scale, loss))
+        steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
+        scale = up(Fraction(steps) / Fraction(guarantee.epsilon))
+        plans.append(("discrete_laplace", grid, scale, Loss.pure(guarantee.epsilon)))
     if distribution != "discrete_laplace" and guarantee.delta > 0:
         mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-        scale, loss = _gaussian_scale(sensitivity, mu), Loss.gaussian(mu)
-        plans.append(("discrete_gaussian", 1 << VALUE_BITS, scale, loss))
+        squared_sensitivity = Fraction(max(1, sensitivity.l2_squared))
+        scale = discrete_parameter(squared_sensitivity / Fraction(mu) ** 2)
+        plans.append(("discrete_gaussian", 1 << VALUE_BITS, scale, Loss.gaussian(mu)))
     checks.check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
     return min(
         (
@@ -277,14 +279,3 @@ def draw_workload_answers(
         failure_probability=plan.failure_probability,
         public=plan.public,
     )
-
-
-def _laplace_scale(sensitivity: WorkloadSensitivity, grid: int, guarantee: Guarantee) -> float:
-    """Returns (L1 sensitivity in grid steps, at least 1) / epsilon, rounded up."""
-    steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
-    return up(Fraction(steps) / Fraction(guarantee.epsilon))  # the caller refuses large scales
-
-
-def _gaussian_scale(sensitivity: WorkloadSensitivity, mu: float) -> float:
-    """Returns sigma with D^2 / (sigma^2 - 4) = mu^2, rounded up; D is the L2 sensitivity."""
-    return discrete_parameter(Fraction(max(1, sensitivity.l2_squared)) / Fraction(mu) ** 2)

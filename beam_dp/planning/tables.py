@@ -280,23 +280,9 @@ def _numbers(option: SparseOption) -> str:
     return _or_dash(option.size, lambda size: f"{size:,}")
 
 
-def memory_text(option: Option) -> str:
-    """Returns the memory of an option as text."""
-    if option.resources is None:
-        return "-"
-    return bytes_text(option.resources.memory_bytes)
-
-
 def bytes_text(memory: float) -> str:
     """Returns a number of bytes as text, with few digits."""
     return f"{memory / 1e6:,.0f} MB" if memory < 1e9 else f"{short(memory / 1e9)} GB"
-
-
-def time_text(option: Option) -> str:
-    """Returns the running time of an option as text."""
-    if option.resources is None:
-        return "-"
-    return duration_text(option.resources.seconds)
 
 
 def duration_text(seconds: float) -> str:
@@ -306,7 +292,12 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{short(seconds / 3600)} h"
 
 
-_COST = {"memory": memory_text, "time": time_text}
+_COST: dict[str, Callable[[Option], str]] = {
+    "memory": lambda option: _or_dash(
+        option.resources, lambda needed: bytes_text(needed.memory_bytes)
+    ),
+    "time": lambda option: _or_dash(option.resources, lambda needed: duration_text(needed.seconds)),
+}
 _WRITES_RECORDS = "release_synthetic_database"
 # Shorter jobs are not mentioned, and longer jobs are a warning.
 _SHORT_SECONDS, _LONG_SECONDS = 30, 600

@@ -52,7 +52,7 @@ def small_db_option(job: PlanningJob) -> Option:
         columns = np.unique(np.unique(matrix, axis=0), axis=1)
         largest = _largest_size(job, columns, denominator)
         records = guarantee.max_records_per_unit
-        best = best_small_db_size(
+        _, best = best_small_db_size(
             num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
         )
         plan = SmallDB(size=best, failure_probability=beta).plan(

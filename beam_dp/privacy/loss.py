@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
+from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.noise.bound import normal_quantile
 from beam_dp.privacy.rounding import Real, root_up, rounded_up, up
 
@@ -226,3 +227,12 @@ def _mu_squared(epsilon: Fraction) -> Fraction | None:
     nearest = up(epsilon)
     mu = -2 * normal_quantile(-nearest - math.log1p(math.exp(-nearest)))
     return Fraction(mu * (1 + 1e-12) + 1e-15) ** 2 if math.isfinite(mu) else None
+
+
+def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
+    """Returns the loss of a release of one kind that is calibrated to (epsilon, delta)."""
+    if kind == "pure":
+        return Loss.pure(epsilon)
+    if kind == "gaussian":
+        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+    return Loss.zcdp(zcdp_rho(epsilon, delta))

@@ -115,10 +115,6 @@ class AmazonBucket:
         """Writes the content of an object to a file and verifies it."""
         self._read(name, file)
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names with this prefix, sorted."""
-        return (each.name for each in self.listed(prefix))
-
     def listed(self, prefix: str) -> Iterator[FoundObject]:
         """Returns the objects whose names have this prefix, sorted by name."""
         with _errors():

@@ -85,9 +85,6 @@ class Bucket(Protocol):
     def read(self, name: str, file: BinaryIO) -> None:
         """Writes the content of an object to a file and verifies it."""
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names with this prefix, sorted."""
-
     def listed(self, prefix: str) -> Iterator[FoundObject]:
         """Returns the objects whose names have this prefix, sorted by name."""
 
@@ -122,7 +119,7 @@ class BucketStore:
             prefixes = tuple(self._folder + prefix for prefix in kept)
             is_free = all(
                 name == self._folder or name.startswith(prefixes)
-                for name in self._bucket.names(self._folder)
+                for name in self._names(self._folder)
             )
         except BucketSettingsError as error:
             raise InputError(self._name, self._url, error.condition) from None
@@ -148,12 +145,12 @@ class BucketStore:
 
     def exists(self) -> bool:
         """Returns whether the folder exists."""
-        return any(True for _ in self._bucket.names(self._folder))
+        return any(True for _ in self._names(self._folder))
 
     def folders(self, inside: str, holding: str | None = None) -> list[str]:
         """Returns the names of the subfolders of a folder, sorted."""
         prefix, found = f"{self._folder}{inside}/", set()
-        for name in self._bucket.names(prefix):
+        for name in self._names(prefix):
             folder, slash, rest = name[len(prefix) :].partition("/")
             if folder and slash and (holding is None or rest == holding):
                 found.add(folder)
@@ -215,7 +212,7 @@ class BucketStore:
 
     def drafts(self) -> list[str]:
         """Returns the names of the existing drafts."""
-        names = self._bucket.names(self._folder + DRAFT_PREFIX)
+        names = self._names(self._folder + DRAFT_PREFIX)
         return sorted({name[len(self._folder) :].partition("/")[0] for name in names})
 
     def withdraw(self, draft: str) -> str:
@@ -225,8 +222,11 @@ class BucketStore:
 
     def remove_draft(self, draft: str) -> None:
         """Deletes all objects of a draft."""
-        for name in self._bucket.names(f"{self._folder}{draft}/"):
+        for name in self._names(f"{self._folder}{draft}/"):
             self._bucket.delete(name)
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        return (each.name for each in self._bucket.listed(prefix))
 
     def _named(self, name: str, draft: str | None) -> str:
         return f"{self._folder}{name}" if draft is None else f"{self._folder}{draft}/{name}"

@@ -117,10 +117,6 @@ class GoogleBucket:
         with _errors():
             self._bucket().blob(name).download_to_file(file)
 
-    def names(self, prefix: str) -> Iterator[str]:
-        """Returns the names with this prefix, sorted."""
-        return (each.name for each in self.listed(prefix))
-
     def listed(self, prefix: str) -> Iterator[FoundObject]:
         """Returns the objects whose names have this prefix, sorted by name."""
         # ``time_created`` is the time of the content: ``updated`` also changes with metadata.

@@ -259,7 +259,7 @@ def _releases(trials: int) -> list[Measured]:
     ):
         cells, records = matrix.shape[1], sum(counts)
         arguments = (cells, sauer_bound(cells, dimension), epsilon, _BETA)
-        size = best_small_db_size(*arguments, records, max_size=_MAX_SIZE)
+        _, size = best_small_db_size(*arguments, records, max_size=_MAX_SIZE)
         theorem = small_db_theorem(*arguments, max_size=_MAX_SIZE)
         bound = theorem.bound(records).max_error
         choice = MultisetChoice(matrix, epsilon, records, size)

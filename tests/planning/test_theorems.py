@@ -51,7 +51,7 @@ def test_best_small_db_size_is_as_good_as_an_even_split(num_cells, num_queries, 
     needed = small_db_theorem(num_cells, num_queries, 1.0, 0.05).records_needed(share)
     # Sizes are compared in steps of a tenth.
     assert needed is not None and needed <= 1.02 * halves
-    size = best_small_db_size(num_cells, num_queries, 1.0, 0.05, needed)
+    _, size = best_small_db_size(num_cells, num_queries, 1.0, 0.05, needed)
     sampled = math.sqrt(math.log(2 * num_queries) / (2 * size))
     assert 2 * num_queries * math.exp(-2 * size * (sampled * (1 + 1e-12)) ** 2) < 1
 
@@ -218,7 +218,7 @@ def tables(mechanism: dp.Laplace | dp.Gaussian, delta: float) -> Simulation:
 
 def small_database(noise: NoiseSource, rng: np.random.Generator) -> Violated:
     queries = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 1, 1]], np.int64)
-    size = best_small_db_size(3, len(queries), 1.0, BETA, 3000, max_size=60)
+    _, size = best_small_db_size(3, len(queries), 1.0, BETA, 3000, max_size=60)
     theorem = small_db_theorem(3, len(queries), 1.0, BETA, max_size=60)
     counts = rng.multinomial(3000, rng.dirichlet(np.ones(3))).astype(np.int64)
     return of_multisets(queries, counts, size, theorem.bound(3000).max_error, noise)

@@ -16,8 +16,8 @@ from test_ledger_pure_first import Step, reached, response, revealing
 
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_rho
 from beam_dp.privacy.ledger import filters as ledger_filters
-from beam_dp.privacy.ledger.filters import Account, Filter, limit, loss_of
-from beam_dp.privacy.loss import Loss, composed
+from beam_dp.privacy.ledger.filters import Account, Filter, limit
+from beam_dp.privacy.loss import Loss, composed, loss_of
 
 KINDS = ("pure", "gaussian", "zcdp")
 

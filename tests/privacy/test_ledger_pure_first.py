@@ -20,8 +20,8 @@ from tiny import domain_of
 import beam_dp as dp
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.ledger.entries import LedgerError, OverBudgetError
-from beam_dp.privacy.ledger.filters import Account, Filter, loss_of
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.ledger.filters import Account, Filter
+from beam_dp.privacy.loss import Loss, loss_of
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.secret.summaries.histogram import Histogram
 

@@ -104,17 +104,17 @@ def test_lists_names_in_order_across_pages_and_keeps_them_unchanged(bucket):
     names += ["a/a b", "a/a&<b>", "a/a+%2B", "a/\U0001f512"]
     for name in [*names, "b", "a"]:
         bucket.write(name, name.encode())
-    assert list(bucket.names("a/")) == sorted(names)
+    assert [each.name for each in bucket.listed("a/")] == sorted(names)
     for name in names:
         bucket.copy(name, "b")
         assert content(bucket, "b") == name.encode()
         bucket.delete(name)
-    assert list(bucket.names("")) == ["a", "b"]
+    assert [each.name for each in bucket.listed("")] == ["a", "b"]
 
 
 def test_reading_a_missing_object_raises_and_deleting_it_is_allowed(bucket):
     bucket.delete("absent")
-    assert list(bucket.names("absent")) == []
+    assert list(bucket.listed("absent")) == []
     for act in (lambda: bucket.size("absent"), lambda: bucket.read("absent", io.BytesIO())):
         with pytest.raises(FileNotFoundError):
             act()

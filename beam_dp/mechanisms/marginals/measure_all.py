@@ -26,9 +26,9 @@ from beam_dp.mechanisms.marginals.rounds import plan_rounds
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
-from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
+from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, loss_of
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
@@ -144,9 +144,7 @@ def measure_all_plan(
     max_unit_cost: float | None = None,  # the limit C for which the measurements are calibrated
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once."""
-    plans.check_joins(
-        workload, "use fewer or smaller marginals, or mwem, which selects some of them"
-    )
+    plans.check_joins(workload)
     checks.check_noise(guarantee, [each.scale for each in measurements])
     plans.check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
@@ -202,9 +200,9 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     if delta == 0 and any(distribution == "discrete_gaussian" for _, distribution in kinds):
         raise InputError("delta", delta, "must be > 0 for discrete Gaussian noise")
     if kinds <= {("residual", "discrete_gaussian")}:
-        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
+        return loss_of("gaussian", epsilon, delta)
     if kinds == {("table", "discrete_gaussian")}:
-        return Loss.zcdp(zcdp_rho(epsilon, delta))
+        return loss_of("zcdp", epsilon, delta)
     told = ", ".join(sorted(" with ".join(each) for each in kinds))
     condition = "must all be tables with one noise, or residuals with discrete Gaussian noise"
     raise InputError("measurements", told, condition)

@@ -354,7 +354,7 @@ def holds_all(workload: Workload) -> bool:
     return fits_an_array(domain) or tree_fits(domain, sets, MAX_CANDIDATE_TREE)
 
 
-def check_joins(workload: Workload, advice: str) -> None:
+def check_joins(workload: Workload) -> None:
     """Refuses a workload whose marginals cannot all be joined by one hypothesis."""
     if joins_fit(workload):
         return
@@ -364,7 +364,8 @@ def check_joins(workload: Workload, advice: str) -> None:
     raise InputError(
         "workload",
         f"a junction tree of {magnitude(tree_cells(domain, sets))} cells",
-        f"must have at most {MAX_TREE_CELLS:,} for this mechanism; {advice}",
+        f"must have at most {MAX_TREE_CELLS:,} for this mechanism; use fewer or smaller marginals,"
+        " or mwem, which selects some of them",
     )
 
 

@@ -33,7 +33,7 @@ from beam_dp.models.maximum_entropy import refit
 from beam_dp.privacy import accounting
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Kind, loss_of
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE, Distribution
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, root_up, up
@@ -257,24 +257,18 @@ def plan_rounds(
     plans.check_sums(num_records, [budget.measured((), budget.measurement_scale)])
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
+    kind: Kind = "gaussian" if guarantee.delta > 0 else "pure"
     return RoundsPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=_loss(guarantee),
+        loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
         num_rounds=num_rounds,
         num_units=num_units,
         unit=budget,
     )
-
-
-def _loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of all rounds: the whole guarantee."""
-    if guarantee.delta == 0:
-        return Loss.pure(guarantee.epsilon)
-    return Loss.gaussian(accounting.discrete_gaussian_mu(guarantee.epsilon, guarantee.delta))
 
 
 def inner_candidates(workload: Workload) -> dict[Names, float]:

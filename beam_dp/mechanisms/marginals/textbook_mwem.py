@@ -26,7 +26,7 @@ from beam_dp.models.basis import importance_of, marginal_of
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Kind, loss_of
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, Distribution
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, raised, root_down
@@ -330,13 +330,14 @@ def plan_textbook(
         small = stop_below * num_records
         stopped = noise.stopped_error(small, num_queries, FAILURE_PROBABILITY)
         stop = Stop(stop_below, noise.stop, noise.grid, stopped)
+    kind: Kind = "zcdp" if guarantee.delta > 0 else "pure"
     return TextbookPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=_loss(guarantee),
+        loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
         num_rounds=rounds,
         distribution=noise.distribution,
         measurement_scale=noise.measurement_scale,
@@ -344,13 +345,6 @@ def plan_textbook(
         bound_of_average=bound,
         stop=stop,
     )
-
-
-def _loss(guarantee: Guarantee) -> Loss:
-    """Returns the loss of all steps: the guarantee's epsilon, or its rho if delta > 0."""
-    if guarantee.delta == 0:
-        return Loss.pure(guarantee.epsilon)
-    return Loss.zcdp(zcdp_rho(guarantee.epsilon, guarantee.delta))
 
 
 def _errors(

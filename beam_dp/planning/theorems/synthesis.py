@@ -75,8 +75,8 @@ def small_db_theorem(
         return num_records * math.cbrt(cubed)
 
     def tight(num_records: int) -> float:
-        return _best_size(
-            num_cells, num_queries, of_record, failure_probability, num_records, max_size
+        return best_small_db_size(
+            num_cells, num_queries, of_record, failure_probability, num_records, 1, max_size
         )[0]
 
     name = "SmallDB: Proposition 4.4 with multisets and the best size"
@@ -86,6 +86,7 @@ def small_db_theorem(
     return Theorem(name, constant(failure_probability), error)
 
 
+@functools.lru_cache(maxsize=256)
 def best_small_db_size(
     num_cells: int,
     num_queries: int,
@@ -94,36 +95,21 @@ def best_small_db_size(
     num_records: int,
     max_records_per_unit: int = 1,
     max_size: int = MAX_SIZE,
-) -> int:
-    """Returns the size with the smallest bound among the compared sizes up to ``max_size``.
+) -> tuple[float, int]:
+    """Returns the smallest bound, in records, among compared sizes, and the size that has it.
 
     Example:
-        >>> best_small_db_size(16, 16, 1.0, 0.05, 10_000)
+        >>> best_small_db_size(16, 16, 1.0, 0.05, 10_000)[1]
         9617
     """
     of_record = epsilon / max_records_per_unit
-    return _best_size(
-        num_cells, num_queries, of_record, failure_probability, num_records, max_size
-    )[1]
-
-
-@functools.lru_cache(maxsize=256)
-def _best_size(
-    num_cells: int,
-    num_queries: int,
-    epsilon: float,
-    failure_probability: float,
-    num_records: int,
-    max_size: int,
-) -> tuple[float, int]:
-    """Returns the smallest bound in records, and the size that has this bound."""
     found = []
     size = 1
     while size <= max_size:
         # A sample of this size has at most this error for every query: 2|Q| exp(-2 m a^2) < 1.
         share = math.sqrt(math.log(2 * num_queries) / (2 * size)) * (1 + 1e-12)
         error = small_db_error(
-            num_cells, size, epsilon, num_records, min(share, 1.0), failure_probability
+            num_cells, size, of_record, num_records, min(share, 1.0), failure_probability
         )
         found.append((error, size))
         size = max(size + 1, round(size * _GROWTH))

@@ -131,7 +131,7 @@ from typing import Literal
 from beam_dp.checks import check_choice
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_epsilon, zcdp_rho
 from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
-from beam_dp.privacy.loss import KINDS, Kind, Loss
+from beam_dp.privacy.loss import KINDS, Kind, Loss, loss_of
 from beam_dp.privacy.rounding import down, down_to_digits, root_up, up
 
 Filter = Literal["pure", "zcdp", "gaussian"]
@@ -364,15 +364,6 @@ class Account:
 
 def _is_pure(loss: Loss) -> bool:
     return loss.epsilon is not None and not loss.slack
-
-
-def loss_of(kind: Kind, epsilon: float, delta: float) -> Loss:
-    """Returns the loss of a release of one kind that is calibrated to (epsilon, delta)."""
-    if kind == "pure":
-        return Loss.pure(epsilon)
-    if kind == "gaussian":
-        return Loss.gaussian(discrete_gaussian_mu(epsilon, delta))
-    return Loss.zcdp(zcdp_rho(epsilon, delta))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

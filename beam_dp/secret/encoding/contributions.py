@@ -123,24 +123,8 @@ def select_records(
         return np.empty(0, np.intp)
     may_stay = _may_stay(units, words, counts, max_records_per_unit)
     if may_stay is not None:
-        units, words, counts = (
-            units[:, may_stay],
-            [word[may_stay] for word in words],
-            counts[may_stay],
-        )
-        kept = _select(units, words, counts, max_records_per_unit, cost_limit)
-        return np.flatnonzero(may_stay)[kept]
-    return _select(units, words, counts, max_records_per_unit, cost_limit)
-
-
-def _select(
-    units: NDArray[np.uint64],
-    words: Sequence[NDArray[Any]],
-    counts: NDArray[np.int64],
-    max_records_per_unit: int,
-    cost_limit: CostLimit | None,
-) -> NDArray[np.intp]:
-    """Does the work of ``select_records`` for some of the rows."""
+        units, counts = units[:, may_stay], counts[may_stay]
+        words = [word[may_stay] for word in words]
     order, unit = _group(units)
     (starts,) = np.nonzero(_differs(unit))
     num_free = max_records_per_unit
@@ -148,20 +132,19 @@ def _select(
         num_free = min(num_free, cost_limit.costs.num_free)
     fits = (np.add.reduceat(counts[order], starts) <= num_free)[unit]
     kept = np.repeat(order[fits], counts[order[fits]])
-    if fits.all():
-        return kept
-
-    order, unit = order[~fits], unit[~fits]
-    words = [word[order] for word in words]
-    hashes = _hashes(units[:, order], words)
-    together, new = _identical_together(hashes, words, unit)
-    (starts,) = np.nonzero(new)
-    counts = np.add.reduceat(counts[order[together]], starts)
-    kinds = together[starts]
-    lowest = kinds[_lowest_of_each(unit[kinds], hashes[kinds], counts, max_records_per_unit)]
-    if cost_limit is not None:
-        lowest = lowest[cost_limit.keeps(unit[lowest], [word[lowest] for word in words])]
-    return np.concatenate((kept, order[lowest]))
+    if not fits.all():
+        order, unit = order[~fits], unit[~fits]
+        words = [word[order] for word in words]
+        hashes = _hashes(units[:, order], words)
+        together, new = _identical_together(hashes, words, unit)
+        (starts,) = np.nonzero(new)
+        counts = np.add.reduceat(counts[order[together]], starts)
+        kinds = together[starts]
+        lowest = kinds[_lowest_of_each(unit[kinds], hashes[kinds], counts, max_records_per_unit)]
+        if cost_limit is not None:
+            lowest = lowest[cost_limit.keeps(unit[lowest], [word[lowest] for word in words])]
+        kept = np.concatenate((kept, order[lowest]))
+    return kept if may_stay is None else np.flatnonzero(may_stay)[kept]
 
 
 def limit_records(
