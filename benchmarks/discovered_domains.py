@@ -31,7 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import beam_dp as dp
 from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute, OpenDomain
-from beam_dp.mechanisms.discovery.values import plan_values
+from beam_dp.mechanisms.discovery.plan import plan_values
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.noise.source import NoiseSource
 from benchmarks.discovery import numbers

@@ -40,9 +40,8 @@ from beam_dp.domain.impossible import Impossible
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.mechanisms import choosing, intervals as intervals, sparse_vector as sparse_vector
 from beam_dp.mechanisms.discovery.bins import plan_bins
-from beam_dp.mechanisms.discovery.plan import plan_domain
+from beam_dp.mechanisms.discovery.plan import plan_domain, plan_values
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
-from beam_dp.mechanisms.discovery.values import plan_values
 from beam_dp.mechanisms.left_out import plan_left_out as left_out
 from beam_dp.mechanisms.marginals.measurements import best_table_strategy
 from beam_dp.mechanisms.marginals.plan import StartingRecords

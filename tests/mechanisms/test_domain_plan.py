@@ -22,7 +22,7 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.discover import GRID, number_leaves
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
-from beam_dp.mechanisms.discovery.plan import check_together, main_loss
+from beam_dp.mechanisms.discovery.plan import ValuesPlan, check_together, main_loss, plan_values
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
     later_epsilon,
@@ -30,7 +30,6 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     noise_per_record,
     plan_records,
 )
-from beam_dp.mechanisms.discovery.values import ValuesPlan, plan_values
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
 from beam_dp.privacy.discovery import (
     alone_probability,

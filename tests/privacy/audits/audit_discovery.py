@@ -38,14 +38,14 @@ from tiny import ADD, REPLACE, Unit, neighbours, promise, units
 from beam_dp.domain import discover as discover_module
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.discovery import bins as bins_module, values as values_module
+from beam_dp.mechanisms.discovery import bins as bins_module, plan as values_module
 from beam_dp.mechanisms.discovery.bins import Bins, BinsPlan, plan_bins
+from beam_dp.mechanisms.discovery.plan import ValuesPlan
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RECORDS_SHARE,
     RecordsPlan,
     plan_records,
 )
-from beam_dp.mechanisms.discovery.values import ValuesPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
