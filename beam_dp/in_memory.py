@@ -25,10 +25,10 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
-from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import limit_records

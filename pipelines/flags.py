@@ -22,9 +22,9 @@ from beam_dp.flags.shared import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger
+from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
-from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.parts import view
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -30,12 +30,11 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
 )
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Entry, Token
-from beam_dp.releases.domain.earlier import RECORDS_FOLDER
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER, check_edges_paid
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
-from beam_dp.releases.paid_edges import check_edges_paid
 from beam_dp.releases.release import Release
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store

@@ -15,7 +15,16 @@ from beam_dp.errors import InputError
 # Checksums are left out: they read data that is written only once.
 STORE_STEPS = ("read", "open_draft", "write_draft", "create_exclusively", "place", "drafts",
                "withdraw", "remove_draft")  # fmt: skip
-BUCKET_STEPS = ("create", "write", "replace", "copy", "copy_exclusively", "size", "listed", "delete")
+BUCKET_STEPS = (
+    "create",
+    "write",
+    "replace",
+    "copy",
+    "copy_exclusively",
+    "size",
+    "listed",
+    "delete",
+)
 _ACTOR: contextvars.ContextVar[_Actor | None] = contextvars.ContextVar("actor", default=None)
 
 

@@ -298,7 +298,7 @@ def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, PaidRele
 def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:
     """Refuses edges and values from an earlier release that another budget paid for."""
     # A transform can check only the dataset id in its token, if any. Two ledgers may have the same
-    # dataset id; ``releases.paid_edges`` distinguishes the ledgers.
+    # dataset id; ``releases.domain.earlier`` distinguishes the ledgers.
     for source, origin in released_edges(attributes):
         if dataset_id != origin.dataset_id:
             if origin.dataset_id is None:

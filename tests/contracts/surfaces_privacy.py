@@ -20,7 +20,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import LONGEST, Origin, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.paid_edges import check_edges_paid
+from beam_dp.releases.domain.earlier import check_edges_paid
 
 NESTED = functools.reduce(lambda inner, _: [inner], range(10**5), list[Any]())
 LARGE = 10**400  # no float is so large

@@ -14,7 +14,7 @@ from beam_dp.privacy.ledger.entries import LedgerError, Origin, system_user
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.ledger.storage import RELEASES, Storage
 from beam_dp.privacy.loss import Loss
-from beam_dp.releases.paid_edges import check_edges_paid
+from beam_dp.releases.domain.earlier import check_edges_paid
 
 PASSWORDS = [
     "postgresql://somebody:s3cret@/ledger?host={folder}",
