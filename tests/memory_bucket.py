@@ -46,8 +46,8 @@ class MemoryBucket:
         file.write(self._get(name)[0])
 
     def listed(self, prefix: str) -> Iterator[FoundObject]:
-        names = sorted(name for name in self.objects if name.startswith(prefix))
-        return (FoundObject(name, self.size(name), 0.0) for name in names)
+        held = sorted(each for each in self.objects.items() if each[0].startswith(prefix))
+        return (FoundObject(name, len(data), 0.0) for name, (data, _) in held)
 
     def delete(self, name: str) -> None:
         self.objects.pop(name, None)
