@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from beam_dp.checks import check_is, checked_integer, checked_number
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.checks import (
     MAX_RECORDS,
@@ -29,7 +28,7 @@ from beam_dp.planning.theorems.theorem import (
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import OfWorkload, Workload
 
 MAX_CELLS = 2**1000
 
@@ -46,7 +45,7 @@ def check_promise(
 
 
 @dataclasses.dataclass(frozen=True)
-class PlanningJob:
+class PlanningJob(OfWorkload):
     """A job to plan: the queries to answer, the number of records, and the guarantee.
 
     Args:
@@ -74,11 +73,6 @@ class PlanningJob:
         check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
         if self.max_error_fraction is not None:
             checked_fraction(self.max_error_fraction)
-
-    @property
-    def domain(self) -> Domain:
-        """The domain of the queries."""
-        return self.workload.domain
 
     @property
     def num_queries(self) -> int:

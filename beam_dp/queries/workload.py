@@ -23,6 +23,18 @@ _KNOWN_FORMS = (
 )
 
 
+class OfWorkload:
+    """What is about a workload, and so about the workload's domain."""
+
+    workload: Any
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of the workload."""
+        domain: Domain = self.workload.domain
+        return domain
+
+
 @dataclass(frozen=True)
 class Workload:
     """A set of marginals of one domain, each with a weight.

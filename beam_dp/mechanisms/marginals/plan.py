@@ -33,7 +33,7 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import OfWorkload, Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
 from beam_dp.releases.synthetic_database.records import distinct_records
@@ -109,7 +109,7 @@ class StartingRecords:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MarginalsPlan(Plan):
+class MarginalsPlan(OfWorkload, Plan):
     """A mechanism's public parameters for a synthetic database."""
 
     strategy: ClassVar[str]
@@ -172,11 +172,6 @@ class MarginalsPlan(Plan):
 
     def _asked(self) -> Any:
         return self.workload.to_json() if self.asked is None else self.asked
-
-    @property
-    def domain(self) -> Domain:
-        """The universe."""
-        return self.workload.domain
 
     @property
     def total_is_public(self) -> bool:

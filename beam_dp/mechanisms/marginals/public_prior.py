@@ -52,7 +52,6 @@ _MAX_COEFFICIENTS = 2**21
 # Public records are used if their expected error is below this share of that of a selection, which
 # expects 1.1 to 1.35 times the error that it has on halves of Adult, at epsilon 0.1 and 1.
 _CLEARLY_LESS = 0.7
-# A mean absolute value of Gaussian noise, in standard deviations.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
@@ -186,11 +187,8 @@ def _least(holds: Callable[[int], bool]) -> int:
     high = 1
     while not holds(high):
         high *= 2
-    low = high // 2  # 0, or an integer that does not satisfy the condition
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    first = high // 2 + 1  # the integer before this one is 0, or does not satisfy the condition
+    return first + bisect_left(range(first, high), True, key=holds)
 
 
 def _check_fraction(max_error_fraction: float) -> None:

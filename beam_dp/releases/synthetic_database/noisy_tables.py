@@ -18,7 +18,7 @@ from beam_dp.privacy.rounding import UNIT
 from beam_dp.privacy.unit_costs import PARTS, UnitCosts
 from beam_dp.queries.dense_tables import batches_of, marginal_tables
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import OfWorkload, Workload
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database.measured_tables import (
     MeasuredTable,
@@ -30,7 +30,7 @@ Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyTables:
+class NoisyTables(OfWorkload):
     """Unbiased and mutually consistent tables of a workload's marginals.
 
     A query about the attributes of one table is answered by summing cells of the table. If several
@@ -41,11 +41,6 @@ class NoisyTables:
     tables: Mapping[Names, Table]  # one axis per attribute, in records
     variances: Mapping[Support, float]  # see ``measured_tables.support_variances``
     laplace_variance: float | None  # the smallest variance of a summed noise; None if Gaussian
-
-    @property
-    def domain(self) -> Domain:
-        """The domain."""
-        return self.workload.domain
 
     def answer(self, workload: Workload) -> list[MarginalAnswer]:
         """Returns the marginals of a workload; a bound is for all cells of a marginal together."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.steps import Step
 from beam_dp.privacy.unit_costs import MAX_RECORDS
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import OfWorkload, Workload
 from beam_dp.releases.synthetic_database import verify_choices
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.verify_choices import table_steps, tables_of
@@ -63,7 +62,7 @@ STRATEGIES = tuple(_STATED)
 
 
 @dataclass(frozen=True)
-class Stated:
+class Stated(OfWorkload):
     """The statements of a card or a plan about a mechanism for synthetic databases.
 
     ``queries``: linear queries, if they are not all cells of marginals.
@@ -76,11 +75,6 @@ class Stated:
     noise: Sequence[Mapping[str, Any]]
     queries: Sequence[LinearQuery] = ()
     fit: Mapping[str, Any] | None = None
-
-    @property
-    def domain(self) -> Domain:
-        """The domain."""
-        return self.workload.domain
 
 
 def synthetic_steps(stated: Stated, figures: Figures) -> list[Step]:

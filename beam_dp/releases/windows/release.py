@@ -19,7 +19,7 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.models.basis import Support
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import OfWorkload, Workload
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import Displayed, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.measured_tables import (
@@ -38,7 +38,7 @@ _ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class WindowTables(Release):
+class WindowTables(OfWorkload, Release):
     """Public, unbiased tables of the records of one window or of one block of windows.
 
     Counts may be negative or fractional. Counts are never clipped: clipped counts would make sums
@@ -110,11 +110,6 @@ class WindowTables(Release):
         return [each.to_json() for each in self.measured]
 
     @property
-    def domain(self) -> Domain:
-        """The domain."""
-        return self.workload.domain
-
-    @property
     def variances(self) -> Mapping[Support, float]:
         """The variance of every coefficient, as ``support_variances`` returns them."""
         return _variances(self.workload, self.measured)
@@ -173,7 +168,7 @@ def _cell_variances(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class HorizonRelease(Displayed):
+class HorizonRelease(OfWorkload, Displayed):
     """The public releases of all windows of a horizon so far; some windows may be missing.
 
     Sums of windows, such as sliding windows and running totals, are the least squares estimates
@@ -234,11 +229,6 @@ class HorizonRelease(Displayed):
     def noise(self) -> Sequence[Mapping[str, Any]]:
         """Empty, because the release of each window states the noise of the window."""
         return ()
-
-    @property
-    def domain(self) -> Domain:
-        """The domain."""
-        return self.workload.domain
 
     @property
     def records_domain(self) -> Domain:
