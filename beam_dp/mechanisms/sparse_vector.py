@@ -187,10 +187,8 @@ def noise_candidates(
     textbook = _textbook(guarantee, max_above, answers, is_monotone)
     found = [] if textbook is None else [textbook]
     if calibration == "tight":
-        found += [_pure(guarantee, max_above, share, is_monotone) for share in shares]
-        if guarantee.delta > 0:
-            rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
-            found += [_zcdp(guarantee, max_above, rho, share, is_monotone) for share in shares]
+        for is_zcdp in (False, True) if guarantee.delta > 0 else (False,):
+            found += [_tight(guarantee, max_above, is_zcdp, each, is_monotone) for each in shares]
     elif textbook is None:
         condition = "is too large for the textbook's composition: use the tight calibration"
         raise InputError("epsilon", guarantee.epsilon, condition)
@@ -282,40 +280,34 @@ def _composed(step: float, times: int, delta: float) -> float:
     return math.sqrt(2 * times * math.log(1 / delta)) * step + times * step * math.expm1(step)
 
 
-def _pure(
-    guarantee: Guarantee, max_above: int, share: float, is_monotone: bool
+def _tight(
+    guarantee: Guarantee, max_above: int, is_zcdp: bool, share: float, is_monotone: bool
 ) -> SparseVectorNoise:
-    epsilon = lowered(guarantee.epsilon, _OPERATIONS)
-    threshold, question = _split(epsilon * (1 - share), max_above, is_monotone)
+    """Returns the noise of ``pure`` or ``zcdp`` with a share of the budget for answers."""
+    answer_scale = None
+    if is_zcdp:
+        rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
+        used, loss = lowered(rho, _OPERATIONS), Loss.zcdp(rho)
+        step = math.sqrt(2 * used * (1 - share) / max_above)
+        threshold, question = _split(step, 1, is_monotone)
+        if share:
+            answer_scale = math.sqrt(max_above / (2 * used * share))
+    else:
+        used, loss = lowered(guarantee.epsilon, _OPERATIONS), Loss.pure(guarantee.epsilon)
+        threshold, question = _split(used * (1 - share), max_above, is_monotone)
+        if share:
+            answer_scale = max_above / (used * share)
+    kind: Distribution = "discrete_gaussian" if is_zcdp else "discrete_laplace"
     return SparseVectorNoise(
-        method="pure",
+        method="zcdp" if is_zcdp else "pure",
         guarantee=guarantee,
         max_above=max_above,
         threshold_scale=threshold,
         question_scale=question,
-        redraws_threshold=False,
-        answer_noise="discrete_laplace" if share else None,
-        answer_scale=max_above / (epsilon * share) if share else None,
-        loss=Loss.pure(guarantee.epsilon),
-    )
-
-
-def _zcdp(
-    guarantee: Guarantee, max_above: int, rho: float, share: float, is_monotone: bool
-) -> SparseVectorNoise:
-    rho_used = lowered(rho, _OPERATIONS)
-    step = math.sqrt(2 * rho_used * (1 - share) / max_above)
-    threshold, question = _split(step, 1, is_monotone)
-    return SparseVectorNoise(
-        method="zcdp",
-        guarantee=guarantee,
-        max_above=max_above,
-        threshold_scale=threshold,
-        question_scale=question,
-        redraws_threshold=True,
-        answer_noise="discrete_gaussian" if share else None,
-        answer_scale=math.sqrt(max_above / (2 * rho_used * share)) if share else None,
-        loss=Loss.zcdp(rho),
+        redraws_threshold=is_zcdp,
+        answer_noise=kind if share else None,
+        answer_scale=answer_scale,
+        loss=loss,
     )
 
 

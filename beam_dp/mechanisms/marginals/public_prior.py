@@ -51,7 +51,7 @@ PRIOR_SHARE = 0.01
 _MAX_COEFFICIENTS = 2**21
 # Public records are used if their expected error is below this share of that of a selection, which
 # expects 1.1 to 1.35 times the error that it has on halves of Adult, at epsilon 0.1 and 1.
-_CLEARLY_LESS = 0.7
+CLEARLY_LESS = 0.7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +208,3 @@ def error_without(
         left = float(np.minimum(answers[axes], of_noise).sum()) if axes in deviations else score
         error += weights[axes] * left
     return error
-
-
-def is_better(with_records: float, without: float) -> bool:
-    """Returns whether the expected error with public records is clearly below that without."""
-    return with_records < _CLEARLY_LESS * without

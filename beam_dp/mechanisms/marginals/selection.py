@@ -260,7 +260,7 @@ class SelectionPlan(plans.MarginalsPlan):
             usual = public_prior.error_without(
                 scores, answers, deviations_of(domain, chosen), weights
             )
-            if public_prior.is_better(expected, usual):
+            if expected < public_prior.CLEARLY_LESS * usual:
                 joined, loose, number, num_triples, chosen = [], all_pairs, 0, 0, instead
             else:
                 prior = None
