@@ -19,7 +19,7 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, integer
+from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag
 from beam_dp.secret.encoding.check import ColumnCheck, DomainCheck
 from beam_dp.transforms import ReadError, ReadRecords
 
@@ -35,12 +35,11 @@ SAMPLE = Flag(
     True,
     form="files",
 )
-LIMIT = Flag(
+LIMIT = integer_flag(
     "limit",
     "the number of values to show per attribute: left-out values first, then the most frequent",
     "N",
     default="20",
-    form="integer",
 )
 JSON = Flag("json", "print JSON, with the values of the sample", is_switch=True)
 FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)

@@ -29,6 +29,7 @@ from beam_dp.flags.flag import (
     check_together,
     flags_of,
     integer,
+    integer_flag,
     values_of,
 )
 from beam_dp.mechanisms.registry import SKETCHES, options_of
@@ -69,12 +70,11 @@ MECHANISM_FLAGS = (
     *dict.fromkeys(flag for flags in _OPTIONS.values() for flag in flags),
 )
 WEIGHT = Flag("weight", "a column of whole weights; by default each record weighs 1", "COLUMN")
-MAX_WEIGHT = Flag(
+MAX_WEIGHT = integer_flag(
     "max_weight",
     "with --weight: the largest weight; larger weights are clipped to it, and negative weights"
     " to 0",
     "W",
-    form="integer",
 )
 _UNUSED = (shared.DOMAIN, shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (

@@ -33,7 +33,7 @@ from apache_beam.options.pipeline_options import StandardOptions
 from beam_dp.checks import checked_integer
 from beam_dp.domain.horizon import Horizon, seconds_of_duration, span_text
 from beam_dp.flags import shared, windows as window_flags
-from beam_dp.flags.flag import Flag, integer, number, refused
+from beam_dp.flags.flag import Flag, integer, integer_flag, number, refused
 from beam_dp.mechanisms.marginals.measurements import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows.plan import (
@@ -90,11 +90,10 @@ REPLAY = Flag(
     "read the files that exist now, then end, on any runner; counts the same records as a stream",
     is_switch=True,
 )
-CHECKPOINTING_INTERVAL = Flag(
+CHECKPOINTING_INTERVAL = integer_flag(
     "checkpointing_interval",
     "Flink: milliseconds between the checkpoints from which a job resumes when it loses a worker",
     "MS",
-    form="integer",
 )
 SAVEPOINT_PATH = Flag(
     "savepoint_path",

@@ -19,7 +19,7 @@ import apache_beam as beam
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, number
+from beam_dp.flags.flag import FlagError, number, number_flag
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
@@ -47,12 +47,11 @@ from .progress import Progress
 from .runners import make_pipeline
 from .running import is_launched
 
-DOMAIN_SHARE = Flag(
+DOMAIN_SHARE = number_flag(
     "domain_share",
     "with a domain whose attributes are to be discovered: the part of the budget that finds values"
     f" and bins, > 0 and at most 0.5 (default: {DEFAULT_SHARE:g})",
     "SHARE",
-    form="number",
 )
 # Flags that don't change what is released, or that the card states in another form.
 _NOT_STATED = frozenset(

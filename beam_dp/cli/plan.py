@@ -14,51 +14,45 @@ from collections.abc import Iterable, Mapping
 from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
 from beam_dp.flags.command_line import Command, check_files
-from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, number
+from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, integer_flag, number, number_flag
 from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR
 
 _RELATION_OF_WINDOWS = "add_or_remove_one"
 # The first three are required for sparse queries.
 _OF_SPARSE = (
-    Flag(
+    integer_flag(
         "max_sparsity",
         "instead of a workload: plan queries about a column of keys, with at most M keys each",
         "M",
-        form="integer",
     ),
-    Flag(
+    integer_flag(
         "num_keys",
         "with --max_sparsity: a public guess of the number of distinct keys",
         "N",
-        form="integer",
     ),
-    Flag(
+    integer_flag(
         "largest_count",
         "with --max_sparsity: a public guess of the number of records of the most frequent key",
         "N",
-        form="integer",
     ),
-    Flag(
+    integer_flag(
         "size",
         "with --max_sparsity: the largest number of values in the release (default: 2^20)",
         "N",
-        form="integer",
     ),
-    Flag(
+    integer_flag(
         "num_questions",
         "with --max_sparsity: the number of queries that share a bound; also plans mechanisms"
         " that answer one query at a time",
         "K",
-        form="integer",
     ),
     Flag("key", "with --max_sparsity: for the printed command line", "COLUMN"),
 )
 _NOT_OF_SPARSE = ("domain", "workload", "max_error")
-_NUM_CELLS = Flag(
+_NUM_CELLS = integer_flag(
     "num_cells",
     "with --target_error, instead of --workload and --domain: the number of cells of the domain",
     "U",
-    form="integer",
 )
 # Flags allowed if --target_error asks how many queries can be answered.
 _OF_QUERIES = (
@@ -97,29 +91,26 @@ FLAGS = (
         True,
         form="file",
     ),
-    Flag(
+    integer_flag(
         "num_records",
         "the number of records; a guess if the number is private",
         "N",
         True,
-        form="integer",
     ),
     shared.EPSILON,
     shared.DELTA,
     shared.NEIGHBORING,
     shared.PRIVACY_UNIT,
     shared.MAX_RECORDS_PER_UNIT,
-    Flag(
+    number_flag(
         "failure_probability",
         "the probability that a bound fails, > 0 and < 1 (default: 0.05)",
         "B",
-        form="number",
     ),
-    Flag(
+    number_flag(
         "max_error",
         "also show the number of records that keeps all errors below this share of the records",
         "A",
-        form="number",
     ),
     TARGET_ERROR,
     TARGET_BOUND,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command, check_files, import_program
-from beam_dp.flags.flag import DIRECTORY, Flag, check_texts, integer, refused
+from beam_dp.flags.flag import DIRECTORY, Flag, check_texts, integer, integer_flag, refused
 from beam_dp.flags.questions import WHERE
 from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 
@@ -90,17 +90,16 @@ def _write(
     print(f"{options.output}: {table.num_rows:,} records, {whose}")
 
 
-_SEED = Flag(
+_SEED = integer_flag(
     "seed",
     "another number draws other records; the same one draws the same again (default: 0)",
     "N",
     default="0",
-    form="integer",
 )
 _OUTPUT = Flag("output", "a new file, .csv or .parquet (default: CSV on the terminal)", "FILE")
 _SAMPLE_FLAGS = (
     DIRECTORY,
-    Flag("rows", "the number of records to draw", "N", required=True, form="integer"),
+    integer_flag("rows", "the number of records to draw", "N", required=True),
     dataclasses.replace(WHERE, help=f"only {WHERE.help.partition('only ')[2]}"),
     _SEED,
     _OUTPUT,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import sys
@@ -83,6 +84,10 @@ class Flag:
     repeats: bool = False  # whether it may be given several times; the value is then a list
     is_positional: bool = False  # whether the value is given without the name
 
+
+# Flags whose values are numbers.
+integer_flag = functools.partial(Flag, form="integer")
+number_flag = functools.partial(Flag, form="number")
 
 JSON = Flag("json", "print JSON", is_switch=True)
 DIRECTORY = Flag("directory", "directory with a release", "DIR", is_positional=True)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection
 
-from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, integer, refused
+from beam_dp.flags.flag import (
+    DIRECTORY,
+    JSON,
+    Flag,
+    FlagError,
+    check_texts,
+    integer,
+    integer_flag,
+    refused,
+)
 
 # A command line has at most one of these flags; some allow --where and --group_by.
 _WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
@@ -19,7 +28,7 @@ _ASKED_OF = {
     "quantile": "interval counts and synthetic records",
     "windows": "the windows of a stream, in the directory that contains all of them",
 }
-LIMIT = Flag("limit", "the number of rows to show (default: 50)", "N", default="50", form="integer")
+LIMIT = integer_flag("limit", "the number of rows to show (default: 50)", "N", default="50")
 MARGINAL = Flag(
     "marginal",
     "the counts of all combinations of these columns; may be repeated",

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Literal
 
-from beam_dp.flags.flag import Flag, FlagError, integer, number
+from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag, number, number_flag
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 
 INPUT = Flag(
@@ -37,20 +37,18 @@ WORKLOAD = Flag(
     True,
     form="file",
 )
-EPSILON = Flag(
+EPSILON = number_flag(
     "epsilon",
     "the privacy loss, from 1e-300 to 1,000,000; smaller protects more",
     "E",
     True,
-    form="number",
 )
-DELTA = Flag(
+DELTA = number_flag(
     "delta",
     "how much a probability may exceed the bound of epsilon: 0 to 1e-5, far below 1 / (number of"
     " people)",
     "D",
     True,
-    form="number",
 )
 ALLOW_LARGE_DELTA = Flag("allow_large_delta", "allow a delta above 1e-5", is_switch=True)
 NEIGHBORING = Flag(
@@ -66,27 +64,24 @@ PRIVACY_UNIT = Flag(
     "COLUMN|record",
     True,
 )
-MAX_RECORDS_PER_UNIT = Flag(
+MAX_RECORDS_PER_UNIT = integer_flag(
     "max_records_per_unit",
     "the largest number of records of a unit that are used, from 1 to 2^40; required unless"
     " the unit is the record",
     "K",
-    form="integer",
 )
 # A word for a number that a release chooses, up to a public one.
 DISCOVER = "discover"
-MOST_RECORDS_PER_UNIT = Flag(
+MOST_RECORDS_PER_UNIT = integer_flag(
     "most_records_per_unit",
     f"the largest number that --{MAX_RECORDS_PER_UNIT.name} {DISCOVER} may choose, from 2 to 2^40",
     "M",
-    form="integer",
 )
-NUM_RECORDS = Flag(
+NUM_RECORDS = integer_flag(
     "num_records",
     "the number of records if it is public; or noisy, which pays for a noisy count",
     "N|noisy",
     True,
-    form="integer",
     word="noisy",
 )
 CALIBRATION = Flag(
@@ -103,9 +98,7 @@ KEY_TYPE = Flag(
     default="text",
     choices=("text", "bytes", "integer"),
 )
-MAX_SPARSITY = Flag(
-    "max_sparsity", "the maximum number of keys in a query", "M", True, form="integer"
-)
+MAX_SPARSITY = integer_flag("max_sparsity", "the maximum number of keys in a query", "M", True)
 VALIDATE_ONLY = Flag(
     "validate_only",
     "check everything and print what would be released; reads no record and writes nothing",
@@ -153,19 +146,17 @@ RECORDS_FORMAT = Flag(
     default="avro",
     choices=("avro", "parquet", "csv"),
 )
-NUM_SYNTHETIC_RECORDS = Flag(
+NUM_SYNTHETIC_RECORDS = integer_flag(
     "num_synthetic_records",
     "the number of records to release, if it is not the number of records in the data; answers are"
     " scaled to the data",
     "N",
-    form="integer",
 )
-EXPECT_RECORDS = Flag(
+EXPECT_RECORDS = integer_flag(
     "expect_records",
     "roughly how many records you expect: if the released number is far from it, a warning"
     " appears on this terminal only",
     "N",
-    form="integer",
 )
 OUTPUT = Flag(
     "output",
@@ -196,20 +187,18 @@ COMMON = (
     OUTPUT,
 )
 # Flags of `beam-dp plan` that ask for the smallest epsilon, and exclude --epsilon.
-TARGET_ERROR = Flag(
+TARGET_ERROR = number_flag(
     "target_error",
     "without --epsilon: find the smallest epsilon for which the expected error (root mean"
     " square) is at most A records; with --epsilon, but without --workload: find the number of"
     " queries for which no answer is off by more than A records",
     "A",
-    form="number",
 )
-TARGET_BOUND = Flag(
+TARGET_BOUND = number_flag(
     "target_bound",
     "without --epsilon: find the smallest epsilon for which all answers are off by at most A"
     " records, with probability 1 - --failure_probability",
     "A",
-    form="number",
 )
 
 

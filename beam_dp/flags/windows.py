@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dp.flags.flag import Flag, integer
+from beam_dp.flags.flag import Flag, integer, integer_flag
 from beam_dp.flags.shared import MAX_RECORDS_PER_UNIT, read_limit_of_unit
 
 if TYPE_CHECKING:
@@ -17,28 +17,24 @@ if TYPE_CHECKING:
 
 START = Flag("start", "the start of the first window, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "the length of a window, such as 90s, 30m, 1h or 7d", "LENGTH", True)
-NUM_WINDOWS = Flag(
-    "num_windows", "the number of windows, from 1 to 2^20", "W", True, form="integer"
-)
+NUM_WINDOWS = integer_flag("num_windows", "the number of windows, from 1 to 2^20", "W", True)
 GRACE = Flag(
     "grace",
     "how long each window waits for late records, such as 30m, or 0s",
     "LENGTH",
     True,
 )
-MAX_WINDOWS_PER_UNIT = Flag(
+MAX_WINDOWS_PER_UNIT = integer_flag(
     "max_windows_per_unit",
     "records of one unit are used in at most this many of any --protected_windows consecutive"
     " windows; required unless the unit is the record",
     "C",
-    form="integer",
 )
-PROTECTED_WINDOWS = Flag(
+PROTECTED_WINDOWS = integer_flag(
     "protected_windows",
     "epsilon and delta hold for any P consecutive windows together; P is from 1 to"
     " --num_windows; required unless the unit is the record",
     "P",
-    form="integer",
 )
 EVENT_TIME = Flag("event_time", "the column of event times", "COLUMN", True)
 ARRIVAL = Flag(
@@ -62,7 +58,7 @@ QUESTIONS = Flag(
     " are 24 windows), running",
     "LIST",
 )
-BLOCK = Flag("block", "the number of windows in a block (default: 24)", "N", form="integer")
+BLOCK = integer_flag("block", "the number of windows in a block (default: 24)", "N")
 
 HORIZON = (START, WINDOW, NUM_WINDOWS, GRACE)
 # These flags, --privacy_unit and --max_records_per_unit define the unit that a release protects.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import Flag, integer, option, option_of
+from beam_dp.flags.flag import integer, integer_flag, option, option_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
@@ -50,8 +50,8 @@ def _width(name: str, text: str) -> int:
 
 DEFAULT_SIZE = 2**20
 # The flag gives the number of cells, which determines the width of the projection.
-_SIZE_FLAG = Flag(
-    "size", "the largest number of values in the release; by default 2^20", "N", form="integer"
+_SIZE_FLAG = integer_flag(
+    "size", "the largest number of values in the release; by default 2^20", "N"
 )
 SIZE = option_of(_SIZE_FLAG, _width)
 NUM_ROWS = option(
