@@ -177,6 +177,15 @@ def test_errors_of_few_measured_attributes_are_predicted_or_unknown():
         assert only_singles.of([conjunction(age=[0], town=[0])]) == [unbiased]
 
 
+@pytest.mark.parametrize(("ratio", "shown"), [(3.5e8, 70.0), (-2.0, 20.0), (31.5, 31.5)])
+def test_mean_of_hardly_any_records_lies_among_its_values(monkeypatch, ratio, shown):
+    found = Estimate(ratio, reason="too few records for their noise")
+    monkeypatch.setattr(Estimates, "both_ratios", lambda *_: [(found, None)])
+    values = np.array([20.0, 45.0, 70.0, 0.0])  # not of null, which is not asked for
+    (mean,) = database().estimates.means([conjunction(age=[0, 1, 2])], 0, values)
+    assert mean == dataclasses.replace(found, value=shown)
+
+
 def test_kinds_of_errors_follow_from_measurements():
     (answer,) = release_of().estimates.of([VectorQuery.of({0: [1, 0, 0, 0, 0]})])
     assert answer == Estimate(answer.value, reason="the release keeps no measurements")

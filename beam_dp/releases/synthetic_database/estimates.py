@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import combinations, compress, product
 
@@ -317,11 +317,16 @@ class Estimates:
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
         for query, (fitted, unbiased) in zip(counted, ratios, strict=True):
             vectors = dict(zip(query.axes, query.vectors, strict=True))
-            held = values[vectors[axis] != 0] if axis in vectors else values
-            slack = _ROUNDING * np.abs(held).max(initial=0.0)
-            if unbiased is not None and fitted.standard_error is not None and len(held):
-                is_mean = held.min() - slack <= unbiased.value <= held.max() + slack
-                unbiased = unbiased if is_mean else None
+            averaged = values[vectors[axis] != 0] if axis in vectors else values
+            if len(averaged):
+                least, most = float(averaged.min()), float(averaged.max())
+                slack = _ROUNDING * max(abs(least), abs(most))
+                if unbiased is not None and fitted.standard_error is not None:
+                    is_mean = least - slack <= unbiased.value <= most + slack
+                    unbiased = unbiased if is_mean else None
+                # Of hardly any fitted records, rounding alone makes the ratio.
+                if fitted.standard_error is None and not math.isnan(fitted.value):
+                    fitted = replace(fitted, value=min(max(fitted.value, least), most))
             found.append((fitted, unbiased))
         return found
 
