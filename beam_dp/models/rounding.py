@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from beam_dp.domain.universe import Axes
 from beam_dp.models.basis import on_one_thread
@@ -423,6 +422,8 @@ class _StackedTables:
 
     def slopes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Returns the change of the squared error by one more record, per code."""
+        from scipy.sparse import csr_array  # verification rounds, and does without
+
         # The shape is (size, number of records), with one column per record.
         held: Any = slice(None)
         columns = rows.ravel()

@@ -430,7 +430,7 @@ def test_first_run_without_a_ledger_is_not_paid_later(tmp_path, capfd, name, mom
 _KILLED = """
 import os, sys
 from beam_dp.storage.store import LocalStore
-from pipelines import discovery, program, release_synthetic_database
+from pipelines import program, release_synthetic_database, stages
 owner, name, before, place = {moment}
 original = getattr(owner, name)
 def call(*arguments, **options):
@@ -449,8 +449,8 @@ sys.exit(release_synthetic_database.main(sys.argv[1:]))
     [
         ("program, 'mark_released', True, ''", 1, None),
         ("program, 'mark_released', False, ''", 1, None),
-        ("discovery.DomainJob, 'mark', True, ''", 1, None),
-        ("discovery.DomainJob, 'mark', False, ''", 2, None),
+        ("stages.DomainJob, 'mark', True, ''", 1, None),
+        ("stages.DomainJob, 'mark', False, ''", 2, None),
         # Inside the runs: a draft stays, or a card without its payload.
         ("LocalStore, 'create_exclusively', True, '/out/domain'", 2, "out/domain"),
         ("LocalStore, 'place', True, '/out/domain'", 1, None),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, shown
-from beam_dp.privacy.ledger.entries import LedgerError
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
 from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.verdict import Figures, differences
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 # The folder for the choice of the records per unit, in that of the release that follows.
 RECORDS_FOLDER = "records_per_unit"
@@ -85,6 +86,8 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     computes this sum if both releases are entries of one dataset id. The ledger also knows which
     draw the first entry paid for.
     """
+    from beam_dp.privacy.ledger.entries import LedgerError  # reading a release needs no ledger
+
     for source, origin in released_edges(domain):
         if origin.ledger_release is None:
             if ledger is None:

@@ -31,7 +31,7 @@ SHARED = re.compile(" to |textbook|windows|sketch|_proj|hybrid|that|rounds|annea
 TRIALS: dict[str, tuple[float, int, int, float]] = {
     **{name: (0.05, 2, 3000, 2.0) for name in CASES if "gaussian" in name},
     **{name: (0.0, 8, 1000, 2.0) for name in CASES if SHARED.search(name)},
-    **dict.fromkeys(("mwem textbook", "mwem that stops"), (0.0, 32, 1000, 3.0)),
+    **dict.fromkeys(("mwem textbook", "mwem that stops"), (0.0, 32, 3000, 3.0)),
     "top_queries": (0.0, 8, 1000, 3.0),
     "sparse_mw": (0.0, 64, 1500, 1.0),
     "discovery": (0.0, 32, 1000, 5.0),
