@@ -68,8 +68,8 @@ def open_closed_streams() -> None:
 def lasting_output() -> Iterator[LossyStream]:
     """Keeps failing standard streams from ending a program; yields that of standard output.
 
-    Programs may overlap in one process: the last one to end restores the streams, unless somebody
-    else has replaced them.
+    Programs may overlap in one process. The last one to end restores a stream, unless other code
+    has replaced it.
     """
     open_closed_streams()
     streams = {name: _lossy(getattr(sys, name)) for name in ("stdout", "stderr")}

@@ -69,7 +69,7 @@ ONE_BIN, CUT, SEPARATOR = "one bin", "far values may be cut", ", "
 def not_described(
     domain: Domain, in_other: Mapping[str, float], cut: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Returns the columns of which released records say little, with the reasons, by name.
+    """Returns the columns that released records describe badly, with the reasons, by name.
 
     ``in_other``: the share of the released rows in ``other``, by attribute.
     ``cut``: the columns whose far values may be cut.
@@ -153,7 +153,7 @@ def may_be_cut(
         return False
     num_quantiles = min(math.ceil(total), _MOST_QUANTILES)
     ranks = (np.arange(num_quantiles) + 0.5) * (total / num_quantiles)
-    with np.errstate(all="ignore"):  # extreme edges, of which nothing is said
+    with np.errstate(all="ignore"):  # extreme edges may overflow; no warning then
         values = np.interp(ranks, np.append(0.0, np.cumsum(counts)), edges)
         numbers = hidden, hidden * max_records
         longer = _with_tail(values, edges, counts, *numbers)

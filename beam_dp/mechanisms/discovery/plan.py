@@ -64,7 +64,7 @@ class ValuesPlan:
     * All other texts belong to one moved unit alone, in one of the neighbours. Their noise is
       independent of that of S. So, if none of them reaches the threshold, the release has exactly
       the law of the release of S, and this fails in either neighbour with probability at most
-      ``slack`` (``thresholds.alone_probability``). So the law of either neighbour is (1 - slack)
+      ``slack`` (``discovery.alone_probability``). So the law of either neighbour is (1 - slack)
       times a law for which mu holds, plus the rest: this is ``Loss.slack``. Each neighbour has one
       moved unit, so the slack is not doubled under replace-one.
     * The texts that are released are at most ``max_values``, those with the largest noisy sums.
