@@ -359,7 +359,7 @@ def _job(
 def _choosing_job(given: dict[str, str], fields: dict[str, Any]) -> ChoosingJob:
     """Returns the job that chooses the records per unit first."""
     whole = shared.read_guarantee(given)
-    one = dataclasses.replace(whole, max_records_per_unit=1, allow_large_delta=True)
+    one = whole.with_limits(max_records_per_unit=1)
     noise = noise_per_record(_job(given, fields, one).plan)
     domain, (_, flags) = read_open_domain(given), read_share(given)
     is_open = isinstance(domain, OpenDomain)

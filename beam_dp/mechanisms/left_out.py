@@ -118,8 +118,7 @@ class LeftOutPlan:
 def share_guarantee(guarantee: Guarantee) -> Guarantee:
     """Returns the guarantee of a release that comes with left-out counts: 95 % of epsilon."""
     check_is("guarantee", guarantee, Guarantee)
-    epsilon = guarantee.epsilon * (1 - LEFT_OUT_SHARE)
-    return dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+    return guarantee.with_limits(epsilon=guarantee.epsilon * (1 - LEFT_OUT_SHARE))
 
 
 def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> LeftOutPlan:

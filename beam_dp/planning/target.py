@@ -209,5 +209,4 @@ def _unknown(option: Option, target: Target) -> Option:
 
 def _with_epsilon(job: Any, epsilon: float) -> Any:
     """Returns the same job with another epsilon."""
-    guarantee = dataclasses.replace(job.guarantee, epsilon=epsilon, allow_large_delta=True)
-    return dataclasses.replace(job, guarantee=guarantee)
+    return dataclasses.replace(job, guarantee=job.guarantee.with_limits(epsilon=epsilon))

@@ -99,6 +99,13 @@ class Guarantee:
             condition = "must be 1 if the privacy unit is a record"
             raise InputError("max_records_per_unit", most, condition)
 
+    def with_limits(self, **limits: Any) -> Self:
+        """Returns the guarantee with another epsilon, delta or number of records per unit.
+
+        A part of a guarantee with a large delta, which its author has allowed, may have one, too.
+        """
+        return dataclasses.replace(self, **limits, allow_large_delta=self.delta > MAX_DELTA)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the guarantee as JSON values."""
         return {**dataclasses.asdict(self), "neighboring": self.neighboring.value}

@@ -59,7 +59,7 @@ class Discovered:
             raise InputError("discovered", "noise", "must be a list of JSON objects")
         if not isinstance(draw_id, str):
             raise InputError("discovered", _DRAWN, "must be a string")
-        main = dataclasses.replace(whole, **release, allow_large_delta=True)
+        main = whole.with_limits(**release)
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
 
 

@@ -263,7 +263,7 @@ def of_release(
     if left_out is None:
         return promise
     epsilon = left_out.budget["release"]["epsilon"]
-    return dataclasses.replace(promise, epsilon=epsilon, allow_large_delta=True)
+    return promise.with_limits(epsilon=epsilon)
 
 
 def left_out_steps(left_out: LeftOut, promise: Guarantee, domain: Domain) -> list[Step]:

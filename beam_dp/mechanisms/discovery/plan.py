@@ -372,10 +372,10 @@ def plan_domain(
         parts=tuple(parts),
     )
     together, epsilon = total(plan.steps, guarantee)
-    alone = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+    alone = guarantee.with_limits(epsilon=epsilon)
     if later_is_pure and guarantee.delta > 0:
         left = down(Fraction(guarantee.epsilon) - Fraction(epsilon))
-        main = dataclasses.replace(guarantee, epsilon=max(left, MIN_EPSILON), delta=0.0)
+        main = guarantee.with_limits(epsilon=max(left, MIN_EPSILON), delta=0.0)
     return dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
 
 
@@ -383,21 +383,19 @@ def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee,
     """Returns the guarantee of the later release, and what is left: a mu^2, or an epsilon."""
     if guarantee.delta == 0:
         epsilon = guarantee.epsilon * (1 - share)
-        main = dataclasses.replace(guarantee, epsilon=epsilon, allow_large_delta=True)
+        main = guarantee.with_limits(epsilon=epsilon)
         rest = Fraction(guarantee.epsilon) - Fraction(epsilon)
     else:
         delta = guarantee.delta - slack  # exact: the slack is 0 or half of delta
         mu_squared = Fraction(discrete_gaussian_mu(guarantee.epsilon, delta)) ** 2
         most = root_down(mu_squared * (1 - Fraction(share)))
         epsilon = filters.gaussian_epsilon(most, delta)
-        main = dataclasses.replace(
-            guarantee, epsilon=max(epsilon, MIN_EPSILON), delta=delta, allow_large_delta=True
-        )
+        main = guarantee.with_limits(epsilon=max(epsilon, MIN_EPSILON), delta=delta)
         rest = mu_squared - Fraction(discrete_gaussian_mu(main.epsilon, delta)) ** 2
     if not (epsilon > 0 and rest > 0):
         condition = "is too small to also discover a domain: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
-    return dataclasses.replace(main, epsilon=epsilon, allow_large_delta=True), rest
+    return main.with_limits(epsilon=epsilon), rest
 
 
 def main_loss(discovered: Discovered) -> Loss:

@@ -70,9 +70,8 @@ class RecordsPlan:
             "distribution": self.counts.choice[1],
             "scale": self.counts.scale,
         }
-        epsilon = later_epsilon(self.whole)
-        main = dataclasses.replace(
-            self.whole, epsilon=epsilon, max_records_per_unit=records, allow_large_delta=True
+        main = self.whole.with_limits(
+            epsilon=later_epsilon(self.whole), max_records_per_unit=records
         )
         return Discovered(whole=self.whole, main=main, noise=(noise,), draw_id=draw_id)
 

@@ -130,7 +130,7 @@ def round_noise(guarantee: Guarantee, num_rounds: int, stops: bool = False) -> R
         selection_epsilon = math.sqrt(4 * rho / num_rounds)
     stop = None
     if stops:
-        promised = dataclasses.replace(guarantee, epsilon=stop_epsilon, delta=0.0)
+        promised = guarantee.with_limits(epsilon=stop_epsilon, delta=0.0)
         (stop,) = noise_candidates(promised, 1, answers=False, calibration="textbook")
     noise = RoundNoise(
         num_rounds, distribution, raised(scale), raised(2 * k / selection_epsilon), stop

@@ -295,7 +295,7 @@ class _Choice:
 @functools.lru_cache(maxsize=64)
 def _settle(plan: OnlinePlan, num_records: int) -> Settings:
     total = min(max(1, num_records), checks.MAX_RECORDS)
-    guarantee = dataclasses.replace(plan.guarantee, epsilon=_rest(plan)[0], allow_large_delta=True)
+    guarantee = plan.guarantee.with_limits(epsilon=_rest(plan)[0])
     beta, total_bound = plan.failure_probability, 0.0
     if plan.count_scale is not None:
         checks.check_noise(guarantee, [plan.count_scale * GRID])

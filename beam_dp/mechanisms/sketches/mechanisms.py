@@ -348,7 +348,7 @@ class HybridSketch(SparseMechanism):
         counted = guarantee.epsilon * self.histogram_share
         left = down(Fraction(guarantee.epsilon) - Fraction(counted))
         try:
-            rest = dataclasses.replace(guarantee, epsilon=left, allow_large_delta=True)
+            rest = guarantee.with_limits(epsilon=left)
             sketched = CountSketch(self.projection_width, self.num_rows)._noise(rest, max_weight)
         except InputError as error:
             if error.name != "epsilon":

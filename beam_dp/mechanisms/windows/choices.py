@@ -189,9 +189,7 @@ def gaussian_level(
     """
     mu = discrete_gaussian_mu(promise.epsilon, promise.delta)
     own = root_down(Fraction(mu) ** 2 * part / squares)
-    of_window = dataclasses.replace(
-        promise, max_records_per_unit=unit.max_records_per_unit, allow_large_delta=True
-    )
+    of_window = promise.with_limits(max_records_per_unit=unit.max_records_per_unit)
     if len(workload) == 1:
         return (measurements.gaussian_table(workload.marginals[0], of_window, own),)
     supports = [workload.domain.axes(names) for names in workload.closure()]

@@ -88,9 +88,7 @@ class WindowTablesPlan(Plan):
     def steps(self) -> Sequence[Step]:
         """The noise of all windows that are protected together, and of all blocks."""
         limits = Limits.of(self.public)
-        own = dataclasses.replace(
-            self.guarantee, max_records_per_unit=limits.records, allow_large_delta=True
-        )
+        own = self.guarantee.with_limits(max_records_per_unit=limits.records)
         domain = self.workload.domain
         of_window = table_steps(domain, self.measurements, own)
         of_block = table_steps(domain, self.block_measurements, own)

@@ -78,7 +78,7 @@ def verify_window_tables(release: WindowTables) -> verdict.Verification:
     limits = Limits.of(stated)
     promise_figures(release.guarantee, stated, limits, figures)
     _time_figures(release, figures)
-    own = _of_window(release.guarantee, limits)
+    own = release.guarantee.with_limits(max_records_per_unit=limits.records)
     of_one = table_steps(release.domain, release.measured, own)
     steps = level_steps(of_one, release.level, limits, stated.get("block"))
     if release.level == "window":
@@ -146,7 +146,8 @@ def verify_horizon(release: HorizonRelease) -> verdict.Verification:
     elif "window" in plan:
         steps = [_database_step(release, limits, figures)]
     else:
-        own, found = _of_window(release.guarantee, limits), dict[str, list[Step]]()
+        own = release.guarantee.with_limits(max_records_per_unit=limits.records)
+        found = dict[str, list[Step]]()
         for level, held in (("window", release.windows), ("block", release.blocks)):
             measured = dict.fromkeys(
                 each.measured for each in held.values() if isinstance(each, WindowTables)
@@ -315,10 +316,6 @@ def _scaled(loss: Loss, factor: Fraction) -> Loss:
 
 def _together(steps: Iterable[Step]) -> Loss:
     return composed(step.loss for step in steps)
-
-
-def _of_window(promise: Guarantee, limits: Limits) -> Guarantee:
-    return dataclasses.replace(promise, max_records_per_unit=limits.records, allow_large_delta=True)
 
 
 def _times(step: Step, where: str, factor: int, loss: Loss) -> Step:
