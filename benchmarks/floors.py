@@ -174,15 +174,11 @@ class Task:
         """Returns a release of pairs that exact scores chose at no cost."""
         plan = self.plan
         assert isinstance(plan, SelectionPlan)
-        budget = plan.budget
-        added = Fraction(budget.check.added) ** 2
-        budget = dataclasses.replace(
-            budget,
-            pairs=root_down(self.squared_mu - Fraction(budget.attributes) ** 2),
-            check=dataclasses.replace(budget.check, squared_mu=added),
-        )
-        free = dataclasses.replace(plan, budget=budget)
-        return free.release(self.tables, FreeSelection(budget.score_scale))
+        parameters = plan.parameters
+        left = self.squared_mu - Fraction(parameters.attributes_mu) ** 2
+        parameters = dataclasses.replace(parameters, pairs_mu=root_down(left), choice_share=0.0)
+        free = dataclasses.replace(plan, parameters=parameters)
+        return free.release(self.tables, FreeSelection(parameters.score_scale))
 
     def not_measured(self, release: SyntheticDatabase) -> float:
         """Returns the part of the records' total variation in marginals with unmeasured pairs."""

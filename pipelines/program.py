@@ -420,7 +420,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
 def marginals_error(plan: MarginalsPlan) -> str:
     """Returns a short text about the expected error of a table of marginals."""
     if isinstance(plan, MeasureAllPlan):
-        error = f"{short(plan.predicted_cell_error)} records"
+        error = f"{short(plan.parameters.predicted_cell_error)} records"
         return f"{error} expected in a cell (root mean square), before the fit"
     return "depends on the data; the card will state it where it is known"
 

@@ -127,12 +127,14 @@ class Job(program.ReleaseJob):
         if isinstance(self.plan, SmallDBPlan):
             if self.plan.vc_dimension is not None:
                 of_queries["vc dimension"] = str(self.plan.vc_dimension)
+            stated = self.plan.parameters
             error = "depends on the number of records: the card will state it"
-            if self.plan.bound is not None:
-                error = program.bound_text(self.plan.bound, self.plan.failure_probability)
-        if isinstance(self.plan, TextbookPlan) and self.plan.stop is not None:
-            told = program.bound_text(self.plan.stop.bound, FAILURE_PROBABILITY)
-            error = f"depends on the data; if the rounds end early, {told}"
+            if stated.bound is not None:
+                error = program.bound_text(stated.bound, stated.failure_probability)
+        if isinstance(self.plan, TextbookPlan) and self.plan.parameters.stop_below:
+            bound = self.plan.parameters.bound_when_stopped
+            text = program.bound_text(bound, FAILURE_PROBABILITY)
+            error = f"depends on the data; if the rounds end early, {text}"
         workload = self.plan.workload
         records, noise = program.number_text(self.plan.num_records), self.plan.num_rows_from_noise
         size = f"up to {self.plan.disk_bytes / 1e6:,.1f} MB"

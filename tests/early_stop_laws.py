@@ -20,7 +20,7 @@ from beam_dp.mechanisms.marginals import (
     scores as scores_module,
     textbook_mwem as module,
 )
-from beam_dp.mechanisms.marginals.textbook_mwem import Stop, TextbookPlan
+from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.sparse_vector import AboveThreshold
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.testing.audit import discrete_gaussian, discrete_laplace, exponential_mechanism
@@ -106,11 +106,10 @@ def law_of(planned: TextbookPlan, data: tuple[int, ...], reach: int) -> dict[Has
         data: the cells of the records.
         reach: measured cells are clipped at so many records from 1.
     """
-    stop = planned.stop
-    assert stop is not None
-    far = int(REACH * stop.noise.threshold_scale) + 1
+    threshold_scale = planned.parameters.stop_threshold_scale
+    far = int(REACH * threshold_scale) + 1
     thresholds = np.arange(-far, far + 1)
-    fresh = laplace_pmf(stop.noise.threshold_scale, thresholds)
+    fresh = laplace_pmf(threshold_scale, thresholds)
     law: dict[Hashable, float] = {}
 
     def follow(outcomes: Outcomes, weights: np.ndarray) -> None:
@@ -149,10 +148,10 @@ class _Exact:
 def free_comparison(patch: Patch) -> None:
     """The stop compares the exact error, without noise."""
 
-    def exact(self: Stop, total: int, noise: NoiseSource) -> _Exact:
-        return _Exact(-round(self.below * total * self.grid))
+    def exact(self: TextbookPlan, total: int, noise: NoiseSource) -> _Exact:
+        return _Exact(-round(self.parameters.stop_below * total * self.parameters.score_grid))
 
-    patch.setattr(Stop, "comparison", exact)
+    patch.setattr(TextbookPlan, "comparison", exact)
 
 
 def doubled_error(patch: Patch) -> None:

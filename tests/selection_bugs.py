@@ -43,7 +43,9 @@ def one_score(patch: Patch) -> None:
     patch.setattr(
         selection_module,
         "selection_budget",
-        lambda guarantee, _, *others: original(guarantee, 1, *others),
+        lambda guarantee, squared_mu, number, *others: dataclasses.replace(
+            original(guarantee, squared_mu, 1, *others), num_candidates=number
+        ),
     )
 
 
@@ -54,8 +56,18 @@ def finer_scores(patch: Patch) -> None:
     )
 
 
-def change_check(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
-    return change_budget(lambda b: {"check": dataclasses.replace(b.check, **change(b.check))})
+def change_cost(size: int, name: str, change: Callable[[Any, Fraction], Any]) -> Any:
+    """Another result of a function of checks, for the check of the sets of one size."""
+    original = getattr(selection_module, name)
+
+    def mutant(check: Any, squared_mu: Fraction) -> Any:
+        return (change if check.size == size else original)(check, squared_mu)
+
+    return lambda patch: patch.setattr(selection_module, name, mutant)
+
+
+def double(check: Any, squared_mu: Fraction) -> float:
+    return 2 * scores_module.added_mu(check, squared_mu)
 
 
 def finer_cells(patch: Patch) -> None:
@@ -76,10 +88,6 @@ def sums_of_cells(patch: Patch) -> None:
     )
 
 
-def change_triples(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
-    return change_budget(lambda b: {"triples": dataclasses.replace(b.triples, **change(b.triples))})
-
-
 def finer_triples(patch: Patch) -> None:
     """Triples are compared in finer units than the noise of a choice."""
     patch.setattr(
@@ -91,21 +99,23 @@ def finer_triples(patch: Patch) -> None:
 
 # Each of these spends more of mu^2 than a check is given.
 TRIPLES: dict[str, Callable[[Patch], None]] = {
-    "sensitivity of a choice of a triple halved": change_triples(
-        lambda c: {"choice_scale": c.choice_scale / 2}
+    "sensitivity of a choice of a triple halved": change_budget(
+        lambda b: {"triple_choice_scale": b.triple_choice_scale / 2}
     ),
-    "a check of triples for free": change_triples(lambda c: {"squared_mu": Fraction(0)}),
-    "choices of triples for free": change_triples(lambda c: {"squared_mu": Fraction(c.added) ** 2}),
-    "added triples with half of their noise": change_triples(lambda c: {"added": 2 * c.added}),
+    "a check of triples for free": change_cost(3, "cost_of", lambda check, mu2: Fraction(0)),
+    "choices of triples for free": change_cost(
+        3, "cost_of", lambda check, mu2: Fraction(check.added_share) * mu2
+    ),
+    "added triples with half of their noise": change_cost(3, "added_mu", double),
     "triples in finer units than the noise of a choice": finer_triples,
 }
 CHECK: dict[str, Callable[[Patch], None]] = {
-    "sensitivity of a choice halved": change_check(lambda c: {"choice_scale": c.choice_scale / 2}),
-    "a check for free": change_check(lambda c: {"squared_mu": Fraction(0)}),
-    "added pairs for free": change_check(
-        lambda c: {"squared_mu": c.squared_mu - Fraction(c.added) ** 2}
+    "sensitivity of a choice halved": change_budget(lambda b: {"choice_scale": b.choice_scale / 2}),
+    "a check for free": change_cost(2, "cost_of", lambda check, mu2: Fraction(0)),
+    "added pairs for free": change_cost(
+        2, "cost_of", lambda check, mu2: Fraction(check.choice_share) * mu2
     ),
-    "added pairs with half of their noise": change_check(lambda c: {"added": 2 * c.added}),
+    "added pairs with half of their noise": change_cost(2, "added_mu", double),
     "cells in finer units than the noise of a choice": finer_cells,
     "sums of cells at the price of the largest": sums_of_cells,
 }
@@ -115,18 +125,14 @@ PRICED: dict[str, Callable[[Patch], None]] = {
     "all scores for the price of one": one_score,
     "scores in finer units than their noise": finer_scores,
     "scores for free": change_budget(
-        lambda b: {"pairs": b.pairs * math.sqrt(1 + _SCORES / (1 - _ATTRIBUTES - _SCORES))}
+        lambda b: {"pairs_mu": b.pairs_mu * math.sqrt(1 + _SCORES / (1 - _ATTRIBUTES - _SCORES))}
     ),
     "attributes measured for free": change_budget(
-        lambda b: {"pairs": b.pairs * math.sqrt(1 + _ATTRIBUTES / (1 - _ATTRIBUTES - _SCORES))}
+        lambda b: {
+            "pairs_mu": b.pairs_mu * math.sqrt(1 + _ATTRIBUTES / (1 - _ATTRIBUTES - _SCORES))
+        }
     ),
 }
-
-
-def change_prior(change: Callable[[Any], dict[str, Any]]) -> Callable[[Patch], None]:
-    return change_budget(
-        lambda b: {"prior": b.prior and dataclasses.replace(b.prior, **change(b.prior))}
-    )
 
 
 def one_distance(patch: Patch) -> None:
@@ -144,7 +150,9 @@ def finer_distances(patch: Patch) -> None:
 
 # Each of these spends more of mu^2 than there is if public records are compared.
 PRIOR: dict[str, Callable[[Patch], None]] = {
-    "a quarter of the noise of a distance": change_prior(lambda p: {"scale": p.scale / 4}),
+    "a quarter of the noise of a distance": change_budget(
+        lambda b: {"prior_scale": b.prior_scale / 4}
+    ),
     "distances of all pairs for the price of one": one_distance,
     "distances in finer units than their noise": finer_distances,
 }

@@ -69,9 +69,8 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         for name in ("MAX_ARRAY_CELLS", "MAX_CELLS"):
             patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
-        for size, check in scores_module.CHECKS.items():
-            blind = dataclasses.replace(check, largest_miss=math.inf)
-            patch.setitem(scores_module.CHECKS, size, blind)
+        for size in scores_module.LARGEST_MISS:
+            patch.setitem(scores_module.LARGEST_MISS, size, math.inf)
         patch.setattr(scores_module, "_NUM_RECORDS", 2**10)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)

@@ -196,8 +196,8 @@ def check_promise(plan: Plan, guarantee: Guarantee) -> None:
     if plan.guarantee != guarantee:
         condition = "must be the requested guarantee"
         raise InputError("guarantee", plan.guarantee.to_json(), condition)
-    # Plans build these steps from the JSON of the card, with the functions that read cards, so
-    # this check does not depend on the arithmetic that planned the noise.
+    # The steps are computed from what the card states, by the functions that verify cards, so this
+    # check does not depend on the arithmetic that planned the noise.
     together, epsilon = total(plan.steps, guarantee)
     if not epsilon <= guarantee.epsilon:
         condition = (

@@ -32,6 +32,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.synthetic_database.records import check_records_format
+from beam_dp.releases.synthetic_database.strategies import MeasureAll
 from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
 
 if TYPE_CHECKING:
@@ -235,8 +236,13 @@ def plan_discovery(
                 break
     if not found:
         raise refusals[0]
-    # The errors of rounds are not predicted.
-    return min(found, key=lambda pair: getattr(pair[1], "predicted_cell_error", math.inf))
+
+    def predicted_error(pair: tuple[DomainPlan, MarginalsPlan]) -> float:
+        parameters = pair[1].parameters
+        # The errors of rounds are not predicted.
+        return parameters.predicted_cell_error if isinstance(parameters, MeasureAll) else math.inf
+
+    return min(found, key=predicted_error)
 
 
 def _planned(

@@ -202,7 +202,7 @@ def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
         note = f"measures the marginals of the queries, which the release then answers; {note}"
     else:
         theorem = tables_theorem(job, plan)
-        expected = plan.predicted_cell_error
+        expected = plan.parameters.predicted_cell_error
         num_noisy = noisy_cells(job, plan)
     return dataclasses.replace(
         option,

@@ -62,17 +62,19 @@ def small_db_option(job: PlanningJob) -> Option:
         return dataclasses.replace(option, refusal=str(error))
     theorem = small_database_theorem(job, plan, len(columns), largest)
     bound = theorem.bound(job.num_records)
-    if plan.bound is not None:
+    if plan.parameters.bound is not None:
         # For intervals, a small database needs fewer records than the theorem states.
-        bound = dataclasses.replace(bound, max_error=min(bound.max_error, plan.bound))
-    note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {plan.choice.sampler}"
+        most = min(bound.max_error, plan.parameters.bound)
+        bound = dataclasses.replace(bound, max_error=most)
+    sampler = plan.parameters.sampler
+    note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
     return dataclasses.replace(
         option,
         bound=bound,
         records_needed=job.needed(theorem),
-        resources=_small_db_resources(plan.choice.sampler, best, columns),
+        resources=_small_db_resources(sampler, best, columns),
         parameters=(("size", str(best)),),
         note=note,
     )
@@ -89,13 +91,14 @@ def small_database_theorem(
     counts distinct queries.
     """
     guarantee, beta, away = job.guarantee, job.failure_probability, 0
-    if plan.total_scale is not None:
+    total_scale = plan.parameters.total_scale
+    if total_scale is not None:
         beta /= 2
-        away = 2 * math.ceil(plan.total_scale * math.log(1 / beta))
+        away = 2 * math.ceil(total_scale * math.log(1 / beta))
     choice = small_db_theorem(
         job.domain.num_cells,
         num_queries,
-        plan.selection_epsilon,
+        plan.parameters.selection_epsilon,
         beta,
         "tight",
         guarantee.max_records_per_unit,
@@ -143,8 +146,8 @@ def mwem_option(job: PlanningJob) -> Option:
 def _completed(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
     if isinstance(job.workload, LinearWorkload):
         return selected(plan, job, option)
-    rounds = plan.num_rounds
-    measured = Measurement((), "table", plan.distribution, plan.measurement_scale)
+    stated = plan.parameters
+    measured = Measurement((), "table", stated.distribution, stated.measurement_scale)
     bound = required = None
     note = "no bound is proved for the last hypothesis, which is released"
     if job.guarantee.delta == 0:
@@ -173,8 +176,8 @@ def _completed(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
         measured_error=math.sqrt(measured.variance),
         bound=bound,
         records_needed=required,
-        resources=resources.rounds_resources(job.domain.num_cells, rounds),
-        parameters=(("num_rounds", str(rounds)),),
+        resources=resources.rounds_resources(job.domain.num_cells, stated.num_rounds),
+        parameters=(("num_rounds", str(stated.num_rounds)),),
         note=note,
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -317,12 +317,12 @@ def repeated(one: Step, times: int) -> Step:
     )
 
 
-def comparisons_step(noise: Mapping[str, Any], k: int, most: int) -> Step:
+def comparisons_step(
+    *, threshold_scale: float, question_scale: float, redraws: bool, k: int, most: int
+) -> Step:
     """Returns the step that compares questions with a noisy threshold."""
-    threshold = k / positive(noise.get("threshold_scale"))
-    question = 2 * k / positive(noise.get("question_scale"))
-    ends = number(noise["threshold_scale"]), number(noise["question_scale"])
-    redraws = noise.get("redraws_threshold")
+    threshold, question = k / positive(threshold_scale), 2 * k / positive(question_scale)
+    ends = number(threshold_scale), number(question_scale)
     if not isinstance(redraws, bool):
         raise InputError("redraws_threshold", redraws, "must be true or false")
     if redraws:

@@ -21,6 +21,18 @@ from beam_dp.releases.release import Release, plain_json
 
 # Relative tolerance for numbers that are computed from other numbers.
 AGREEMENT = 1e-9
+# Numbers of the mechanisms that verification repeats, because it imports no mechanism;
+# ``test_check_promise.py`` compares them. First the copies, which a card must keep to:
+MAX_RECORDS = 2**40  # of a release
+MAX_ARRAY_CELLS = 2**26  # of a hypothesis that is one array, and then rounded
+MAX_TREE_RECORDS = 2**19  # records of a selection that has a tree; more are copies of candidates
+ROUNDING_SHARE = 0.1  # rounding to records stops at this share of the error of the fit
+COUNT_FAILURE = 0.25  # the noisy count's share of the failure probability of online answers
+START_SHARE = 0.001  # of the uniform distribution, if a hypothesis starts from a release
+# Then upper bounds, for all versions:
+MAX_CANDIDATES = 2**20  # that records are made from
+MAX_SIZE = 2**20  # of a small database
+MAX_LEAVES = 2**19  # of a column whose bins are found
 
 
 def check_fields(

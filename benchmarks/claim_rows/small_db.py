@@ -65,7 +65,7 @@ def _losses(mechanism: MultisetChoice, counts: NDArray[np.int64]) -> dict[tuple[
 def _law(mechanism: MultisetChoice, counts: NDArray[np.int64]) -> Law:
     """The exact output law of the mechanism, from the noise that it says it has."""
     losses = _losses(mechanism, counts)
-    scale = mechanism.facts.selection_scale / (mechanism.size * mechanism.denominator)
+    scale = mechanism.public["selection_scale"] / (mechanism.size * mechanism.denominator)
     logits = -np.array(list(losses.values())) / scale
     weights = np.exp(logits - logits.max())
     return dict(zip(losses, (weights / weights.sum()).tolist(), strict=True))

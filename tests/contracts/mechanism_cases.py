@@ -70,7 +70,6 @@ class Case:
     ``least``: the least share of epsilon that the plan spends.
     ``least_on_data``: the least that some neighbours see; None if the draws do not show it.
     ``priced``: the part of a plan that states steps and their loss; None if it has none.
-    ``unstated``: the fields of a plan whose scales are not used, as there is nothing to choose.
     ``errors``: what a release answers wrongly of some counts, in records; None if it must not be
         exact for a huge epsilon.
     """
@@ -84,7 +83,6 @@ class Case:
     least: float = 0.999
     least_on_data: float | None = 0.999
     priced: Callable[[Any], Any] | None = lambda plan: plan
-    unstated: tuple[str, ...] = ()
     errors: Callable[[Any, Counts], Any] | None = None
     around: Callable[[], AbstractContextManager[object]] = nullcontext
 
@@ -348,7 +346,6 @@ CASES: dict[str, Case] = {
         2,
         deltas=(1e-9,),
         around=lambda: on_trees(6),
-        unstated=("triples",),
         least_on_data=0.7,
     ),
     "mwem in rounds over a tree": synthetic(
@@ -363,7 +360,6 @@ CASES: dict[str, Case] = {
         2,
         deltas=(1e-9,),
         around=lambda: on_trees(6),
-        unstated=("triples",),
         least_on_data=0.7,
     ),
     "mwem over candidates": synthetic("mwem", dp.MWEM(), 2, around=over_candidates),

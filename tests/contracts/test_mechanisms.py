@@ -98,20 +98,20 @@ def test_steps_add_up_to_the_promise_and_to_the_loss_that_is_paid(name):
         assert getattr(plan.loss, measure) <= getattr(spent, measure) * (1 + 1e-5)
 
 
-def scales_halved(value: Any, unstated: tuple[str, ...]) -> Iterator[Any]:
-    """A plan with half of one of its scales, for each of them."""
-    others = ("guarantee", "loss", "left_out", "workload", *unstated)
+def scales_lowered(value: Any, factor: float) -> Iterator[Any]:
+    """A plan with less of one of its scales, for each of them; 0 where nothing is drawn."""
+    others = ("guarantee", "loss", "left_out", "workload")
     if isinstance(value, tuple):
         for place, each in enumerate(value):
-            for halved in scales_halved(each, unstated):
+            for halved in scales_lowered(each, factor):
                 yield (*value[:place], halved, *value[place + 1 :])
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             held = getattr(value, field.name)
-            if isinstance(held, float) and "scale" in field.name:
-                yield dataclasses.replace(value, **{field.name: held / 2})
+            if isinstance(held, float) and held and "scale" in field.name:
+                yield dataclasses.replace(value, **{field.name: factor * held})
             elif field.init and field.name not in others:
-                for halved in scales_halved(held, unstated):
+                for halved in scales_lowered(held, factor):
                     yield dataclasses.replace(value, **{field.name: halved})
 
 
@@ -122,7 +122,7 @@ def test_less_noise_or_a_lower_price_is_refused(name):
         return
     with case.around():
         plan = case.priced(one_of(case))
-        for wrong in scales_halved(plan, case.unstated):
+        for wrong in scales_lowered(plan, 0.5):
             with pytest.raises(dp.InputError, match="mechanism"):
                 check_promise(wrong, plan.guarantee)
         claims = {name: value / 2 for name, value in vars(plan.loss).items() if value}
@@ -134,6 +134,28 @@ def test_less_noise_or_a_lower_price_is_refused(name):
         ):
             with pytest.raises(dp.InputError, match="loss"):
                 check()
+
+
+@each_case
+def test_plan_that_chose_too_little_noise_is_refused_and_its_release_fails_verification(name):
+    """A mistake of a tenth in the arithmetic of a plan, where the plan spends what it may."""
+    case, factor = CASES[name], 0.9 if CASES[name].least > 0.95 else 0.5
+    if case.priced is None:
+        return
+    with case.around():
+        plan = case.plan(promise(case.relations[0], case.deltas[-1], 1.0, 2))
+        for wrong in scales_lowered(plan, factor):
+            priced = case.priced(wrong)
+            with pytest.raises(dp.InputError, match="mechanism"):
+                check_promise(priced, priced.guarantee)
+            release, honest = (
+                found[0] if isinstance(found, tuple) else found
+                for found in (case.run(each, COUNTS, Seeded(1)) for each in (wrong, plan))
+            )
+            # A window states no noise of blocks: the directory of its horizon does.
+            if getattr(release, "KIND", None) in KINDS and release.card != honest.card:
+                again = release_from_bytes(release_to_bytes(release))
+                assert not verify_release(again).holds
 
 
 def tamper(value: Any) -> None:

@@ -12,7 +12,7 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, plan_of, promise, s
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import rounds as rounds_module
-from beam_dp.mechanisms.marginals.rounds import round_budget
+from beam_dp.mechanisms.marginals.rounds import round_budget, scales_of_round
 from beam_dp.mechanisms.marginals.textbook_mwem import round_noise
 from beam_dp.privacy.noise.source import NoiseSource
 
@@ -44,12 +44,12 @@ def test_annealed_schedule_spends_more_after_uninformative_rounds(delta, growth)
 def test_round_of_several_units_costs_no_more_than_these_units(neighboring):
     """In rational numbers: epsilon is inverse to a scale s, and mu^2 to s^2, or s^2 - 4."""
     for units, most in product((2, 3, 16, 1000), (1, 3, 4321)):
-        pure = round_budget(promise(neighboring, PURE, 0.7, most), 1000, True)
-        several = pure.of_round(units)
+        pure = round_budget(promise(neighboring, PURE, 0.7, most), 1000, 1000, True)
+        several = scales_of_round(pure, units)
         assert units * Fraction(several.selection_scale) >= Fraction(pure.selection_scale)
         assert units * Fraction(several.measurement_scale) >= Fraction(pure.measurement_scale)
-        one = round_budget(promise(neighboring, APPROXIMATE, 0.7, most), 1000, True)
-        several = one.of_round(units)
+        one = round_budget(promise(neighboring, APPROXIMATE, 0.7, most), 1000, 1000, True)
+        several = scales_of_round(one, units)
         for name, grid in (("selection_scale", 0), ("measurement_scale", 4)):
             before, after = (Fraction(getattr(each, name)) ** 2 - grid for each in (one, several))
             assert units * after >= before

@@ -37,10 +37,11 @@ from tiny import (
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import scores, selection as selection_module
-from beam_dp.mechanisms.marginals.measurements import residual_measurements
+from beam_dp.mechanisms.marginals.measurements import Measurement, residual_measurements
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.scores import (
     CHECKS,
+    added_mu,
     candidates,
     check_budget,
     choose_left_out,
@@ -50,6 +51,7 @@ from beam_dp.mechanisms.marginals.scores import (
 )
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.strategies import Check as PlannedCheck
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
 from beam_dp.secret.summaries.histogram import Histogram
 
@@ -65,12 +67,9 @@ def pairs_far(exact: np.ndarray, answer: np.ndarray, *_: Any) -> float:
     return float(np.abs(exact - answer).max())
 
 
-def triples_far(
-    exact: np.ndarray, answer: np.ndarray, axes: Axes, promised: dp.Guarantee, budget: Any
-) -> float:
+def triples_far(exact: np.ndarray, answer: np.ndarray, measured: Measurement) -> float:
     """The distance of a triple from its answer: of all cells, without what noise would leave."""
-    variance = scores.measurement(TRIPLES.domain, axes, promised, budget).variance / 8
-    left = np.minimum(answer, math.sqrt(2 * variance / math.pi)).sum()
+    left = np.minimum(answer, math.sqrt(2 * measured.variance / 8 / math.pi)).sum()
     return float(np.abs(exact - answer).sum() - left)
 
 
@@ -95,7 +94,7 @@ class Check:
     far: Callable[..., float]
     added: str
 
-    def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> scores.CheckBudget:
+    def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> PlannedCheck:
         return check_budget(promised, squared_mu, self.size)
 
     def tables(self, counts: np.ndarray) -> Any:
@@ -156,15 +155,24 @@ def test_log_ratios_of_a_choice_have_at_most_the_paid_range(check, neighboring, 
     budget = check.budget(guarantee, squared_mu)
     paid = math.sqrt(CHECKS[check.size].choice_share * squared_mu / (math.pi / 8))
     held, laws = units(check.domain.num_cells, most), {}
+    mu = added_mu(budget, squared_mu)
+    measurement = {
+        axes: residual_measurements(
+            dp.Workload(check.domain, (names_of(axes),)), [axes], guarantee, mu
+        )[0]
+        for axes in check.answers
+    }
     grid = score_grid(budget.choice_scale)
     for unit in held:
         noise, tables = Scripted([0]), check.tables(with_unit(check.base, unit))
-        chosen = choose_left_out(check.answers, tables, check.domain, guarantee, budget, 1, noise)
+        chosen = choose_left_out(
+            check.answers, tables, check.domain, budget, 1, noise, measurement.__getitem__
+        )
         assert chosen == [next(iter(check.answers))]
         (draw,) = noise.draws
         assert draw.kind == "select" and draw.scale == budget.choice_scale * grid
         far = [
-            check.far(tables.marginal(names_of(axes)), answer, axes, guarantee, budget)
+            check.far(tables.marginal(names_of(axes)), answer, measurement[axes])
             for axes, answer in check.answers.items()
         ]
         np.testing.assert_allclose(draw.exact / grid, far, atol=8 / grid)
@@ -183,23 +191,31 @@ def test_each_choice_takes_the_worst_remaining_pair():
     guarantee = promise(ADD, APPROXIMATE)
     budget = check_budget(guarantee, Fraction(1), 2)
     noise = NoNoise()
-    assert choose_left_out(answers, tables, domain, guarantee, budget, 5, noise) == pairs[:-6:-1]
+    unused: dict[Axes, Any] = {}
+    arguments = tables, domain, budget, 5
+    chosen = choose_left_out(answers, *arguments, noise, unused.__getitem__)
+    assert chosen == pairs[:-6:-1]
     grid = score_grid(budget.choice_scale)
     for number, draw in enumerate(noise.draws):
         assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
     assert len(noise.draws) == CHECKS[2].most_choices
     # What a fit made of nothing must not raise, nor move a score.
     broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
-    assert choose_left_out(broken, tables, domain, guarantee, budget, 5, NoNoise()) == pairs[:5]
+    assert choose_left_out(broken, *arguments, NoNoise(), unused.__getitem__) == pairs[:5]
 
 
 def test_each_choice_takes_the_worst_remaining_triple():
     guarantee = promise(ADD, APPROXIMATE)
-    budget, sets = TRIPLES.budget(guarantee, Fraction(10**6)), TRIPLES.sets
+    squared_mu, sets = Fraction(10**6), TRIPLES.sets
+    budget = TRIPLES.budget(guarantee, squared_mu)
+    alone = workload_of(TRIPLES.domain, 3), sets[:1], guarantee, added_mu(budget, squared_mu)
+    (measured,) = residual_measurements(*alone)  # triples of the same size have the same noise
     answers = {axes: np.full((2, 2, 2), 10.0 + place) for place, axes in enumerate(sets)}
     tables = TRIPLES.tables(np.zeros(16))
     noise = NoNoise()
-    chosen = choose_left_out(answers, tables, TRIPLES.domain, guarantee, budget, 2, noise)
+    chosen = choose_left_out(
+        answers, tables, TRIPLES.domain, budget, 2, noise, lambda axes: measured
+    )
     assert chosen == sets[:1:-1]
     assert [len(draw.exact) for draw in noise.draws] == [4, 3]
 

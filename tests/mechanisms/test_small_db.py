@@ -37,7 +37,7 @@ def planned(spec: str, sizes: tuple[int, ...], num_records: int | str = 5, **nam
 
 
 def released(plan: SmallDBPlan, counts, noise, **named) -> dp.SyntheticDatabase:
-    mechanism = SmallDB(size=plan.size, **named)
+    mechanism = SmallDB(size=plan.parameters.size, **named)
     return mechanism.release(plan, summary(plan, np.array(counts)), noise)
 
 
@@ -64,17 +64,17 @@ def test_releases_follow_the_distribution_that_excludes_impossible_cells():
 def test_noisy_number_of_records_and_the_choice_share_the_budget(most):
     guarantee = promise(ADD, epsilon=0.7, most=most)
     plan = planned("prefixes:a0", (8,), "noisy", size=4, guarantee=guarantee)
-    assert plan.total_scale is not None
-    for_total = most / plan.total_scale
-    assert 0.69 < for_total + plan.selection_epsilon <= 0.7
-    scale = plan.public["selection_scale"]
-    assert scale == pytest.approx(2 * 4 * most / plan.selection_epsilon)
+    stated = plan.parameters
+    assert stated.total_scale is not None
+    for_total = most / stated.total_scale
+    assert 0.69 < for_total + stated.selection_epsilon <= 0.7
+    assert stated.selection_scale == pytest.approx(2 * 4 * most / stated.selection_epsilon)
     assert plan.loss.epsilon == 0.7
     noise = NoNoise()
     noise.below = Seeded(1).below  # type: ignore[method-assign]
     release = released(plan, [5, 0, 0, 1, 1, 0, 0, 2], noise)
     (draw,) = noise.draws
-    assert draw.kind == "laplace" and draw.scale == plan.total_scale
+    assert draw.kind == "laplace" and draw.scale == stated.total_scale
     assert draw.exact.tolist() == [9] and release.represented == 9
 
 
@@ -159,7 +159,7 @@ def test_queries_with_values_other_than_0_and_1_have_no_vc_dimension():
 
 def test_bound_of_an_explicit_size_uses_its_least_error_fraction():
     plan = planned("prefixes:a0", (8,), 1000, size=8)
-    assert plan.error_fraction == pytest.approx(1 / 8, abs=1e-8)
+    assert plan.parameters.max_error_fraction == pytest.approx(1 / 8, abs=1e-8)
     bound = 1000 / 8 + 2 * (math.log(math.comb(15, 8)) + math.log(20))
     assert plan.public["bound"] == pytest.approx(bound, rel=1e-6)
     assert not plan.public["bound_is_vacuous"]

@@ -214,7 +214,7 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
         _, later = plan_discovery(
             mechanism[option["mechanism"]](), domain, dp.marginals(domain, ways=2), guarantee
         )
-        assert option["expected_error"] == pytest.approx(later.predicted_cell_error)
+        assert option["expected_error"] == pytest.approx(later.parameters.predicted_cell_error)
 
 
 def test_a_template_cannot_start_two_jobs(tmp_path, monkeypatch, capfd) -> None:

@@ -80,7 +80,7 @@ def test_counts_too_noisy_cells_as_reports_do():
         best = dp.rank_mechanisms(dp.PlanningJob(workload, guarantee, num_records, True)).best
         assert best is not None
         plan = dp.MWEM().plan(domain, workload, guarantee, num_records)
-        error = plan.predicted_cell_error  # of a cell, on average over these attributes
+        error = plan.parameters.predicted_cell_error  # of a cell, on average over these attributes
         sizes = [domain[name].size for (name,) in workload]
         expected = sum(size for size in sizes if 1.96 * error > 0.5 * num_records / size)
         assert best.noisy_cells == expected

@@ -11,7 +11,7 @@ import beam_dp as dp
 from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measurements import residual_sensitivity
 from beam_dp.privacy.unit_costs import least_overlap
-from beam_dp.releases.synthetic_database.verify_choices import largest_change
+from beam_dp.releases.synthetic_database.measured_tables import largest_change
 
 Supports = list[tuple[int, ...]]
 
@@ -77,7 +77,7 @@ def test_replace_one_needs_less_than_twice_the_noise_for_many_attributes():
 def test_release_planned_with_the_overlap_bound_passes_verification(monkeypatch):
     """Also of a card, whose precisions differ from the plan's by their rounding."""
     from beam_dp.privacy.noise.source import NoiseSource
-    from beam_dp.releases.synthetic_database import verify_choices as tables
+    from beam_dp.releases.synthetic_database import measured_tables as tables
 
     monkeypatch.setattr(measurements, "_MAX_PATTERN_ATTRIBUTES", 2)
     monkeypatch.setattr(tables, "_MAX_PATTERNS", 2)

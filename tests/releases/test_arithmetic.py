@@ -1,5 +1,6 @@
 """Conversions and sensitivities that verification computes itself: never too small."""
 
+import dataclasses
 import itertools
 import math
 import random
@@ -19,8 +20,8 @@ from beam_dp.privacy.rounding import rounded_up
 from beam_dp.privacy.steps import above, gaussian_delta, gaussian_epsilon, number, zcdp_epsilon
 from beam_dp.releases.intervals.verify import column_norms
 from beam_dp.releases.sketches.verify import release_probability
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
-from beam_dp.releases.synthetic_database.verify_choices import largest_change, rounds_steps
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, largest_change
+from beam_dp.releases.synthetic_database.strategies import Drawn, Rounds
 from beam_dp.releases.verdict import Figures
 
 
@@ -29,24 +30,25 @@ def test_round_of_four_units_costs_as_much_as_four_rounds(replaced):
     """Four rounds of one unit and one round of four; one more round costs too much."""
     guarantee = dp.Guarantee(1.0, 1e-9, RELATIONS[replaced], "record", 1)
     moved, unit = 1 + replaced, accounting.zcdp_rho(1.0, 1e-9) / 8 * (1 - 1e-12)
-    parameters = {
-        "num_units": 8,
-        "num_rounds": "annealed",
-        "distribution": "discrete_gaussian",
-        "selection_scale": 2 * moved / math.sqrt(8 * 0.1 * unit),
-        "measurement_scale": math.sqrt(moved / (2 * 0.9 * unit)),
-        "total_scale": 0.0,
-        "selection": "exponential_mechanism",
-        "grid": 1,
-    }
-    less = parameters["measurement_scale"] ** 2 - 4
+    parameters = Rounds(
+        num_units=8,
+        num_rounds="annealed",
+        distribution="discrete_gaussian",
+        selection_scale=2 * moved / math.sqrt(8 * 0.1 * unit),
+        measurement_scale=math.sqrt(moved / (2 * 0.9 * unit)),
+        total_scale=0.0,
+        selection="exponential_mechanism",
+        grid=1,
+    )
+    less = parameters.measurement_scale**2 - 4
     scales = [math.sqrt(less / units + 4) * (1 + 1e-12) for units in (1, 1, 1, 1, 4)]
     tables = [MeasuredTable(("a",), "table", "discrete_gaussian", scale) for scale in scales]
-    figures = Figures()
-    found = composed(step.loss for step in rounds_steps(guarantee, parameters, tables, figures))
+    figures, domain, noise = Figures(), dp.read_domain('{"a": 2}'), [t.to_json() for t in tables]
+    drawn = Drawn(domain, guarantee, noise, fit={})
+    found = composed(step.loss for step in parameters.steps(drawn, figures))
     assert not figures.faults and found.rho is not None
     assert float(found.rho) == pytest.approx(8 * unit, rel=1e-9)
-    rounds_steps(guarantee, parameters, [*tables, tables[0]], figures)
+    parameters.steps(dataclasses.replace(drawn, noise=[*noise, noise[0]]), figures)
     assert len(figures.faults) == 1
 
 

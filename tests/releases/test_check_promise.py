@@ -9,14 +9,20 @@ from documents.blocks import blocks_of
 from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 
 import beam_dp as dp
+from beam_dp.domain import discover
+from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import check_promise
+from beam_dp.mechanisms.marginals import plan as plans, synthesis
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.marginals.selection import plan_selection
+from beam_dp.mechanisms.online import plan as online, private_mw
 from beam_dp.mechanisms.registry import plan_release
+from beam_dp.mechanisms.small_db import choice
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
+from beam_dp.releases import verdict
 from beam_dp.secret.summaries.histogram import Histogram
 
 RELATIONS = ("add_or_remove_one", "replace_one")
@@ -90,6 +96,21 @@ def test_rejects_measurements_that_cannot_keep_the_promise(kinds, delta, line):
             "own", PAIRS, guarantee(delta, records=3), "noisy", measured, "tight"
         )
         check_promise(plan, plan.guarantee)
+
+
+def test_verification_repeats_the_numbers_of_the_mechanisms():
+    copies = {
+        verdict.MAX_RECORDS: checks.MAX_RECORDS,
+        verdict.MAX_ARRAY_CELLS: plans.MAX_CELLS,
+        verdict.MAX_TREE_RECORDS: plans.MAX_CANDIDATES,
+        verdict.ROUNDING_SHARE: synthesis._ROUNDING_SHARE,
+        verdict.COUNT_FAILURE: online._COUNT_FAILURE,
+        verdict.START_SHARE: private_mw.START_SHARE,
+    }
+    assert list(copies) == list(copies.values())
+    assert plans.MAX_CANDIDATES <= verdict.MAX_CANDIDATES
+    assert choice.MAX_SIZE <= verdict.MAX_SIZE
+    assert discover.MAX_LEAVES <= verdict.MAX_LEAVES
 
 
 @pytest.mark.job  # it imports Beam

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.universe import Domain
@@ -35,6 +35,7 @@ from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.noisy_tables import chance_cost, unit_costs
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import MeasureAll
 from beam_dp.secret.summaries.histogram import Marginals
 
 UnitCost = float | Literal["planned"]
@@ -98,29 +99,15 @@ def check_unit_cost(
 class MeasureAllPlan(plans.MarginalsPlan):
     """The plan of a mechanism that measures a fixed set of tables once."""
 
-    strategy: ClassVar[str] = "measure_all"
     is_fixed: ClassVar[bool] = True
 
-    calibration: str
-    predicted_cell_error: float  # root mean squared, before the fit, in records
-    max_unit_cost: float | None = None  # the limit C on the cost of a unit's records
+    parameters: MeasureAll
 
     @property
     def unit_costs(self) -> UnitCosts | None:
         """The limit on the joint cost of a unit's records (see ``Plan``); None without a limit."""
-        if self.max_unit_cost is None:
-            return None
-        return unit_costs(self.domain, self.measurements, self.max_unit_cost)
-
-    def _stated(self) -> dict[str, Any]:
-        limits = {} if self.max_unit_cost is None else {"max_unit_cost": self.max_unit_cost}
-        return {
-            "calibration": self.calibration,
-            "strategy": self.strategy,
-            **limits,
-            "num_measurements": len(self.measurements),
-            "predicted_cell_error": self.predicted_cell_error,
-        }
+        most = self.parameters.max_unit_cost
+        return None if most is None else unit_costs(self.domain, self.measurements, most)
 
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
@@ -161,9 +148,12 @@ def measure_all_plan(
         summary_tables=maximal or workload.maximal(),
         measurements=measurements,
         loss=_loss(guarantee, measurements),
-        calibration=calibration,
-        predicted_cell_error=math.sqrt(variance),
-        max_unit_cost=max_unit_cost,
+        parameters=MeasureAll(
+            calibration=calibration,
+            max_unit_cost=max_unit_cost,
+            num_measurements=len(measurements),
+            predicted_cell_error=math.sqrt(variance),
+        ),
     )
 
 

@@ -38,6 +38,13 @@ from beam_dp.releases.synthetic_database.measured_tables import cell_variance, s
 from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import (
+    Drawn,
+    MeasureAll,
+    Strategy,
+    strategy_steps,
+)
+from beam_dp.releases.verdict import Figures
 from beam_dp.secret.encoding.records import encode_records
 from beam_dp.secret.encoding.tables import Table
 from beam_dp.secret.summaries.histogram import Marginals
@@ -112,7 +119,6 @@ class StartingRecords:
 class MarginalsPlan(OfWorkload, Plan):
     """A mechanism's public parameters for a synthetic database."""
 
-    strategy: ClassVar[str]
     # True if a hypothesis is fitted to noisy tables.
     fits_tables: ClassVar[bool] = True
     # True if every fit also starts from ``start_from``.
@@ -122,6 +128,8 @@ class MarginalsPlan(OfWorkload, Plan):
     # True if the mechanism itself decides how many records are released.
     sets_num_rows: ClassVar[bool] = False
 
+    # What the card states of a strategy that verification knows.
+    parameters: Strategy | None = None
     workload: Workload  # the marginals or queries that the release must answer
     num_records: NumRecords  # the public number of records, or ``"noisy"``
     summary_tables: tuple[Names, ...]  # attribute sets whose exact tables the mechanism reads
@@ -227,32 +235,26 @@ class MarginalsPlan(OfWorkload, Plan):
 
         If the package does not know a plan's strategy, the steps are its ``measurements``.
         """
-        # Imported here because the verifier loads the readers of releases.
-        from beam_dp.releases.synthetic_database.strategies import Stated, synthetic_steps
-        from beam_dp.releases.verdict import Figures
-
-        stated = Stated(
-            guarantee=self.guarantee,
-            workload=self.workload,
-            parameters=self._declared_parameters(),
-            noise=self._declared_noise(),
-            queries=self._declared_queries(),
-        )
+        noise, queries = self._declared_noise(), self._declared_queries()
+        drawn = Drawn(self.domain, self.guarantee, noise, queries)
         figures = Figures()
-        steps = synthetic_steps(stated, figures)
+        steps = strategy_steps(self._charged(), drawn, figures)
         for fault in figures.faults:
             raise InputError("mechanism", self.mechanism, f"must have a consistent plan: {fault}")
         return steps
 
-    def _declared_parameters(self) -> dict[str, Any]:
-        """The parameters on the card, without a cost limit that does not bound the kept records."""
-        stated, kept_by = self.public, self.unit_costs
-        most = stated.get("max_unit_cost")
-        if most is None:
-            return stated
-        if kept_by is None or not unit_costs(self.domain, self.measurements, most).holds(kept_by):
-            del stated["max_unit_cost"]
-        return stated
+    def _charged(self) -> Strategy | None:
+        """The parameters, without a cost limit that does not bound the kept records."""
+        parameters, kept_by = self.parameters, self.unit_costs
+        if not isinstance(parameters, MeasureAll) or parameters.max_unit_cost is None:
+            return parameters
+        limit = unit_costs(self.domain, self.measurements, parameters.max_unit_cost)
+        if kept_by is not None and limit.holds(kept_by):
+            return parameters
+        return dataclasses.replace(parameters, max_unit_cost=None)
+
+    def _stated(self) -> dict[str, Any]:
+        return {} if self.parameters is None else self.parameters.to_json()
 
     def _declared_noise(self) -> list[dict[str, Any]]:
         """The noise that is known before the draw, in the form that a card states."""

@@ -11,7 +11,6 @@ records learned from these tables (``models.prior_fit``). Otherwise, the records
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -41,6 +40,7 @@ from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
+from beam_dp.releases.synthetic_database.strategies import Selection
 from beam_dp.secret.summaries.histogram import Marginals
 
 # The share of mu^2 for the distance. At epsilon 0.1, with 105 pairs and 24,000 records, the noise
@@ -54,20 +54,8 @@ _MAX_COEFFICIENTS = 2**21
 CLEARLY_LESS = 0.7
 
 
-@dataclasses.dataclass(frozen=True)
-class PriorBudget:
-    """The noise of the distance of public records, on a grid."""
-
-    grid: int
-    scale: float  # in grid units
-
-    def stated(self) -> dict[str, float]:
-        """Returns the parameters on the card."""
-        return {"prior_share": PRIOR_SHARE, "prior_grid": self.grid, "prior_scale": self.scale}
-
-
-def prior_budget(guarantee: Guarantee, squared_mu: Fraction, num_pairs: int) -> PriorBudget:
-    """Returns the noise of the distance, which costs ``PRIOR_SHARE`` of mu^2.
+def prior_budget(guarantee: Guarantee, squared_mu: Fraction, num_pairs: int) -> tuple[int, float]:
+    """Returns the grid and the scale of the distance's noise, which costs a share of mu^2.
 
     Privacy: one record moves the distance of each pair by at most 1 (2 under replace-one), times
     the records of a unit. So the sum over pairs has num_pairs times this sensitivity.
@@ -75,7 +63,7 @@ def prior_budget(guarantee: Guarantee, squared_mu: Fraction, num_pairs: int) -> 
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max(1, num_pairs)
     variance = moved**2 / (Fraction(PRIOR_SHARE) * squared_mu)
     grid = fine_grid(variance)
-    return PriorBudget(grid, discrete_parameter(variance * grid**2))
+    return grid, discrete_parameter(variance * grid**2)
 
 
 class PublicPrior:
@@ -141,22 +129,23 @@ def noisy_distance(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
-    budget: PriorBudget,
+    parameters: Selection,
     noise: NoiseSource,
 ) -> float:
     """Returns the noisy sum, over pairs, of L1 distances between exact tables and answers.
 
-    ``answers``: one public table per pair, in records; at most all pairs of the budget.
+    ``answers``: one public table per pair, in records; at most all scored pairs.
     ``marginals``: the exact tables, which include these pairs; secret.
 
     Privacy: see ``prior_budget``. The answers may be anything: see ``l1_score``.
     """
     exact = sum(
-        l1_score(marginals.marginal(names_of(domain, axes)), answer, budget.grid)
+        l1_score(marginals.marginal(names_of(domain, axes)), answer, parameters.prior_grid)
         for axes, answer in answers.items()
     )
-    (noisy,) = noise.gaussian(np.array([min(exact, MAX_SCORE)], dtype=np.int64), budget.scale)
-    return float(noisy) / budget.grid
+    sums = np.array([min(exact, MAX_SCORE)], dtype=np.int64)
+    (noisy,) = noise.gaussian(sums, parameters.prior_scale)
+    return float(noisy) / parameters.prior_grid
 
 
 def affordable(domain: Domain, pairs: Sequence[Support]) -> list[Support]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,15 @@ from beam_dp.privacy import accounting
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Kind, loss_of
-from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE, Distribution
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import Rounds
 from beam_dp.secret.summaries.histogram import Marginals
 
-Selection = Literal["permute_and_flip", "exponential_mechanism"]
 # Selection gets little of the budget: a nearly worst marginal is nearly as good a choice.
 _SELECTION_SHARE = 0.1
 # An annealed schedule could afford this many rounds per attribute.
@@ -53,71 +53,43 @@ _ROUND_PENALTY = 0.1
 _ROUND_TOLERANCE = 1e-5
 
 
-@dataclasses.dataclass(frozen=True)
-class RoundBudget:
-    """The scales of a round that spends one unit; all units together keep the guarantee.
+def scales_of_round(unit: Rounds, units: int) -> Rounds:
+    """Returns the scales of a round that spends several units.
 
-    ``selection``: the mechanism that selects. For the same epsilon, permute-and-flip is never worse
-    than the exponential mechanism, but costs more if rhos add up.
-    ``selection_scale``: the scale of the selection's coins or noise, in records.
-    ``total_scale``: the scale of the noise of the total, in units of 1 / ``grid``; 0 without noise.
+    A unit is a share of epsilon or of mu^2. Scales are inverse to epsilon; their squares (less 4,
+    on a grid) are inverse to mu^2. Epsilons and mu^2 add up, even for adaptive choices.
     """
+    if units == 1:
+        return unit
+    measured = Fraction(unit.measurement_scale)
+    if unit.distribution == "discrete_laplace":
+        selection_scale = up(Fraction(unit.selection_scale) / units)
+        measurement_scale = up(measured / units)
+    else:
+        selection_scale = root_up(Fraction(unit.selection_scale) ** 2 / units)
+        measurement_scale = discrete_parameter(accounting.squared_deviation(measured) / units)
+    return dataclasses.replace(
+        unit, selection_scale=selection_scale, measurement_scale=measurement_scale
+    )
 
-    selection: Selection
-    selection_scale: float
-    distribution: Distribution
-    grid: int
-    measurement_scale: float
-    total_scale: float
 
-    def of_round(self, units: int) -> RoundBudget:
-        """Returns the scales of a round that spends several units.
-
-        A unit is a share of epsilon or of mu^2. Scales are inverse to epsilon; their squares (less
-        4, on a grid) are inverse to mu^2. Epsilons and mu^2 add up, even for adaptive choices.
-        """
-        if units == 1:
-            return self
-        measured = Fraction(self.measurement_scale)
-        if self.distribution == "discrete_laplace":
-            selection_scale = up(Fraction(self.selection_scale) / units)
-            measurement_scale = up(measured / units)
-        else:
-            selection_scale = root_up(Fraction(self.selection_scale) ** 2 / units)
-            measurement_scale = discrete_parameter(accounting.squared_deviation(measured) / units)
-        return dataclasses.replace(
-            self, selection_scale=selection_scale, measurement_scale=measurement_scale
-        )
-
-    def measured(self, names: Names, scale: float) -> Measurement:
-        """Returns the measurement of a table or of the total with the given scale."""
-        return Measurement(names, "table", self.distribution, scale, self.grid)
+def measurement_of(unit: Rounds, names: Names, scale: float) -> Measurement:
+    """Returns the measurement of a table or of the total with the given scale."""
+    return Measurement(names, "table", unit.distribution, scale, unit.grid)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundsPlan(plans.MarginalsPlan):
     """The plan for a fixed number of rounds, or for an annealed schedule."""
 
-    strategy: ClassVar[str] = "rounds"
-
     mechanism: str = "mwem"
-    num_rounds: int | Literal["annealed"]
-    num_units: int  # the units of budget that all rounds together spend
-    unit: RoundBudget  # the scales of a round that spends one unit
-
-    def _stated(self) -> dict[str, Any]:
-        return {
-            "calibration": "tight",
-            "strategy": self.strategy,
-            "num_rounds": self.num_rounds,
-            "num_units": self.num_units,
-            **dataclasses.asdict(self.unit),
-        }
+    parameters: Rounds
 
     @property
     def measurements_of_total(self) -> Sequence[Measurement]:
         """See ``MarginalsPlan``."""
-        return [self.unit.measured((), self.unit.total_scale)] if self.unit.total_scale else []
+        unit = self.parameters
+        return [measurement_of(unit, (), unit.total_scale)] if unit.total_scale else []
 
     @on_one_thread
     def release(
@@ -125,8 +97,8 @@ class RoundsPlan(plans.MarginalsPlan):
     ) -> SyntheticDatabase:
         """Runs the rounds, and returns the release that fits all their measurements."""
         domain, workload = self.domain, self.workload
-        is_annealed = self.num_rounds == "annealed"
-        units_left, unit = self.num_units, self.unit
+        unit = self.parameters
+        is_annealed, units_left = unit.num_rounds == "annealed", unit.num_units
         joins_all = plans.joins_fit(workload)
         weights = dict(zip(workload.marginals, workload.weights, strict=True))
         candidates = weights if joins_all else inner_candidates(workload)
@@ -143,7 +115,7 @@ class RoundsPlan(plans.MarginalsPlan):
         tables: list[NDArray[np.float64]] = []
 
         def measure(names: Names, scale: float) -> None:
-            measurement = unit.measured(names, scale)
+            measurement = measurement_of(unit, names, scale)
             measurements.append(measurement)
             tables.append(measurement.draw(marginals, noise))
             combination.add(measurement, tables[-1])
@@ -164,8 +136,8 @@ class RoundsPlan(plans.MarginalsPlan):
                 # Candidates from a distribution near the hypothesis represent it better.
                 basis = plan_candidates(self, layout, combination.estimate(), total, noise)
             if not is_annealed and progress is not None:
-                progress("round", self.num_units - units_left, self.num_units)
-            budget = unit.of_round(units)
+                progress("round", unit.num_units - units_left, unit.num_units)
+            budget = scales_of_round(unit, units)
             allowed = candidates if joins_all else _that_fit(domain, joined, candidates)
             expected = basis.marginals(log_weights, [domain.axes(names) for names in allowed])
             answers = [total * answer for answer in expected]
@@ -195,7 +167,12 @@ class RoundsPlan(plans.MarginalsPlan):
         )
 
 
-def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) -> RoundBudget:
+def round_budget(
+    guarantee: Guarantee,
+    num_rounds: int | Literal["annealed"],
+    num_units: int,
+    total_is_public: bool,
+) -> Rounds:
     """Splits a guarantee into units of budget.
 
     Privacy: the score of a marginal, the L1 distance between its exact and hypothetical tables, has
@@ -220,7 +197,9 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
         selection *= 4 * accounting.range_mu(1) ** 2
     measurement = unit - selection
     if pure:
-        return RoundBudget(
+        return Rounds(
+            num_rounds=num_rounds,
+            num_units=num_units,
             selection="permute_and_flip",
             selection_scale=up(2 * moved * k / selection),
             distribution="discrete_laplace",
@@ -231,7 +210,9 @@ def round_budget(guarantee: Guarantee, num_units: int, total_is_public: bool) ->
     variance = moved * k**2 / measurement
     # The grid is fine enough also for the noise of a round that spends all units.
     grid = fine_grid(variance / num_units)
-    return RoundBudget(
+    return Rounds(
+        num_rounds=num_rounds,
+        num_units=num_units,
         selection="exponential_mechanism",
         selection_scale=up(accounting.range_mu(2 * moved * k) / Fraction(root_down(selection))),
         distribution="discrete_gaussian",
@@ -253,8 +234,8 @@ def plan_rounds(
     num_units = num_rounds
     if num_units == "annealed":
         num_units = _UNITS_PER_ATTRIBUTE * workload.domain.num_attributes
-    budget = round_budget(guarantee, num_units, num_records != "noisy")
-    plans.check_sums(num_records, [budget.measured((), budget.measurement_scale)])
+    budget = round_budget(guarantee, num_rounds, num_units, num_records != "noisy")
+    plans.check_sums(num_records, [measurement_of(budget, (), budget.measurement_scale)])
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
     kind: Kind = "gaussian" if guarantee.delta > 0 else "pure"
@@ -265,9 +246,7 @@ def plan_rounds(
         summary_tables=workload.maximal(),
         measurements=(),
         loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
-        num_rounds=num_rounds,
-        num_units=num_units,
-        unit=budget,
+        parameters=budget,
     )
 
 
@@ -304,7 +283,7 @@ def _that_fit(
     }
 
 
-def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
+def _growth(moved: NDArray[np.float64], budget: Rounds) -> int:
     """Returns the factor by which an annealed schedule multiplies the units of a round."""
     # The factor is above 1 if a measurement moved its table by less than the expected noise.
     if np.abs(moved).sum() <= _expected_noise(moved.size, budget):
@@ -312,7 +291,7 @@ def _growth(moved: NDArray[np.float64], budget: RoundBudget) -> int:
     return 1
 
 
-def _expected_noise(num_cells: int, budget: RoundBudget) -> float:
+def _expected_noise(num_cells: int, budget: Rounds) -> float:
     """Returns the approximate expected L1 norm of a measured table's noise, in records."""
     return num_cells * budget.measurement_scale / budget.grid * MEAN_ABSOLUTE
 
@@ -321,7 +300,7 @@ def _select(
     candidates: Mapping[Names, float],
     answers: Sequence[NDArray[np.float64]],
     marginals: Marginals,
-    budget: RoundBudget,
+    budget: Rounds,
     noise: NoiseSource,
 ) -> int:
     """Returns the index of a marginal that the hypothesis answers badly."""

@@ -27,12 +27,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.bases import independent_start, names_of, outside, plan_basis
-from beam_dp.mechanisms.marginals.measurements import (
-    Measurement,
-    closure_of,
-    freedoms,
-    residual_measurements,
-)
+from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, freedoms
 from beam_dp.mechanisms.marginals.released_records import (
     loose_targets,
     tree_release,
@@ -54,6 +49,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import root_down, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
+from beam_dp.releases.synthetic_database.strategies import Check
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.secret.summaries.histogram import Marginals, MarginalsAccumulator
 
@@ -200,31 +196,20 @@ def _joined_and_loose(
     return joined, loose
 
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """What a check of the sets of one size may choose and spend.
-
-    ``largest_miss``: the largest acceptable miss of a choice, as a fraction of all records.
-    ``choice_share, added_share``: fractions of mu^2 for a choice and for measuring the chosen set.
-    """
-
-    most_choices: int
-    largest_miss: float
-    choice_share: float
-    added_share: float
-
-
-# By the number of attributes in a set. The exponential mechanism misses the worst of m cells by
-# about its scale times ln(m). On four tables of people, such a miss of pairs was below 0.01 at
-# epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times as large, and the
-# budget for checks raised the error more than the added pairs lowered it. Scores of triples are
-# sums over cells, which are twice the total variation distance.
+# What a check may choose and spend, by the number of attributes in a set. The largest acceptable
+# miss of a choice is a fraction of all records. The exponential mechanism misses the worst of m
+# cells by about its scale times ln(m). On four tables of people, such a miss of pairs was below
+# 0.01 at epsilon 1, and checks lowered the error; at epsilon 0.1, a miss was seven times as large,
+# and the budget for checks raised the error more than the added pairs lowered it. Scores of triples
+# are sums over cells, which are twice the total variation distance.
 #
 # The share of an added pair is about one pair's share if forty pairs are measured. Dependence that
 # only triples show is rare in tables of people, so all choices together get only 3 % of the budget.
+LARGEST_MISS = {2: 0.02, 3: 0.04}
+# The scales of choices follow from a guarantee.
 CHECKS = {
-    2: Check(most_choices=5, largest_miss=0.02, choice_share=0.01, added_share=0.016),
-    3: Check(most_choices=12, largest_miss=0.04, choice_share=0.001, added_share=0.0015),
+    2: Check(2, most_choices=5, choice_share=0.01, choice_scale=0.0, added_share=0.016),
+    3: Check(3, most_choices=12, choice_share=0.001, choice_scale=0.0, added_share=0.0015),
 }
 # Limits of the triples: Beam counts the exact table of each, at 2 ns per record and merged table
 # (all triples of 24 columns of 2 to 10 codes: 71 merged tables, 4 microseconds per record). A cell
@@ -252,18 +237,8 @@ def candidates(workload: Workload) -> list[Support]:
     return [axes for cells, axes in sized[:MOST_TRIPLES] if cells <= MOST_CELLS]
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckBudget:
-    """The budget of one choice and of the measurement of the chosen set."""
-
-    size: int  # of the sets: 2 or 3
-    choice_scale: float  # the scale of the exponential mechanism, in records
-    added: float
-    squared_mu: Fraction
-
-
-def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> CheckBudget:
-    """Returns the budget of a choice and of the measurement that follows the choice.
+def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> Check:
+    """Returns the check of the sets of one size, given the mu^2 of the whole guarantee.
 
     Privacy: the score of a pair is the largest distance of a cell from its public answer. Adding or
     removing a record changes the score by at most 1, up or down; so does a replacement, which
@@ -272,37 +247,32 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> Check
     changes a score k times as much. So a choice has the range 2 k / scale, or 4 k / scale, and the
     mu of that range (``range_mu``); the squares of this mu and of the measurement's mu add up.
     """
-    check, moved = CHECKS[size], 1 if size == 2 else guarantee.neighboring.num_moved
+    moved = 1 if size == 2 else guarantee.neighboring.num_moved
     sensitivity = moved * guarantee.max_records_per_unit
-    choice = Fraction(check.choice_share) * squared_mu
-    added = Fraction(check.added_share) * squared_mu
-    return CheckBudget(
-        size=size,
-        choice_scale=up(range_mu(2 * sensitivity) / Fraction(root_down(choice))),
-        added=root_down(added),
-        squared_mu=choice + added,
-    )
+    choice = root_down(Fraction(CHECKS[size].choice_share) * squared_mu)
+    scale = up(range_mu(2 * sensitivity) / Fraction(choice))
+    return dataclasses.replace(CHECKS[size], choice_scale=scale)
 
 
-def num_choices(budget: CheckBudget, num_candidates: int, num_records: float) -> int:
+def cost_of(check: Check, squared_mu: Fraction) -> Fraction:
+    """Returns the mu^2 of a choice and of the measurement that follows the choice."""
+    return (Fraction(check.choice_share) + Fraction(check.added_share)) * squared_mu
+
+
+def added_mu(check: Check, squared_mu: Fraction) -> float:
+    """Returns the mu of the measurement of a chosen set."""
+    return root_down(Fraction(check.added_share) * squared_mu)
+
+
+def num_choices(check: Check, num_candidates: int, num_records: float) -> int:
     """Returns the number of candidates that may be chosen, at most half of the candidates."""
     # Returns 0 if choices would be almost random: the budget is then better spent on the selected
     # pairs.
-    check = CHECKS[budget.size]
     number = min(check.most_choices, num_candidates // 2)
-    miss = check.largest_miss * num_records
-    if number and budget.choice_scale * math.log(num_candidates) > miss:
+    miss = LARGEST_MISS[check.size] * num_records
+    if number and check.choice_scale * math.log(num_candidates) > miss:
         return 0
     return number
-
-
-def measurement(
-    domain: Domain, axes: Support, guarantee: Guarantee, budget: CheckBudget
-) -> Measurement:
-    """Returns the measurement of a chosen triple, whose noise depends on no other triple."""
-    alone = Workload(domain, (names_of(domain, axes),))
-    (measured,) = residual_measurements(alone, [axes], guarantee, budget.added)
-    return measured
 
 
 def fitted_tables(
@@ -345,27 +315,27 @@ def choose_left_out(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
-    guarantee: Guarantee,
-    budget: CheckBudget,
+    check: Check,
     number: int,
     noise: NoiseSource,
+    measurement: Callable[[Support], Measurement],
 ) -> list[Support]:
     """Chooses sets, one at a time, in which the fit is far from the exact table.
 
     ``answers``: the fitted tables of all candidates, in records.
     ``marginals``: the exact tables, which include these sets; secret.
+    ``measurement``: returns the measurement of a set if it is chosen.
 
     Privacy: each choice costs the budget of ``check_budget``. The answers must be public.
     """
-    grid = score_grid(budget.choice_scale)
+    grid = score_grid(check.choice_scale)
     scores = {}
     for axes, answer in answers.items():
         exact = marginals.marginal(names_of(domain, axes))
-        if budget.size == 2:
+        if check.size == 2:
             scores[axes] = largest_cell_score(exact, answer, grid)
             continue
-        variance = measurement(domain, axes, guarantee, budget).variance
-        deviation = math.sqrt(variance * freedoms(answer.shape) / answer.size)
+        deviation = math.sqrt(measurement(axes).variance * freedoms(answer.shape) / answer.size)
         # The error after the measurement, from public numbers, as in ``choose_pairs``.
         left = float(np.minimum(answer, MEAN_ABSOLUTE * deviation).sum())
         scores[axes] = l1_score(exact, answer, grid) - round(left * grid)
@@ -373,7 +343,7 @@ def choose_left_out(
     for _ in range(number):
         remaining = list(scores)
         values = np.array([scores[axes] for axes in remaining], dtype=np.int64)
-        chosen.append(remaining[noise.select(values, budget.choice_scale * grid)])
+        chosen.append(remaining[noise.select(values, check.choice_scale * grid)])
         del scores[chosen[-1]]
     return chosen
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +32,16 @@ from beam_dp.mechanisms.marginals import plan as plans, public_prior
 from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
 from beam_dp.mechanisms.marginals.scores import (
-    CHECKS,
-    CheckBudget,
+    added_mu,
     candidates,
     check_budget,
     choose_left_out,
     choose_pairs,
+    cost_of,
     deviations_of,
     fitted_tables,
     is_off,
     l1_score,
-    measurement,
     num_choices,
     score_grid,
 )
@@ -56,6 +55,7 @@ from beam_dp.privacy.rounding import down, root_down, root_up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import Selection
 from beam_dp.secret.summaries.histogram import Marginals
 
 # Shares of mu^2. The scores need a small share: each score is one number of sensitivity 1. The
@@ -67,32 +67,13 @@ _PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
 _GRID_DEVIATIONS = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class SelectionBudget:
-    """The mu that each step spends, and the noise of the scores."""
-
-    attributes: float
-    pairs: float
-    score_grid: int
-    score_scale: float
-    check: CheckBudget
-    triples: CheckBudget  # of the check of triples
-    prior: public_prior.PriorBudget | None = None  # if there are public records
-
-    @property
-    def score_deviation(self) -> float:
-        """The standard deviation of the noise of a score, in records."""
-        return self.score_scale / self.score_grid
-
-    def chosen(self, num_choices: int, num_triples: int) -> float:
-        """Returns the mu left for the chosen pairs, given both checks' numbers of choices."""
-        checks = num_choices * self.check.squared_mu + num_triples * self.triples.squared_mu
-        return root_down(Fraction(self.pairs) ** 2 - checks)
-
-
 def selection_budget(
-    guarantee: Guarantee, num_pairs: int, has_prior: bool = False
-) -> SelectionBudget:
+    guarantee: Guarantee,
+    squared_mu: Fraction,
+    num_pairs: int,
+    triple_cells: Sequence[int],
+    has_prior: bool = False,
+) -> Selection:
     """Splits the mu of a guarantee among the steps.
 
     Privacy: the squares of the mu of Gaussian mechanisms add up, even if results of earlier
@@ -102,25 +83,51 @@ def selection_budget(
     times sqrt(num_pairs). The scores, and the noisy number of records, decide the number of choices
     in both checks, and so the budget left for the chosen pairs. For any scores, the total mu of the
     later steps is the same.
+
+    ``triple_cells``: the numbers of cells of the triples that may be chosen.
     ``has_prior``: the distance of public records costs ``PRIOR_SHARE`` of the pairs' share.
     """
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
-    squared_mu = Fraction(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
     variance = squared_sensitivity / (Fraction(_SCORES_SHARE) * squared_mu)
     grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
-    pairs_share, prior = Fraction(_PAIRS_SHARE), None
-    if has_prior:
-        pairs_share -= Fraction(public_prior.PRIOR_SHARE)
-        prior = public_prior.prior_budget(guarantee, squared_mu, num_pairs)
-    return SelectionBudget(
-        attributes=root_down(Fraction(_ATTRIBUTES_SHARE) * squared_mu),
-        pairs=root_down(pairs_share * squared_mu),
+    score_scale = discrete_parameter(variance * grid**2)
+    pairs, triples = (check_budget(guarantee, squared_mu, size) for size in (2, 3))
+    parameters = Selection(
+        num_candidates=num_pairs,
+        max_tree_cells=plans.MAX_SELECTED_CELLS,
+        attributes_share=_ATTRIBUTES_SHARE,
+        scores_share=_SCORES_SHARE,
+        score_deviation=score_scale / grid,
         score_grid=grid,
-        score_scale=discrete_parameter(variance * grid**2),
-        check=check_budget(guarantee, squared_mu, 2),
-        triples=check_budget(guarantee, squared_mu, 3),
-        prior=prior,
+        score_scale=score_scale,
+        attributes_mu=root_down(Fraction(_ATTRIBUTES_SHARE) * squared_mu),
+        pairs_mu=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
+        most_choices=pairs.most_choices,
+        choice_share=pairs.choice_share,
+        choice_scale=pairs.choice_scale,
+        added_share=pairs.added_share,
+    )
+    if triple_cells:
+        parameters = dataclasses.replace(
+            parameters,
+            num_triples=len(triple_cells),
+            num_triple_cells=sum(triple_cells),
+            most_triple_choices=triples.most_choices,
+            triple_choice_share=triples.choice_share,
+            triple_choice_scale=triples.choice_scale,
+            triple_added_share=triples.added_share,
+        )
+    if not has_prior:
+        return parameters
+    share = Fraction(_PAIRS_SHARE) - Fraction(public_prior.PRIOR_SHARE)
+    prior_grid, prior_scale = public_prior.prior_budget(guarantee, squared_mu, num_pairs)
+    return dataclasses.replace(
+        parameters,
+        pairs_mu=root_down(share * squared_mu),
+        prior_share=public_prior.PRIOR_SHARE,
+        prior_grid=prior_grid,
+        prior_scale=prior_scale,
     )
 
 
@@ -128,47 +135,56 @@ def selection_budget(
 class SelectionPlan(plans.MarginalsPlan):
     """The plan for scoring and measuring pairs, then checking the other pairs and triples."""
 
-    strategy: ClassVar[str] = "selection"
     starts_fits: ClassVar[bool] = False
 
     mechanism: str = "mwem"
+    parameters: Selection
+    squared_mu: Fraction  # of the guarantee
     pairs: tuple[Support, ...]  # with a score, as ascending axes
     triples: tuple[Support, ...]  # that the check of triples may choose, as ascending axes
-    budget: SelectionBudget
 
     @property
     def most_measured(self) -> tuple[Measurement, ...]:
         """The measurements if every pair is chosen, each with the most noise that it can get."""
         # The more pairs are chosen, and the more choices the last check makes, the smaller is the
         # share of the budget for each pair.
-        workload, guarantee, budget = self.workload, self.guarantee, self.budget
-        chosen = _pair_measurements(workload, guarantee, budget, self._numbers([]), self.pairs)
-        added = {each.names: each for each in self._added_measurements(self.pairs)}
+        chosen = self._pair_measurements(self.pairs, self._numbers([]))
+        added = {each.names: each for each in map(self._added_measurement, self.pairs)}
         noisier = (
             max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
         )
-        return (*self.measurements, *noisier, *self._added_measurements(self.triples))
+        return (*self.measurements, *noisier, *map(self._added_measurement, self.triples))
 
-    def _numbers(self, chosen: Sequence[Support], num_records: float = math.inf) -> tuple[int, int]:
+    def _numbers(self, chosen: Sequence[Support], num_records: float = math.inf) -> list[int]:
         """Returns each check's number of choices if the scores chose these pairs."""
-        num_left_out = len(self.pairs) - len(chosen)
-        return (
-            num_choices(self.budget.check, num_left_out, num_records),
-            num_choices(self.budget.triples, len(self.triples), num_records),
-        )
+        candidates = len(self.pairs) - len(chosen), len(self.triples)
+        return [
+            num_choices(check, number, num_records)
+            for check, number in zip(self.parameters.checks, candidates, strict=False)
+        ]
 
-    def _added_measurements(self, sets: Iterable[Support]) -> list[Measurement]:
-        """Returns the measurements of the pairs or triples that a check adds, one per set."""
+    def _pair_measurements(
+        self, pairs: Sequence[Support], numbers: Sequence[int] = ()
+    ) -> tuple[Measurement, ...]:
+        """Returns the measurements of the chosen pairs and, again, of every attribute.
+
+        ``numbers``: each check's number of choices; by default, there are no checks.
+        """
+        checks = zip(numbers, self.parameters.checks, strict=False)
+        spent = sum(number * cost_of(check, self.squared_mu) for number, check in checks)
+        mu = root_down(Fraction(self.parameters.pairs_mu) ** 2 - spent)
+        supports = [each for each in closure_of([*pairs, *_singles(self.domain)]) if each]
+        return residual_measurements(self.workload, supports, self.guarantee, mu)
+
+    def _added_measurement(self, axes: Support) -> Measurement:
+        """Returns the measurement of a pair or triple that a check adds."""
         # With separate measurements, the noise of a set does not depend on the other added sets;
         # ``NoiseBounds`` relies on this.
-        measured: list[Measurement] = []
-        for axes in sets:
-            if len(axes) == 2:
-                added = self.budget.check.added
-                measured += residual_measurements(self.workload, [axes], self.guarantee, added)
-            else:
-                budget = self.budget.triples
-                measured.append(measurement(self.domain, axes, self.guarantee, budget))
+        check, workload = self.parameters.checks[len(axes) - 2], self.workload
+        if check.size > 2:
+            workload = Workload(self.domain, (names_of(self.domain, axes),))
+        mu = added_mu(check, self.squared_mu)
+        (measured,) = residual_measurements(workload, [axes], self.guarantee, mu)
         return measured
 
     def _num_bounded_cells(self, axes: Support) -> int:
@@ -176,37 +192,6 @@ class SelectionPlan(plans.MarginalsPlan):
         is_triple = sum(self.domain.shape[axis] > 1 for axis in axes) > 2
         sets = self.triples if is_triple else [*self.pairs, *_singles(self.domain)]
         return sum(_num_cells(self.domain, each) for each in sets)
-
-    def _stated(self) -> dict[str, Any]:
-        return {
-            "calibration": "tight",
-            "strategy": self.strategy,
-            "num_candidates": len(self.pairs),
-            "max_tree_cells": plans.MAX_SELECTED_CELLS,
-            "attributes_share": _ATTRIBUTES_SHARE,
-            "scores_share": _SCORES_SHARE,
-            "score_deviation": self.budget.score_deviation,
-            "score_grid": self.budget.score_grid,
-            "score_scale": self.budget.score_scale,
-            "attributes_mu": self.budget.attributes,
-            "pairs_mu": self.budget.pairs,
-            "most_choices": CHECKS[2].most_choices,
-            "choice_share": CHECKS[2].choice_share,
-            "choice_scale": self.budget.check.choice_scale,
-            "added_share": CHECKS[2].added_share,
-            **(self._stated_of_triples() if self.triples else {}),
-            **({} if self.budget.prior is None else self.budget.prior.stated()),
-        }
-
-    def _stated_of_triples(self) -> dict[str, Any]:
-        return {
-            "num_triples": len(self.triples),
-            "num_triple_cells": sum(_num_cells(self.domain, axes) for axes in self.triples),
-            "most_triple_choices": CHECKS[3].most_choices,
-            "triple_choice_share": CHECKS[3].choice_share,
-            "triple_choice_scale": self.budget.triples.choice_scale,
-            "triple_added_share": CHECKS[3].added_share,
-        }
 
     def starting_from(self, records: plans.StartingRecords) -> SelectionPlan:
         """See ``MarginalsPlan``. A part of the budget decides whether the records are used."""
@@ -218,15 +203,15 @@ class SelectionPlan(plans.MarginalsPlan):
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
     ) -> SyntheticDatabase:
         """Runs all steps, and returns the release that fits all measurements."""
-        domain, workload, guarantee = self.domain, self.workload, self.guarantee
-        pairs, budget = self.pairs, self.budget
+        domain, workload, parameters = self.domain, self.workload, self.parameters
+        pairs, checks = self.pairs, self.parameters.checks
         measurements: list[Measurement] = []
         tables: list[NDArray[np.float64]] = []
 
         def measure(number: int, more: Sequence[Measurement]) -> None:
             # Measurements are not reported one by one: their number may depend on noise.
             if progress is not None:
-                progress("measure", number, 4 if self.triples else 3)
+                progress("measure", number, 2 + len(checks))
             measurements.extend(more)
             tables.extend(each.draw(marginals, noise) for each in more)
 
@@ -235,25 +220,22 @@ class SelectionPlan(plans.MarginalsPlan):
         answers = independent.answers(domain, pairs)
         if progress is not None:
             progress("score pairs", 1, 1)
-        scores = noisy_scores(pairs, answers, marginals, domain, budget, noise)
-
-        def numbers_beside(sets: Sequence[Support]) -> tuple[int, int]:
-            return self._numbers(sets, independent.num_records)
+        scores = noisy_scores(pairs, answers, marginals, domain, parameters, noise)
 
         def planned(sets: Sequence[Support]) -> tuple[Measurement, ...]:
-            return _pair_measurements(workload, guarantee, budget, numbers_beside(sets), sets)
+            return self._pair_measurements(sets, self._numbers(sets, independent.num_records))
 
         weights = pair_weights(workload)
         joined, loose = choose_pairs(domain, scores, answers, planned, weights)
-        number, num_triples = numbers_beside([*joined, *loose])
+        numbers = self._numbers([*joined, *loose], independent.num_records)
         chosen = planned([*joined, *loose])
         prior, of_prior = None, {}
-        if self.start_from is not None and budget.prior is not None:
+        if self.start_from is not None and parameters.prior_scale:
             prior = public_prior.PublicPrior(domain, self.start_from)
             public = prior.answers(workload, measurements, tables, independent.num_records, pairs)
-            distance = public_prior.noisy_distance(public, marginals, domain, budget.prior, noise)
+            distance = public_prior.noisy_distance(public, marginals, domain, parameters, noise)
             all_pairs = public_prior.affordable(domain, pairs)
-            instead = _pair_measurements(workload, guarantee, budget, (0, 0), all_pairs)
+            instead = self._pair_measurements(all_pairs)
             expected = public_prior.error_with(
                 public, answers, distance, deviations_of(domain, instead), weights
             )
@@ -261,34 +243,34 @@ class SelectionPlan(plans.MarginalsPlan):
                 scores, answers, deviations_of(domain, chosen), weights
             )
             if expected < public_prior.CLEARLY_LESS * usual:
-                joined, loose, number, num_triples, chosen = [], all_pairs, 0, 0, instead
+                joined, loose, chosen = [], all_pairs, instead
+                numbers = [0 for _ in checks]
             else:
                 prior = None
             of_prior = {"start_distance": distance, "start_was_used": prior is not None}
         measure(2, chosen)
-
-        def check(
-            step: int, budget: CheckBudget, number: int, left_out: Sequence[Support]
-        ) -> list[Support]:
-            """Chooses and measures sets in which a quick fit is far off, and joins what it can."""
+        num_added = {}
+        for step, (check, number) in enumerate(zip(checks, numbers, strict=True), 3):
+            # A check chooses and measures sets in which a quick fit is far off, and joins what it
+            # can.
+            left_out: Sequence[Support] = self.triples
+            if check.size == 2:
+                left_out = sorted({*pairs}.difference(joined, loose))
             fitted: Mapping[Support, NDArray[np.float64]] = {}
             if number:
                 sets = _with_singles(domain, joined)
                 fitted = fitted_tables(self, sets, measurements, tables, left_out)
-            added = choose_left_out(fitted, marginals, domain, guarantee, budget, number, noise)
-            measure(step, self._added_measurements(added))
+            added = choose_left_out(
+                fitted, marginals, domain, check, number, noise, self._added_measurement
+            )
+            measure(step, [self._added_measurement(axes) for axes in added])
             # The last measurements are of these sets. Other sets are left to the records.
             for place, axes in enumerate(added, len(tables) - len(added)):
                 if is_off(measurements[place], tables[place], fitted[axes]) and plans.tree_fits(
                     domain, [*joined, axes], plans.MAX_SELECTED_CELLS
                 ):
                     joined.append(axes)
-            return added
-
-        added = check(3, budget.check, number, sorted({*pairs}.difference(joined, loose)))
-        triples: list[Support] = []
-        if self.triples:
-            triples = check(4, budget.triples, num_triples, self.triples)
+            num_added[check.added] = len(added)
         return synthesise(
             self,
             measurements,
@@ -298,15 +280,11 @@ class SelectionPlan(plans.MarginalsPlan):
             joined=_with_singles(domain, joined),
             num_bounded_cells=self._num_bounded_cells,
             distances=PairDistances(
-                budget.score_deviation,
+                parameters.score_deviation,
                 {names_of(domain, axes): score for axes, score in scores.items()},
                 independent,
             ),
-            fit={
-                "num_added_pairs": len(added),
-                **({"num_added_triples": len(triples)} if self.triples else {}),
-                **of_prior,
-            },
+            fit={**num_added, **of_prior},
             prior=prior,
         )
 
@@ -326,8 +304,10 @@ def plan_selection(
     plans.check_selects(workload.domain)
     pairs = _pairs(workload)
     triples = candidates(workload)
-    budget = selection_budget(guarantee, len(pairs), has_prior)
-    attributes = _attribute_measurements(workload, guarantee, num_records, budget.attributes)
+    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    cells = [_num_cells(workload.domain, axes) for axes in triples]
+    parameters = selection_budget(guarantee, Fraction(mu) ** 2, len(pairs), cells, has_prior)
+    attributes = _attribute_measurements(workload, guarantee, num_records, parameters.attributes_mu)
     counted = [*_with_singles(workload.domain, pairs), *triples]
     plan = SelectionPlan(
         workload=workload,
@@ -335,21 +315,18 @@ def plan_selection(
         num_records=num_records,
         summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
-        loss=Loss.gaussian(discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)),
+        loss=Loss.gaussian(mu),
+        parameters=parameters,
+        squared_mu=Fraction(mu) ** 2,
         pairs=tuple(pairs),
         triples=tuple(triples),
-        budget=budget,
     )
-    scales = [budget.score_scale]
-    for check in (budget.check, budget.triples):
+    scales = [parameters.score_scale, parameters.prior_scale]
+    for check in parameters.checks:
         scales.append(check.choice_scale * score_grid(check.choice_scale))
-    if budget.prior is not None:
-        scales.append(budget.prior.scale)
     check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
-    plans.check_sums(
-        num_records, (*attributes, *_pair_measurements(workload, guarantee, budget, (0, 0), []))
-    )
+    plans.check_sums(num_records, (*attributes, *plan._pair_measurements([])))
     return plan
 
 
@@ -358,18 +335,18 @@ def noisy_scores(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
-    budget: SelectionBudget,
+    parameters: Selection,
     noise: NoiseSource,
 ) -> dict[Support, float]:
     """Returns, per pair, the noisy L1 distance between its table and a hypothesis, in records."""
     if not pairs:
         return {}
     exact = [
-        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], budget.score_grid)
+        l1_score(marginals.marginal(names_of(domain, axes)), answers[axes], parameters.score_grid)
         for axes in pairs
     ]
-    noisy = noise.gaussian(np.array(exact, dtype=np.int64), budget.score_scale)
-    return dict(zip(pairs, (noisy / budget.score_grid).tolist(), strict=True))
+    noisy = noise.gaussian(np.array(exact, dtype=np.int64), parameters.score_scale)
+    return dict(zip(pairs, (noisy / parameters.score_grid).tolist(), strict=True))
 
 
 def _independent_tables(
@@ -384,7 +361,7 @@ def _independent_tables(
     potentials = log_potentials(basis, log_weights, singles)
     names = (names_of(plan.domain, axes) for axes in singles)
     return IndependentTables(
-        float(total), plan.budget.score_grid, tuple(zip(names, potentials, strict=True))
+        float(total), plan.parameters.score_grid, tuple(zip(names, potentials, strict=True))
     )
 
 
@@ -396,18 +373,6 @@ def _attribute_measurements(
     if num_records == "noisy":
         supports.append(())
     return residual_measurements(workload, supports, guarantee, mu)
-
-
-def _pair_measurements(
-    workload: Workload,
-    guarantee: Guarantee,
-    budget: SelectionBudget,
-    num_choices: tuple[int, int],  # of each check
-    pairs: Sequence[Support],
-) -> tuple[Measurement, ...]:
-    """Returns the measurements of the chosen pairs and, again, of every attribute."""
-    supports = [each for each in closure_of([*pairs, *_singles(workload.domain)]) if each]
-    return residual_measurements(workload, supports, guarantee, budget.chosen(*num_choices))
 
 
 def _pairs(workload: Workload) -> list[Support]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, raised, root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import Textbook
 from beam_dp.secret.summaries.histogram import Marginals
 
 MAX_ROUNDS = 100_000
@@ -170,71 +171,40 @@ _MAX_COUNT = 2**45
 _MAX_STEP = 700.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Stop:
-    """A noisy comparison that ends the rounds at the first selected cell with a small error.
-
-    ``bound``: a bound on the largest error of any cell, in records, that is true with probability
-    0.95 for the hypothesis after the last round.
-
-    Privacy: AboveThreshold on the negated errors; a unit changes each error by at most k records.
-    The noise of the threshold is drawn once, and every comparison gets its own noise. The budget of
-    skipped rounds stays unspent but is charged, because the number of rounds depends on the data.
-    """
-
-    below: float
-    noise: SparseVectorNoise
-    grid: int
-    bound: float
-
-    def comparison(self, total: int, noise: NoiseSource) -> AboveThreshold:
-        """Returns a test of whether a negated error is above the negated threshold."""
-        threshold = round(self.below * total * self.grid)
-        return AboveThreshold(-threshold, self.noise, noise, self.grid)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the parameters for the card."""
-        return {
-            "stop_below": self.below,
-            "stop_threshold_scale": self.noise.threshold_scale,
-            "stop_question_scale": self.noise.question_scale,
-            "score_grid": self.grid,
-            "bound_when_stopped": self.bound,
-            "failure_probability": FAILURE_PROBABILITY,
-        }
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextbookPlan(MarginalsPlan):
     """The plan of Hardt, Ligett and McSherry's algorithm."""
 
-    strategy: ClassVar[str] = "textbook"
     sets_num_rows: ClassVar[bool] = True
     fits_tables: ClassVar[bool] = False
 
     mechanism: str = "mwem"
-    num_rounds: int
-    distribution: Distribution
-    measurement_scale: float  # the scale of the noise of a measured cell, in records
-    selection_scale: float  # the scale of the noise of a selection, in records
-    bound_of_average: float | None  # on the largest error of the average hypothesis, in records
-    stop: Stop | None = None  # the test that may end the rounds early
+    parameters: Textbook
 
-    def _stated(self) -> dict[str, Any]:
-        bound = self.bound_of_average
-        return {
-            "calibration": "textbook",
-            "strategy": self.strategy,
-            "num_rounds": self.num_rounds,
-            "distribution": self.distribution,
-            "measurement_scale": self.measurement_scale,
-            "selection_scale": self.selection_scale,
-            "bound_of_average": bound,
-            "bound_of_average_is_vacuous": bound is None
-            or bound >= int(self.num_records)
-            or 2 * self.num_rounds >= self.workload.num_cells(),
-            **({} if self.stop is None else self.stop.to_json()),
-        }
+    def comparison(self, total: int, noise: NoiseSource) -> AboveThreshold | None:
+        """Returns a test of whether a negated error is above the negated threshold.
+
+        Privacy: AboveThreshold on the negated errors; a unit changes each error by at most k
+        records. The noise of the threshold is drawn once, and every comparison gets its own noise.
+        The budget of skipped rounds stays unspent but is charged, because the number of rounds
+        depends on the data.
+        """
+        parameters, grid = self.parameters, self.parameters.score_grid
+        if not parameters.stop_below:
+            return None
+        calibration = SparseVectorNoise(
+            method="textbook",
+            guarantee=self.guarantee,
+            max_above=1,
+            threshold_scale=parameters.stop_threshold_scale,
+            question_scale=parameters.stop_question_scale,
+            redraws_threshold=False,
+            answer_noise=None,
+            answer_scale=None,
+            loss=self.loss,
+        )
+        threshold = round(parameters.stop_below * total * grid)
+        return AboveThreshold(-threshold, calibration, noise, grid)
 
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: Progress | None = None
@@ -244,25 +214,25 @@ class TextbookPlan(MarginalsPlan):
         If rounds may end early, the card states the number of updates, so that progress and running
         time reveal nothing more.
         """
-        domain, workload = self.domain, self.workload
-        total = int(self.num_records)
-        draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
+        domain, workload, parameters = self.domain, self.workload, self.parameters
+        total, selection_scale = int(self.num_records), parameters.selection_scale
+        draw = noise.laplace if parameters.distribution == "discrete_laplace" else noise.gaussian
         basis = ResidualBasis(domain.shape, closure_of(map(domain.axes, workload.maximal())))
         exact = {names: marginals.marginal(names) for names in workload}
         ends = np.cumsum([exact[names].size for names in workload])
         potentials = {names: np.zeros(exact[names].shape) for names in workload}
         log_weights = np.zeros(domain.shape)
-        grid = score_grid(self.selection_scale)
-        is_small = None if self.stop is None else self.stop.comparison(total, noise)
+        grid = score_grid(selection_scale)
+        is_small = self.comparison(total, noise)
         updates = 0
-        for number in range(self.num_rounds):
+        for number in range(parameters.num_rounds):
             if progress is not None:
-                progress("round", number + 1, self.num_rounds)
+                progress("round", number + 1, parameters.num_rounds)
             weights = softmax(log_weights)
             coefficients = basis.analyse(weights.ravel()) * total
             answers = (marginal_of(basis, coefficients, domain.axes(names)) for names in workload)
             errors = _errors(exact.values(), answers, grid)
-            selected = noise.select(errors, self.selection_scale * grid)
+            selected = noise.select(errors, selection_scale * grid)
             if is_small is not None and is_small.ask(-int(errors[selected])):
                 break
             position = int(np.searchsorted(ends, selected, side="right"))
@@ -270,14 +240,14 @@ class TextbookPlan(MarginalsPlan):
             cell = np.unravel_index(
                 selected - (ends[position] - exact[names].size), exact[names].shape
             )
-            measured = draw(np.asarray(exact[names][cell]), self.measurement_scale)
+            measured = draw(np.asarray(exact[names][cell]), parameters.measurement_scale)
             axes = domain.axes(names)
             error = float(measured) - total * float(_part(weights, axes, cell).sum())
             change = min(max(error / (2 * total), -_MAX_STEP), _MAX_STEP)
             _part(log_weights, axes, cell)[...] += change
             potentials[names][cell] += change
             updates += 1
-        stated = self.public if self.stop is None else {**self.public, "num_updates": updates}
+        stated = self.public if is_small is None else {**self.public, "num_updates": updates}
         if progress is not None:
             progress("records", 1, 1)
         importance = importance_of(domain, basis, workload.marginals, workload.weights)
@@ -307,7 +277,7 @@ def plan_textbook(
 ) -> TextbookPlan:
     """Returns the plan of Hardt, Ligett and McSherry's algorithm.
 
-    Privacy: see ``round_noise``, and ``Stop`` if ``stop_below`` is given.
+    Privacy: see ``round_noise``, and ``TextbookPlan.comparison`` if ``stop_below`` is given.
 
     Accuracy: the largest error of a cell is at most 2N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon
     with probability 1 - 2T/|Q| (published for pure privacy, k = 1 record per unit and the average
@@ -324,12 +294,28 @@ def plan_textbook(
     if guarantee.delta == 0 and stop_below is None:
         of_record = guarantee.epsilon / guarantee.max_records_per_unit
         bound = published_error(num_cells, num_queries, of_record, num_records, rounds)
-    stop = None
+    parameters = Textbook(
+        num_rounds=rounds,
+        distribution=noise.distribution,
+        measurement_scale=noise.measurement_scale,
+        selection_scale=noise.selection_scale,
+        bound_of_average=bound,
+        bound_of_average_is_vacuous=bound is None
+        or bound >= num_records
+        or 2 * rounds >= num_queries,
+    )
     if stop_below is not None:
         assert noise.stop is not None
         small = stop_below * num_records
-        stopped = noise.stopped_error(small, num_queries, FAILURE_PROBABILITY)
-        stop = Stop(stop_below, noise.stop, noise.grid, stopped)
+        parameters = dataclasses.replace(
+            parameters,
+            stop_below=stop_below,
+            stop_threshold_scale=noise.stop.threshold_scale,
+            stop_question_scale=noise.stop.question_scale,
+            score_grid=noise.grid,
+            bound_when_stopped=noise.stopped_error(small, num_queries, FAILURE_PROBABILITY),
+            failure_probability=FAILURE_PROBABILITY,
+        )
     kind: Kind = "zcdp" if guarantee.delta > 0 else "pure"
     return TextbookPlan(
         workload=workload,
@@ -338,12 +324,7 @@ def plan_textbook(
         summary_tables=workload.maximal(),
         measurements=(),
         loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
-        num_rounds=rounds,
-        distribution=noise.distribution,
-        measurement_scale=noise.measurement_scale,
-        selection_scale=noise.selection_scale,
-        bound_of_average=bound,
-        stop=stop,
+        parameters=parameters,
     )
 
 

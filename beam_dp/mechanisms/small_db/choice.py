@@ -43,21 +43,6 @@ _SAMPLERS: dict[str, _AnySampler] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class ChoiceFacts:
-    """The public facts about a choice on the card: sizes, noise, and the sampler."""
-
-    sampler: str
-    sampler_arithmetic: str
-    sampler_time_depends_on_data: bool
-    size: int
-    num_records: int
-    num_distinct_queries: int
-    num_distinct_columns: int
-    num_multisets: int
-    selection_scale: float
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class MultisetChoice:
     """The choice of a multiset of cells by the exponential mechanism; all parameters are public.
@@ -149,23 +134,17 @@ class MultisetChoice:
 
     @property
     def public(self) -> dict[str, Any]:
-        """A copy of the facts about the choice, as JSON values."""
-        return dataclasses.asdict(self.facts)
-
-    @property
-    def facts(self) -> ChoiceFacts:
-        """The facts about the choice that the card states."""
-        return ChoiceFacts(
-            sampler=self._chosen.name,
-            sampler_arithmetic="exact",
-            sampler_time_depends_on_data=self._chosen is SearchSampler,
-            size=self.size,
-            num_records=self.num_records,
-            num_distinct_queries=len(self._distinct),
-            num_distinct_columns=len(self._types[1]),
-            num_multisets=num_multisets(self.queries.shape[1], self.size),
-            selection_scale=self._scale,
-        )
+        """The facts about the choice that the card states: sizes, noise, and the sampler."""
+        return {
+            "sampler": self._chosen.name,
+            "sampler_arithmetic": "exact",
+            "sampler_time_depends_on_data": self._chosen is SearchSampler,
+            "size": self.size,
+            "num_distinct_queries": len(self._distinct),
+            "num_distinct_columns": len(self._types[1]),
+            "num_multisets": num_multisets(self.queries.shape[1], self.size),
+            "selection_scale": self._scale,
+        }
 
     def draw(self, counts: NDArray[np.int64], noise: NoiseSource) -> NDArray[np.int64]:
         """Returns the drawn cells in ascending order, shape (size,): the release.

@@ -18,7 +18,7 @@ from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
-from beam_dp.mechanisms.small_db.choice import MAX_SIZE, ChoiceFacts, MultisetChoice, SamplerName
+from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice, SamplerName
 from beam_dp.mechanisms.small_db.size import (
     MAX_ANSWER,
     num_multisets,
@@ -41,6 +41,7 @@ from beam_dp.queries.vc_dimension import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import SmallDatabase
 from beam_dp.secret.summaries.histogram import Marginals, clipped_counts
 
 
@@ -48,48 +49,14 @@ from beam_dp.secret.summaries.histogram import Marginals, clipped_counts
 class SmallDBPlan(MarginalsPlan):
     """The plan of ``SmallDB``; the marginals of ``workload`` answer all ``queries``."""
 
-    strategy: ClassVar[str] = "small_db"
     sets_num_rows: ClassVar[bool] = True
     fits_tables: ClassVar[bool] = False
 
     mechanism: str = "small_db"
+    parameters: SmallDatabase
     queries: LinearWorkload
-    size: int  # m, the number of records that are released
-    error_fraction: float  # the largest error of the best database of this size, as a fraction of N
-    selection_epsilon: float  # the part of epsilon that the choice of the database spends
-    total_scale: float | None  # the scale of the noise of the number of records; None if public
-    sampler: SamplerName  # the requested sampler; ``choice`` names the sampler that is used
-    choice: ChoiceFacts
-    calibration: str
-    sized_by: str  # the rule that gave the size, or ``explicit``
-    failure_probability: float
-    bound: float | None = None  # on all errors, in records; None if the number of records is noisy
+    sampler: SamplerName  # as requested; ``parameters`` name the sampler that is used
     vc_dimension: VCDimension | None = None  # of the queries; None if some values are not 0 or 1
-
-    def _stated(self) -> dict[str, Any]:
-        choice = dataclasses.asdict(self.choice)
-        del choice["num_records"]
-        # The number of multisets may have too many digits for a card.
-        choice["num_multisets"] = magnitude(self.choice.num_multisets)
-        stated: dict[str, Any] = {
-            "calibration": self.calibration,
-            "strategy": self.strategy,
-            "sized_by": self.sized_by,
-            "max_error_fraction": self.error_fraction,
-            "num_queries": len(self.queries),
-            **choice,
-            "selection_epsilon": self.selection_epsilon,
-            "total_scale": self.total_scale,
-            "failure_probability": self.failure_probability,
-        }
-        if self.vc_dimension is not None:
-            stated["vc_dimension"] = self.vc_dimension.most
-            stated["vc_dimension_at_least"] = self.vc_dimension.least
-            stated["vc_dimension_by"] = self.vc_dimension.found_by
-        if self.bound is not None:
-            stated["bound"] = self.bound
-            stated["bound_is_vacuous"] = self.bound >= int(self.num_records)
-        return stated
 
     def _declared_queries(self) -> Sequence[LinearQuery]:
         return self.queries.queries
@@ -97,34 +64,34 @@ class SmallDBPlan(MarginalsPlan):
     @property
     def memory_bytes(self) -> float:
         """The worker's memory for a draw, without the histogram."""
-        size = self.size if self.choice.sampler == "nested" else 0
+        size = self.parameters.size if self.parameters.sampler == "nested" else 0
         return choice_bytes(len(self.queries), self.domain.num_cells, size)
 
     @property
     def time_depends_on_data(self) -> bool:
         """Whether the search sampler draws the records."""
-        return self.choice.sampler_time_depends_on_data
+        return self.parameters.sampler_time_depends_on_data
 
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
     ) -> SyntheticDatabase:
         """Returns a release that keeps ``guarantee``."""
-        domain = self.domain
+        domain, parameters = self.domain, self.parameters
         cells, matrix, denominator = query_matrix(self.queries)
         counts = clipped_counts(marginals.marginal(domain.names)).ravel()[cells]
-        if self.total_scale is None:
+        if parameters.total_scale is None:
             total = int(self.num_records)
         else:
-            noisy = noise.laplace(counts.sum(keepdims=True), self.total_scale)
-            most = min(checks.MAX_RECORDS, MAX_ANSWER // (self.size * denominator))
+            noisy = noise.laplace(counts.sum(keepdims=True), parameters.total_scale)
+            most = min(checks.MAX_RECORDS, MAX_ANSWER // (parameters.size * denominator))
             total = min(max(int(noisy[0]), 1), most)
         if progress is not None:
             progress("records", 1, 1)
         mechanism = MultisetChoice(
             matrix,
-            self.selection_epsilon,
+            parameters.selection_epsilon,
             total,
-            self.size,
+            parameters.size,
             denominator,
             self.guarantee.max_records_per_unit,
             self.sampler,
@@ -133,14 +100,14 @@ class SmallDBPlan(MarginalsPlan):
         records, copies = np.unique(drawn, return_counts=True)
         error = {
             "bound": self.error_bound(total, len(cells)),
-            "failure_probability": self.failure_probability,
+            "failure_probability": parameters.failure_probability,
         }
         return SyntheticDatabase(
             domain=domain,
             workload=self.workload,
             guarantee=self.guarantee,
             mechanism=self.mechanism,
-            num_records=self.size,
+            num_records=parameters.size,
             num_records_is_public=True,
             num_represented=total,
             codes=domain.codes(records),
@@ -148,7 +115,7 @@ class SmallDBPlan(MarginalsPlan):
             potentials=(),
             record_tables=((),),
             draw_id=noise.draw_id(),
-            noise=self._declared_noise(),
+            noise=parameters.noise,
             errors=dict.fromkeys(answered_tables(domain, self.queries.queries), error),
             queries=self.queries.queries,
             query_error=error,
@@ -157,27 +124,20 @@ class SmallDBPlan(MarginalsPlan):
 
     def error_bound(self, total: int, num_cells: int) -> float:
         """Returns a bound on all errors, in records, for this ``failure_probability``."""
-        beta, epsilon = self.failure_probability, self.selection_epsilon
-        if self.total_scale is not None:
+        parameters = self.parameters
+        beta, fraction = parameters.failure_probability, parameters.max_error_fraction
+        if parameters.total_scale is not None:
             beta /= 2
-        each = epsilon / self.guarantee.max_records_per_unit
-        bound = small_db_error(num_cells, self.size, each, total, self.error_fraction, beta)
-        if self.total_scale is not None:
+        each = parameters.selection_epsilon / self.guarantee.max_records_per_unit
+        bound = small_db_error(num_cells, parameters.size, each, total, fraction, beta)
+        if parameters.total_scale is not None:
             # ``away`` is a bound on the error of the noisy number.
-            away = math.ceil(self.total_scale * math.log(1 / beta))
-            bound += (1 + self.error_fraction) * away
+            away = math.ceil(parameters.total_scale * math.log(1 / beta))
+            bound += (1 + fraction) * away
         return bound
 
     def _declared_noise(self) -> list[dict[str, Any]]:
-        found = [
-            ("choice of the records", "exponential", self.choice.selection_scale),
-            ("number of records", "discrete_laplace", self.total_scale),
-        ]
-        return [
-            {"what": what, "distribution": distribution, "scale": scale}
-            for what, distribution, scale in found
-            if scale is not None
-        ]
+        return self.parameters.noise
 
 
 def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
@@ -309,6 +269,22 @@ class SmallDB(Mechanism):
         public_number = 1 if num_records == "noisy" else num_records
         limit = guarantee.max_records_per_unit
         mechanism = self._choice(matrix, epsilon, public_number, size, denominator, limit)
+        # The number of multisets may have too many digits for a card.
+        facts = mechanism.public
+        facts["num_multisets"] = magnitude(facts["num_multisets"])
+        parameters = SmallDatabase(
+            calibration=self.calibration,
+            sized_by=sized_by,
+            max_error_fraction=fraction,
+            num_queries=len(queries),
+            **facts,
+            selection_epsilon=epsilon,
+            total_scale=total_scale,
+            failure_probability=self.failure_probability,
+            vc_dimension=None if dimension is None else dimension.most,
+            vc_dimension_at_least=None if dimension is None else dimension.least,
+            vc_dimension_by=None if dimension is None else dimension.found_by,
+        )
         plan = SmallDBPlan(
             workload=tables,
             guarantee=guarantee,
@@ -317,20 +293,17 @@ class SmallDB(Mechanism):
             measurements=(),
             loss=Loss.pure(guarantee.epsilon),
             queries=queries,
-            size=size,
-            error_fraction=fraction,
-            selection_epsilon=epsilon,
-            total_scale=total_scale,
             sampler=self.sampler,
-            choice=mechanism.facts,
-            calibration=self.calibration,
-            sized_by=sized_by,
-            failure_probability=self.failure_probability,
+            parameters=parameters,
             vc_dimension=dimension,
         )
-        if num_records != "noisy":
-            plan = dataclasses.replace(plan, bound=plan.error_bound(num_records, len(cells)))
-        return plan
+        if num_records == "noisy":
+            return plan
+        bound = plan.error_bound(num_records, len(cells))
+        parameters = dataclasses.replace(
+            parameters, bound=bound, bound_is_vacuous=bound >= num_records
+        )
+        return dataclasses.replace(plan, parameters=parameters)
 
     def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
         """Returns the given VC dimension of 0/1 queries, or else a computed VC dimension."""

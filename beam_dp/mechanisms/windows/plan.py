@@ -39,9 +39,12 @@ from beam_dp.privacy.rounding import down, root_down, root_up, up
 from beam_dp.privacy.steps import Step
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, unbiased_tables
+from beam_dp.releases.synthetic_database.measured_tables import (
+    MeasuredTable,
+    table_steps,
+    unbiased_tables,
+)
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify_choices import table_steps
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import Limits, level_steps
 from beam_dp.secret.summaries.histogram import Marginals

@@ -29,7 +29,15 @@ from beam_dp.queries.lines import SHOWN_LETTERS, read_line
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
+from beam_dp.releases.verdict import (
+    COUNT_FAILURE,
+    MAX_RECORDS,
+    START_SHARE,
+    Figures,
+    Verification,
+    check_fields,
+    judged,
+)
 
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"
@@ -230,10 +238,7 @@ def top_query_steps(plan: Mapping[str, Any], guarantee: Guarantee) -> list[Step]
 
 
 _COUNT_SCALE = "count_scale"
-_COUNT_FAILURE = 0.25  # the noisy count's share of the failure probability
 _GRID = 1 << VALUE_BITS
-_MAX_RECORDS = 2**40  # the largest number of records that settings support
-_START_SHARE = 0.001  # the share of the uniform distribution if a hypothesis starts from a release
 
 CARD = ("mechanism", "guarantee", "num_records", "plan")
 CARD_OPTIONAL = ("domain", "ledger_release", "versions", "num_answers", "num_refused")
@@ -324,7 +329,7 @@ def _online_figures(
     check_fields("num_records", stated, ("noisy" if is_counted else "public",))
     (number,) = stated.values()
     checked_integer("num_records", number)
-    figures.equal("settings.total", settings["total"], min(max(1, number), _MAX_RECORDS))
+    figures.equal("settings.total", settings["total"], min(max(1, number), MAX_RECORDS))
     if is_counted:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
     else:
@@ -371,7 +376,7 @@ def _least_error(
     else:
         divergence = math.log(domain_from_json(card.get("domain"), "card").num_cells)
         if plan["starts_from_release"]:
-            divergence -= math.log(_START_SHARE)
+            divergence -= math.log(START_SHARE)
     return math.sqrt(divergence / (2 * updates)) * (1 + 1e-9) or 1e-9
 
 
@@ -394,7 +399,15 @@ def online_steps(
     if plan.get("num_records") == "noisy":
         count_scale = checked_number(_COUNT_SCALE, plan.get(_COUNT_SCALE), above=0)
         steps.append(laplace_step("count the records", k, count_scale))
-    steps.append(comparisons_step(noise, k, most))
+    steps.append(
+        comparisons_step(
+            threshold_scale=noise["threshold_scale"],
+            question_scale=noise["question_scale"],
+            redraws=noise["redraws_threshold"],
+            k=k,
+            most=most,
+        )
+    )
     distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
     if scale is not None:
         moved, what = k * _GRID, "measure an answer"
@@ -409,11 +422,11 @@ def _setting_figures(
     beta, noise = plan["failure_probability"], settings["noise"]
     total_bound = 0.0
     if plan.get("num_records") == "noisy":
-        log_term = math.log(1 / (beta * _COUNT_FAILURE))
+        log_term = math.log(1 / (beta * COUNT_FAILURE))
         total_bound = float(math.ceil(plan[_COUNT_SCALE] * log_term))
         figures.same("total_bound", settings.get("total_bound"), total_bound)
         total_bound = settings["total_bound"]
-        beta *= 1 - _COUNT_FAILURE
+        beta *= 1 - COUNT_FAILURE
     else:
         figures.equal("total_bound", settings["total_bound"], 0.0)
     is_textbook, share = plan.get("calibration") == "textbook", beta / 3

@@ -29,9 +29,8 @@ from beam_dp.releases import verdict
 from beam_dp.releases.discovered import RECORDS, Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found
-from beam_dp.releases.verdict import AGREEMENT, Figures, check_fields
+from beam_dp.releases.verdict import AGREEMENT, MAX_LEAVES, Figures, check_fields
 
-_MOST_LEAVES = 2**19  # more than any column has
 # The part of delta for the thresholds of texts: the part that ledgers keep for slacks.
 SLACK_SHARE = 0.5
 _SHARED = ("measured", "distribution", "scale", "grid")
@@ -119,7 +118,7 @@ def _noise_figures(
     figures.equal(f"distribution of {name}", entry["distribution"], kind)
     if "threshold" not in entry:
         levels = list(entry["levels"])
-        last = checked_integer("levels", levels[-1], 1, _MOST_LEAVES)
+        last = checked_integer("levels", levels[-1], 1, MAX_LEAVES)
         older = best_tree(last, 1 if is_pure else 2).sizes[1:]  # of version 0.1.0
         figures.equal(f"levels of {name}", levels in (levels_of(last), list(older)), True)
         return

@@ -136,26 +136,30 @@ class SyntheticDatabase(Release):
         if not self.domain.attributes:
             raise InputError("domain", self.domain.num_cells, "must have attributes")
         self._check_domain(self.workload)
-        object.__setattr__(self, "num_records", int(self.num_records))
         check_records_format(self.domain, self.records_format)
         check_choice("within_bins", self.within_bins, WITHIN_BINS)
-        records = checked_records(self.domain, self.codes, self.counts, self.num_records)
-        object.__setattr__(self, "codes", records.codes)
-        object.__setattr__(self, "counts", records.counts)
-        object.__setattr__(self, "potentials", tuple(map(self._potential, self.potentials)))
-        record_tables = tuple(self._ordered(tuple(names)) for names in self.record_tables)
-        object.__setattr__(self, "record_tables", record_tables)
-        errors = {self._ordered(names): _error(entry) for names, entry in self.errors.items()}
-        object.__setattr__(self, "errors", errors)
+        number = int(self.num_records)
+        records = checked_records(self.domain, self.codes, self.counts, number)
         for query in self.queries:
             if query.shape != self.domain.shape:
                 condition = f"must be over a domain of shape {self.domain.shape}"
                 raise InputError("queries", query.shape, condition)
-        object.__setattr__(self, "queries", tuple(self.queries))
-        object.__setattr__(self, "query_error", _error(self.query_error))
-        object.__setattr__(self, "noise", plain_json(list(self.noise)))
-        for name in ("plan", "fit", "versions"):
-            object.__setattr__(self, name, plain_json(dict(getattr(self, name))))
+        checked = {
+            "num_records": number,
+            "codes": records.codes,
+            "counts": records.counts,
+            "potentials": tuple(map(self._potential, self.potentials)),
+            "record_tables": tuple(self._ordered(tuple(names)) for names in self.record_tables),
+            "errors": {self._ordered(names): _error(each) for names, each in self.errors.items()},
+            "queries": tuple(self.queries),
+            "query_error": _error(self.query_error),
+            "noise": plain_json(list(self.noise)),
+            "plan": plain_json(dict(self.plan)),
+            "fit": plain_json(dict(self.fit)),
+            "versions": plain_json(dict(self.versions)),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
         if self.left_out is not None:
             self.left_out.check(self.domain)
         if self.measurements is not None:

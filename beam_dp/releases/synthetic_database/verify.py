@@ -31,17 +31,34 @@ from beam_dp.releases import verdict
 from beam_dp.releases.domain.earlier import earlier_figures
 from beam_dp.releases.domain.unit_counts import chosen_figures
 from beam_dp.releases.domain.verify import domain_figures, domain_steps, with_domain
-from beam_dp.releases.synthetic_database import measured_tables, verify_choices
+from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     MeasuredTable,
     NoiseBounds,
     NoisyMeasurements,
+    PairDistances,
+    tables_of,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.strategies import STRATEGIES, Stated, synthetic_steps
-from beam_dp.releases.synthetic_database.verify_choices import tables_of
+from beam_dp.releases.synthetic_database.strategies import (
+    STRATEGIES,
+    Drawn,
+    MeasureAll,
+    Selection,
+    SmallDatabase,
+    Strategy,
+    Textbook,
+    denominator_of,
+    strategy_of,
+    strategy_steps,
+)
 from beam_dp.releases.verdict import (
+    MAX_ARRAY_CELLS,
+    MAX_CANDIDATES,
+    MAX_RECORDS,
+    MAX_TREE_RECORDS,
+    ROUNDING_SHARE,
     Figures,
     check_fields,
     left_out_figures,
@@ -55,29 +72,21 @@ _OWN = ("mwem", "small_db", "laplace", "gaussian")
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
 _PAIRS = ("num_joined_pairs", "num_other_pairs")
-# Rounding stops at this share of the fit's error, which the noise bounds with high probability.
-_ROUNDING_SHARE = 0.1
 _CHANCE = 2.0
 _ONE_RECORD = 1.0
-_MAX_CELLS = 2**26  # the largest number of cells of an array
-# The largest number of candidates that records are made from.
-_MAX_CANDIDATES = 2**20
-# A selection for at most this many records has a tree, unless public records are its candidates.
-_LEAST_CANDIDATES = 2**19
 _FALSE_ALARM = 1e-9
 # The rounding errors of a mean of squared differences, and of a fitted count, as a share of all.
 _MISMATCH_ROUNDING, _COUNT_ROUNDING = 1e-6, 1e-11
-_MAX_RECORDS = 2**40
 
 
 def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
     """Verifies a synthetic database."""
     figures, notes = Figures(), []
-    measured, strategy = release.measurements, release.plan.get("strategy")
-    if strategy not in STRATEGIES:
+    measured, strategy = release.measurements, strategy_of(release.plan)
+    if strategy is None:
         if release.mechanism in _OWN:
             condition = f"must be one of {', '.join(STRATEGIES)} for {release.mechanism}"
-            raise InputError("strategy", strategy, condition)
+            raise InputError("strategy", release.plan.get("strategy"), condition)
         for name in release.plan:
             if name.endswith("_scale"):
                 figures.faults.append(f"parameters.{name} is noise that no step charges")
@@ -85,36 +94,36 @@ def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verificatio
             "The card states no strategy that this version knows: the result is valid if the"
             " mechanism drew no noise besides the noise of the tables on the card."
         )
-    steps, beside = _steps(release, figures)
+    steps, beside = _steps(release, strategy, figures)
     if measured is not None and measured.distances is not None:
-        public = release.public_number
-        verify_choices.score_figures(measured.distances, release.plan, public, figures)
+        _score_figures(measured.distances, strategy, release.public_number, figures)
     with figures.following("errors"):
-        if strategy == "small_db":
-            verify_choices.small_db_figures(release, figures)
+        if isinstance(strategy, SmallDatabase):
+            _small_db_figures(release, strategy, figures)
         else:
-            _error_figures(release, figures)
-            record_figures(release, figures)
-    if strategy in STRATEGIES:
-        _card_figures(release, figures)
+            _error_figures(release, strategy, figures)
+            record_figures(release, strategy, figures)
+    if strategy is not None:
+        _card_figures(release, strategy, figures)
     earlier_figures(release, figures, notes)
     return verdict.judged(
         "synthetic_database", release.mechanism, release.guarantee, steps, figures, beside, notes
     )
 
 
-def _steps(release: SyntheticDatabase, figures: Figures) -> tuple[list[Step], list[Step]]:
+def _steps(
+    release: SyntheticDatabase, strategy: Strategy | None, figures: Figures
+) -> tuple[list[Step], list[Step]]:
     """Returns the steps that the card paid for, and those whose epsilons are added last."""
     domain, limited, discovered = release.domain, release.limited_guarantee, release.discovered
-    stated = Stated(
-        of_release(limited, release.left_out, discovered),
-        release.workload,
-        release.plan,
-        release.noise,
-        release.queries,
-        release.fit,
+    drawn = Drawn(
+        domain=domain,
+        guarantee=of_release(limited, release.left_out, discovered),
+        noise=release.noise,
+        queries=release.queries,
+        fit=release.fit,
     )
-    steps = synthetic_steps(stated, figures)
+    steps = strategy_steps(strategy, drawn, figures)
     beside: list[Step] = []
     if release.left_out is not None:
         promise = of_release(limited, None, discovered)
@@ -137,27 +146,26 @@ def _steps(release: SyntheticDatabase, figures: Figures) -> tuple[list[Step], li
     return steps, beside
 
 
-def _card_figures(release: SyntheticDatabase, figures: Figures) -> None:
+def _card_figures(release: SyntheticDatabase, strategy: Strategy, figures: Figures) -> None:
     """Compares the remaining statements of a card with a known strategy."""
-    strategy, measured = release.plan["strategy"], release.measurements
+    measured = release.measurements
     if not release.num_records_is_public:
         figures.equal("neighboring", release.guarantee.neighboring, Neighboring.ADD_OR_REMOVE_ONE)
         figures.equal("noise of the number of records", bool(release.noise), True)
-    if strategy in ("textbook", "small_db"):
+    if isinstance(strategy, Textbook | SmallDatabase):
         figures.equal("num_records is public", release.num_records_is_public, True)
         figures.equal("fit", release.fit, {})
-        if strategy == "textbook":
+        if isinstance(strategy, Textbook):
             names = [names for names, _ in release.potentials]
             figures.equal("hypothesis", names, list(release.workload.marginals))
         figures.equal("measurements", measured, None)
     elif measured is not None:
-        figures.equal("measurements.fixed", measured.are_fixed, strategy == "measure_all")
-        scored = measured.distances is not None
-        figures.equal("measurements.distances", scored, strategy == "selection")
-    if strategy != "measure_all":
-        calibration = "textbook" if strategy == "textbook" else "tight"
-        if strategy != "small_db":
-            figures.equal("calibration", release.plan["calibration"], calibration)
+        is_fixed = isinstance(strategy, MeasureAll)
+        figures.equal("measurements.fixed", measured.are_fixed, is_fixed)
+        is_scored = measured.distances is not None
+        figures.equal("measurements.distances", is_scored, isinstance(strategy, Selection))
+    if not isinstance(strategy, MeasureAll | SmallDatabase):
+        figures.equal("calibration", strategy.calibration, type(strategy).calibration)
 
 
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
@@ -176,7 +184,9 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
     }
 
 
-def _num_bounded_cells(release: SyntheticDatabase) -> tuple[int, int] | None:
+def _num_bounded_cells(
+    release: SyntheticDatabase, strategy: Strategy | None
+) -> tuple[int, int] | None:
     """Returns the numbers of cells whose bounds are true together; None if per marginal.
 
     For a selection, counts all cells that might have been measured: of attributes and pairs, and of
@@ -186,22 +196,23 @@ def _num_bounded_cells(release: SyntheticDatabase) -> tuple[int, int] | None:
     if measured is None or measured.distances is None:
         return None
     scored = [domain.restrict(names).num_cells for names in measured.distances.pairs]
-    return sum(scored) + sum(domain.shape), release.plan.get(verify_choices.NUM_TRIPLES[1], 0)
+    of_triples = strategy.num_triple_cells if isinstance(strategy, Selection) else 0
+    return sum(scored) + sum(domain.shape), of_triples
 
 
-def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
+def _error_figures(release: SyntheticDatabase, strategy: Strategy | None, figures: Figures) -> None:
     """Compares the errors of measured tables, and of all marginals that follow from the tables."""
-    domain, parameters = release.domain, release.plan
-    if parameters.get("strategy") == "textbook":
+    domain = release.domain
+    if isinstance(strategy, Textbook):
         figures.equal("errors", len(release.errors), 0)
-        verify_choices.textbook_bound(release, figures)
+        _textbook_bound(release, strategy, figures)
         return
     tables = tables_of(release.noise, domain)
     for entry, table in zip(release.noise, tables, strict=False):
         if "standard_deviation" in entry:
             name = f"standard_deviation of {','.join(table.names) or 'the total'}"
             figures.same(name, entry["standard_deviation"], math.sqrt(table.variance))
-    if "strategy" not in parameters:
+    if "strategy" not in release.plan:
         return  # for other mechanisms, the errors that follow from the tables are unknown
     supports = {domain.axes(names) for names in release.workload.closure()}
     held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
@@ -220,7 +231,7 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
     # Two counts may be as large as all records, or as the noise. The tolerance of 1e-9 of a bound
     # covers the rounding of counts that are up to 70,000 times as large as the bound.
     rounding = _ROUNDING * (release.represented + math.sqrt(noise))
-    misfits, together = _misfits(release, covered), _num_bounded_cells(release)
+    misfits, together = _misfits(release, covered), _num_bounded_cells(release, strategy)
     figures.equal("errors", [*sorted(release.errors)], [*sorted(by_names)])
     # After rounds, a bound may be true together for more cells than one marginal has.
     is_determined = together is not None or bounds.choice == "beforehand"
@@ -245,14 +256,14 @@ def _error_figures(release: SyntheticDatabase, figures: Figures) -> None:
                     figures.near(f"bound of {label}", error.get("bound"), found, rounding)
                 else:
                     figures.at_least(f"bound of {label}", error.get("bound"), found - rounding)
-    if "predicted_cell_error" in parameters:
+    if isinstance(strategy, MeasureAll):
         weights = dict(zip(release.workload.marginals, release.workload.weights, strict=True))
         mean = sum(weight * by_names[names] for names, weight in weights.items())
         found = math.sqrt(mean / sum(weights.values()))
-        figures.same("predicted_cell_error", parameters["predicted_cell_error"], found)
+        figures.same("predicted_cell_error", strategy.predicted_cell_error, found)
 
 
-def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
+def record_figures(release: SyntheticDatabase, strategy: Strategy | None, figures: Figures) -> None:
     """Compares the records and their number with the hypothesis and with the noisy tables.
 
     The records are rounded from the public hypothesis, so they must not contain other information.
@@ -268,7 +279,7 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
     if measured is not None:
         observed, layout = _observed(release, measured)
         _number_figures(release, observed, layout, figures)
-        noise = _fit_figures(release, observed, layout, figures)
+        noise = _fit_figures(release, strategy, observed, layout, figures)
         if release.potentials:
             loose_distance = _loose_distance(release, observed, layout)
     marginals = [set(names) for names in release.workload]
@@ -277,8 +288,12 @@ def record_figures(release: SyntheticDatabase, figures: Figures) -> None:
         figures.equal(f"hypothesis of {','.join(names)} is asked for", is_asked, True)
     if not release.potentials:
         return  # The records are the hypothesis: their tables are compared with the noisy tables.
-    is_rounded = measured is not None or release.plan.get("strategy") == "textbook"
-    if is_rounded and "tree_cells" not in release.fit and release.domain.num_cells <= _MAX_CELLS:
+    is_rounded = measured is not None or isinstance(strategy, Textbook)
+    if (
+        is_rounded
+        and "tree_cells" not in release.fit
+        and release.domain.num_cells <= MAX_ARRAY_CELLS
+    ):
         _rounded_figures(release, noise, figures)
     else:
         _drawn_figures(release, loose_distance, figures)
@@ -315,47 +330,46 @@ def _number_figures(
         return
     place = layout.slices[()]
     total = float(observed.values[place][0]) * math.sqrt(squared_scale(layout, (), ()))
-    found = min(max(1.0, total), float(_MAX_RECORDS))
+    found = min(max(1.0, total), float(MAX_RECORDS))
     figures.near("num_records", release.represented, found, 0.5 + 1e-9)
 
 
 def _fit_figures(
     release: SyntheticDatabase,
+    strategy: Strategy | None,
     observed: NoisyCoefficients,
     layout: MarginalCoefficients,
     figures: Figures,
 ) -> float:
     """Compares the card's statements about the fit; returns the weighted error of the noise."""
     domain, fit, names = release.domain, release.fit, _fitted_sets(release)
-    is_tree, is_selection = "tree_cells" in fit, release.plan.get("strategy") == "selection"
-    needed = [*_FIT, *(["tree_cells"] if is_tree else []), *(_PAIRS if is_selection else [])]
-    if is_selection and "most_choices" in release.plan:
-        needed += [check.added for check in verify_choices.checks_of(release.plan)]
+    is_tree, selection = "tree_cells" in fit, strategy if isinstance(strategy, Selection) else None
+    needed = [*_FIT, *(["tree_cells"] if is_tree else [])]
+    if selection is not None:
+        needed += [*_PAIRS, *(check.added for check in selection.checks)]
     if "start_from" in release.plan:
         needed.append("start_was_used")
-    if "prior_scale" in release.plan:
+    has_prior = selection is not None and bool(selection.prior_scale)
+    if has_prior:
         needed.append("start_distance")
     check_fields("fit", fit, needed)
     checked_integer("fit.steps", fit["steps"], 0)
     checked_number("fit.estimated_cell_error", fit["estimated_cell_error"], least=0)
     kind = "junction_tree" if is_tree else "dense_array" if release.potentials else "candidates"
     figures.equal("fit.hypothesis", fit["hypothesis"], kind)
-    if "prior_scale" in release.plan:
-        _prior_figures(release, kind, figures)
+    if selection is not None and has_prior:
+        _prior_figures(release, selection, kind, figures)
     if is_tree:
         sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
-        if is_selection:
-            least = int(fit["tree_cells"])
-            checked_integer("max_tree_cells", release.plan["max_tree_cells"], least)
-    if is_selection:
+        if selection is not None:
+            checked_integer("max_tree_cells", selection.max_tree_cells, int(fit["tree_cells"]))
+    if selection is not None:
         joined = [each for each, _ in release.potentials]
         pairs = [sum(len(each) == 2 for each in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
         figures.equal("fit.num_other_pairs", fit["num_other_pairs"], pairs[1])
-        figures.at_least(
-            "joined and other pairs", sum(pairs), fit.get(verify_choices.PAIRS.added, 0)
-        )
+        figures.at_least("joined and other pairs", sum(pairs), fit["num_added_pairs"])
     tables = [each.values for each in release.answer(Workload(domain, names))]
     plain = [MeasuredTable(each, "table", "discrete_laplace", 1.0) for each in names]
     expected = Combination(domain, layout, plain, tables).estimate()
@@ -388,19 +402,22 @@ def _older_number(layout: Coefficients, chosen: NDArray[np.bool_]) -> int:
     )
 
 
-def _prior_figures(release: SyntheticDatabase, kind: str, figures: Figures) -> None:
+def _prior_figures(
+    release: SyntheticDatabase, selection: Selection, kind: str, figures: Figures
+) -> None:
     """Compares what a selection states of public records with its hypothesis and tables."""
     domain, fit, measured = release.domain, release.fit, release.measurements
     check_is("parameters.start_from", release.plan["start_from"], str)
     check_is("fit.start_was_used", fit["start_was_used"], bool)
     checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
-    if release.represented <= _LEAST_CANDIDATES:
+    # Unless public records are its candidates.
+    if release.represented <= MAX_TREE_RECORDS:
         figures.equal("fit.start_was_used", fit["start_was_used"], kind == "candidates")
     if not fit["start_was_used"] or measured is None:
         return
     # The records are then the candidates, and all that was measured is fitted, without any check.
     figures.equal("fit.hypothesis", kind, "candidates")
-    for check in verify_choices.checks_of(release.plan):
+    for check in selection.checks:
         figures.equal(f"fit.{check.added}", fit[check.added], 0)
     pairs = [each.names for each in measured.described if len(each.names) > 1]
     expected = [(), *((name,) for name in domain.names), *pairs]
@@ -414,7 +431,7 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
     estimated = checked_number(
         "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
     )
-    most = _ROUNDING_SHARE * min(estimated, _CHANCE * noise)
+    most = ROUNDING_SHARE * min(estimated, _CHANCE * noise)
     most *= release.num_records / release.represented
     axes = [release.domain.axes(names) for names in workload]
     squares = [
@@ -465,7 +482,7 @@ def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: F
     distance after the draw plus the distance of those noisy tables from the hypothesis.
     """
     domain, number = release.domain, release.num_records
-    candidates = min(number, _MAX_CANDIDATES)
+    candidates = min(number, MAX_CANDIDATES)
     share = candidates / max(number, 1)
     loose_distance *= candidates / max(release.represented, 1)
     names = _sets([names for names, _ in release.potentials])
@@ -494,3 +511,92 @@ def _weights(
     domain = release.domain
     potentials = [(domain.axes(names), table) for names, table in release.potentials]
     return marginal_weights(domain.shape, potentials, sets, domain.impossible)
+
+
+def _textbook_bound(release: SyntheticDatabase, strategy: Textbook, figures: Figures) -> None:
+    """Checks the published bound, 2 N sqrt(ln|X| / T) + 10 k T ln|Q| / epsilon.
+
+    T is the number of rounds, and N the number of records. This bound is for all T rounds; see
+    ``_stopped_bound`` if rounds may end early.
+    """
+    guarantee = of_release(release.limited_guarantee, release.left_out, release.discovered)
+    rounds, bound = strategy.num_rounds, None
+    num_queries = release.workload.num_cells()
+    if strategy.stop_below:
+        _stopped_bound(release, strategy, figures)
+    elif guarantee.delta == 0:
+        bound = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
+        each = guarantee.epsilon / guarantee.max_records_per_unit
+        bound += 10 * rounds * math.log(max(num_queries, 2)) / each
+    figures.same("bound_of_average", strategy.bound_of_average, bound)
+    is_vacuous = bound is None or bound >= release.num_records or 2 * rounds >= num_queries
+    stated = strategy.bound_of_average_is_vacuous
+    figures.equal("bound_of_average_is_vacuous", stated, is_vacuous)
+
+
+def _stopped_bound(release: SyntheticDatabase, strategy: Textbook, figures: Figures) -> None:
+    """Compares the error bound and the number of rounds if the rounds may end early."""
+    rounds, beta, grid = strategy.num_rounds, strategy.failure_probability, strategy.score_grid
+
+    def rounded(scale: float, log_term: float) -> float:
+        return math.ceil(scale * grid * log_term) / grid
+
+    bound = strategy.stop_below * release.num_records + 1 / grid
+    bound += rounded(strategy.stop_threshold_scale, math.log(4 / beta))
+    bound += rounded(strategy.stop_question_scale, math.log(4 * rounds / beta))
+    num_cells = release.workload.num_cells()
+    bound += strategy.selection_scale * math.log(4 * num_cells * rounds / beta)
+    figures.same("bound_when_stopped", strategy.bound_when_stopped, bound)
+    figures.at_least("num_updates", strategy.num_updates, 0, rounds)
+
+
+def _score_figures(
+    distances: PairDistances,
+    strategy: Strategy | None,
+    public_number: int | None,
+    figures: Figures,
+) -> None:
+    """Compares the figures behind the bounds of left-out pairs with the stated scores."""
+    if not isinstance(strategy, Selection):
+        return  # a card of another strategy must not state distances: see ``_card_figures``
+    stated = strategy.score_deviation
+    figures.same("distances: standard_deviation", distances.deviation, stated)
+    figures.equal("distances: pairs", len(distances.pairs), strategy.num_candidates)
+    if distances.independent is not None:
+        grid, number = distances.independent.grid, distances.independent.num_records
+        figures.equal("distances: grid", grid, strategy.score_grid)
+        if public_number is not None:
+            figures.equal("distances: num_records", number, float(public_number))
+
+
+def _small_db_figures(
+    release: SyntheticDatabase, strategy: SmallDatabase, figures: Figures
+) -> None:
+    """Compares the scales, which the card states twice, and the bounds that follow."""
+    k, size = release.limited_guarantee.max_records_per_unit, strategy.size
+    listed = [(entry["what"], entry["scale"]) for entry in release.noise]
+    figures.equal("noise", listed, strategy.scales)
+    figures.equal("num_records", release.num_records_is_public, True)
+    figures.equal("num_represented", release.num_represented is not None, True)
+    figures.equal("num_queries", strategy.num_queries, len(release.queries))
+    figures.equal("size", size, release.num_records)
+    moved = size * denominator_of(release.domain, release.queries) * k
+    epsilon = strategy.selection_epsilon
+    figures.same("selection_epsilon", epsilon, 2 * moved / strategy.selection_scale)
+    beta, share = strategy.failure_probability, strategy.max_error_fraction
+    total_scale, total = strategy.total_scale, release.represented
+    each_beta = beta if total_scale is None else beta / 2
+    cells = np.count_nonzero(release.domain.possible())
+    drawn = np.arange(size, dtype=np.float64)
+    log_ways = float(np.log((cells + drawn) / (drawn + 1)).sum())
+    bound = share * total + 2 * k / epsilon * (log_ways - math.log(each_beta))
+    if total_scale is not None:
+        bound += (1 + share) * math.ceil(total_scale * math.log(1 / each_beta))
+    known = {"standard_error": None, "failure_probability": beta}
+    for error in (release.query_error, *release.errors.values()):
+        figures.same("bound of an answer", error.get("bound"), bound)
+        figures.equal("error of an answer", {name: error.get(name) for name in known}, known)
+    figures.equal("record_tables", release.record_tables, ((),))
+    if total_scale is None:
+        figures.same("bound", strategy.bound, bound)
+        figures.equal("bound_is_vacuous", strategy.bound_is_vacuous, bound >= total)

@@ -24,9 +24,9 @@ from beam_dp.privacy.rounding import rounded_up, up
 from beam_dp.privacy.steps import Step, above, loss_json, number
 from beam_dp.releases import verdict
 from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.measured_tables import table_steps
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
-from beam_dp.releases.synthetic_database.verify_choices import table_steps
 from beam_dp.releases.verdict import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 

@@ -189,9 +189,10 @@ def _synthetic(make: Callable[[random.Random], Any], *, left_out: bool = False) 
 def _laws_of_strategy(plan: MarginalsPlan) -> list[Law]:
     promise, stated, domain = plan.guarantee, plan.public, plan.domain
     k, moved = promise.max_records_per_unit, promise.neighboring.num_moved
-    if plan.strategy == "measure_all":
+    name = stated["strategy"]
+    if name == "measure_all":
         return _tables(domain, plan.measurements, promise, k)
-    if plan.strategy == "rounds":
+    if name == "rounds":
         rounds, noisy = stated["num_units"], stated["distribution"]
         table = [k * stated["grid"]] * moved
         # A table's distance from its estimate moves as much as the table.
@@ -202,7 +203,7 @@ def _laws_of_strategy(plan: MarginalsPlan) -> list[Law]:
         if stated["total_scale"]:
             laws.append(noise(noisy, stated["total_scale"], [k * stated["grid"]]))
         return laws
-    if plan.strategy == "textbook":
+    if name == "textbook":
         rounds = stated["num_rounds"]
         laws = [choice(2 * k / stated["selection_scale"], rounds, is_bounded_range=True)]
         laws.append(noise(stated["distribution"], stated["measurement_scale"], [k], rounds))
@@ -210,13 +211,13 @@ def _laws_of_strategy(plan: MarginalsPlan) -> list[Law]:
             ends = 1 / stated["stop_threshold_scale"] + 2 / stated["stop_question_scale"]
             laws.append(choice(k * ends, is_bounded_range=False))
         return laws
-    if plan.strategy == "small_db":  # cells of marginals have values 0 and 1
+    if name == "small_db":  # cells of marginals have values 0 and 1
         score = stated["size"] * k
         laws = [choice(2 * score / stated["selection_scale"], is_bounded_range=True)]
         if stated["total_scale"]:
             laws.append(noise("discrete_laplace", stated["total_scale"], [k]))
         return laws
-    raise ValueError(plan.strategy)
+    raise ValueError(name)
 
 
 def _selection(kind: str, promise: Guarantee, rng: random.Random) -> Drawn:

@@ -52,11 +52,11 @@ from beam_dp.mechanisms.marginals import (
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import Mechanism
-from beam_dp.mechanisms.marginals.rounds import RoundBudget
 from beam_dp.models import residual_basis
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases.synthetic_database import measured_tables as unbiased_tables_module
+from beam_dp.releases.synthetic_database.strategies import Rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,11 +222,15 @@ MECHANISMS: dict[str, list[Case]] = {
 def change_budget(selection: str | None = None, /, **factors: float) -> Bug:
     """Another budget of a round: its scales multiplied, or another selection."""
 
-    def mutant(original: Any, *given: Any) -> RoundBudget:
+    def mutant(original: Any, *given: Any) -> Rounds:
         budget = scaled_fields(original(*given), **factors)
         return dataclasses.replace(budget, selection=selection or budget.selection)
 
     return around(rounds_module, "round_budget", mutant)
+
+
+def _with_parameters(plan: Any, **factors: float) -> Any:
+    return dataclasses.replace(plan, parameters=scaled_fields(plan.parameters, **factors))
 
 
 HALF_FORGOTTEN = change_budget(selection_scale=1 / 2)
@@ -238,7 +242,7 @@ TOTAL_FOR_FREE = around(
 TEXTBOOK_HALF_FORGOTTEN = around(
     measure_all_module,
     "plan_textbook",
-    lambda original, *given: scaled_fields(original(*given), selection_scale=1 / 2),
+    lambda original, *given: _with_parameters(original(*given), selection_scale=1 / 2),
 )
 ADD_REMOVE_NORMS = around(
     measurements,
@@ -248,12 +252,12 @@ ADD_REMOVE_NORMS = around(
 LEAVE_A_ROUND_OUT = around(
     rounds_module,
     "round_budget",
-    lambda original, guarantee, num_units, public: original(
-        guarantee, max(1, num_units - 1), public
+    lambda original, guarantee, number, num_units, public: dataclasses.replace(
+        original(guarantee, number, max(1, num_units - 1), public), num_units=num_units
     ),
 )
 CHEAPER_UNITS = around(
-    RoundBudget, "of_round", lambda original, self, units: original(self, 2 * units)
+    rounds_module, "scales_of_round", lambda original, unit, units: original(unit, 2 * units)
 )
 
 

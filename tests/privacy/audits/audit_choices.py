@@ -193,7 +193,7 @@ def released(
     plan: SmallDBPlan, sampler: str, counts: Any, noise: NoiseSource
 ) -> Iterator[tuple[int, ...]]:
     """Draws of one sampler, whose preparation takes longer than a draw."""
-    _, mechanism = choice_of(plan, sampler, plan.selection_epsilon)
+    _, mechanism = choice_of(plan, sampler, plan.parameters.selection_epsilon)
     drawing = multiset_choice._SAMPLERS[sampler](mechanism.law(np.array(counts)))
     while True:
         yield tuple(drawing.draw(noise).tolist())

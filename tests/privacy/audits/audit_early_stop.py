@@ -15,9 +15,9 @@ from noise_sources import Draw
 from tiny import ADD, PURE, REPLACE, neighbours, promise, units
 
 from beam_dp.mechanisms.marginals import textbook_mwem
-from beam_dp.mechanisms.marginals.textbook_mwem import Stop
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.releases.synthetic_database.strategies import Textbook
 from beam_dp.testing import audit
 
 DELTA = 1e-6
@@ -25,7 +25,7 @@ DELTA = 1e-6
 EPSILON, RUNS = 4.0, 6000
 
 
-def spent(stop: Stop, first: Sequence[Draw], second: Sequence[Draw]) -> tuple[float, float]:
+def spent(stop: Textbook, first: Sequence[Draw], second: Sequence[Draw]) -> tuple[float, float]:
     """What hides the difference of neighbours: a pure epsilon, and rho."""
     epsilon = rho = moved = 0.0
     for one, other in zip(first, second, strict=True):
@@ -41,7 +41,7 @@ def spent(stop: Stop, first: Sequence[Draw], second: Sequence[Draw]) -> tuple[fl
             epsilon, rho = epsilon + cost, rho + cost**2 / 2
         else:
             epsilon, rho = math.inf, rho + float(change @ change) / (2 * one.scale**2)
-    compared = moved / stop.noise.threshold_scale + 2 * moved / stop.noise.question_scale
+    compared = moved / stop.stop_threshold_scale + 2 * moved / stop.stop_question_scale
     return epsilon + compared, rho + compared**2 / 2
 
 
@@ -50,13 +50,12 @@ def price(guarantee: Guarantee) -> Finding:
     most = 0.0
     with whole_records():
         planned = plan(guarantee, num_rounds=2)
-        assert planned.stop is not None
         for base, cells in itertools.product(((), (0, 0, 1)), itertools.product((0, 1), repeat=2)):
             told = tuple(said for cell in cells for said in (cell, False, 2 + cell))
             held = units(SIZE, guarantee.max_records_per_unit)
             draws = {unit: replay(planned, (*base, *unit), told) for unit in held}
             for one, other in neighbours(held, guarantee.neighboring):
-                epsilon, rho = spent(planned.stop, draws[one], draws[other])
+                epsilon, rho = spent(planned.parameters, draws[one], draws[other])
                 if guarantee.delta:
                     most = max(most, rho / zcdp_rho(guarantee.epsilon, guarantee.delta))
                 else:
