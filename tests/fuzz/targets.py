@@ -29,6 +29,7 @@ from written_draws import draw_of
 import beam_dp as dp
 from beam_dp.checks import is_number
 from beam_dp.cli.releases import told
+from beam_dp.domain.files import domain_from_json
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import of_kind, read_any, read_release, verify_release, write_release
 from beam_dp.releases.leftovers import finish_writing
@@ -106,8 +107,8 @@ def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
         return
     label, changed = choices.one_of(changes)
     may_hold = reason(fields(path), label) is not None
-    if label == "other text" and not may_hold:
-        may_hold = _is_unused_level(card, path, file)
+    if path[:2] == ("domain", "attributes") and len(path) == 5 and not may_hold:
+        may_hold = _is_unused_level(card, path, label, file) or _is_same_bin(card, changed, path)
     file.write_text(json.dumps(changed), "utf-8")
 
     def check() -> None:
@@ -116,9 +117,9 @@ def _check_forgery(file: pathlib.Path, card: Any, choices: Choices) -> None:
     raised_by(check, dp.InputError)
 
 
-def _is_unused_level(card: Any, path: Path, file: pathlib.Path) -> bool:
+def _is_unused_level(card: Any, path: Path, label: str, file: pathlib.Path) -> bool:
     """Whether the place is a level that no row has: nothing but the card names it."""
-    if path[:2] != ("domain", "attributes") or path[3:4] != ("values",) or len(path) != 5:
+    if (path[3], label) != ("values", "other text"):
         return False
     file.write_text(json.dumps(card), "utf-8")
     name = card["domain"]["attributes"][path[2]]["name"]
@@ -126,6 +127,18 @@ def _is_unused_level(card: Any, path: Path, file: pathlib.Path) -> bool:
     return isinstance(release, dp.SyntheticDatabase) and all(
         at(card, path) not in batch[name] for batch in release.records()
     )
+
+
+def _is_same_bin(card: Any, changed: Any, path: Path) -> bool:
+    """Whether the place is an edge between the same whole numbers after the change as before."""
+    if path[3] != "edges":
+        return False
+    try:
+        both = [domain_from_json(each["domain"]).attributes[path[2]] for each in (card, changed)]
+    except dp.InputError:
+        return False
+    ends = [getattr(each, "whole_ends", None) for each in both]
+    return None not in ends and bool(np.array_equal(ends[0], ends[1]))
 
 
 def _verified(place: pathlib.Path) -> dp.Verification:
