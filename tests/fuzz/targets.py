@@ -130,7 +130,11 @@ def _is_unused_level(card: Any, path: Path, label: str, file: pathlib.Path) -> b
 
 
 def _is_same_bin(card: Any, changed: Any, path: Path) -> bool:
-    """Whether the place is an edge between the same whole numbers after the change as before."""
+    """Whether the place is an edge of whole numbers that no row has to show.
+
+    It lies between the same two numbers as before, or it is an end, and all rows of its bin may be
+    at the other side.
+    """
     if path[3] != "edges":
         return False
     try:
@@ -138,7 +142,8 @@ def _is_same_bin(card: Any, changed: Any, path: Path) -> bool:
     except dp.InputError:
         return False
     ends = [getattr(each, "whole_ends", None) for each in both]
-    return None not in ends and bool(np.array_equal(ends[0], ends[1]))
+    is_end = path[4] in (0, both[0].num_levels)
+    return None not in ends and (is_end or bool(np.array_equal(ends[0], ends[1])))
 
 
 def _verified(place: pathlib.Path) -> dp.Verification:
