@@ -482,6 +482,18 @@ def test_values_that_many_units_share_have_a_bin_of_their_own():
     assert INCOMES.edges[bins.cuts[1]] <= 1_500
 
 
+def test_numbers_that_many_units_share_are_not_spread_over_the_gap_before_them():
+    leaves = NumericAttribute("coinsurance", number_leaves(None, None))
+    values = np.repeat([0.0, 3.258, 3.932, 4.564], [8_000, 4_000, 1_400, 6_400])
+    for seed in range(10):
+        bins = plan_bins(leaves, 20, ADDING, mu=0.028).release(
+            counts_of(leaves, values), Seeded(seed)
+        )
+        edges = np.array(leaves.edges)[list(bins.cuts)]
+        above = int(np.searchsorted(edges, 3.258))
+        assert edges[above] - edges[above - 1] < 0.2
+
+
 @pytest.mark.parametrize("loss", [{"mu": MU}, {"epsilon": 0.05}])
 def test_without_records_there_are_valid_bins(loss):
     plan = plan_bins(INCOMES, 20, ADDING, **loss)

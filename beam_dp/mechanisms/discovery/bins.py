@@ -44,6 +44,8 @@ _LAST_MOVE = 0.1
 # are cut off, and the units that every bin has at least. They and END_ERRORS were chosen by the
 # errors of whole copies (benchmarks/undescribed_tables.py).
 _SHRINKAGE, _BIN_ERRORS = 1.5, 1.0
+# A bin may have fewer units if without it so many times as many would be in a wrong place.
+_GAP_ERRORS = 4.0
 # A tail goes on beyond an end if the sum beyond it has so many standard deviations, and is at most
 # so large a share of all, and so wide next to the rest, because it is extrapolated.
 _TAIL_ERRORS, _TAIL_SHARE, _TAIL_WIDTH = 1.0, 0.02, 1 / 3
@@ -116,8 +118,9 @@ class BinsPlan:
         few far values, or noise, do not stretch the first or the last bin; the bins next to them
         also take those units. Where a tail goes on beyond such an end, it gets a bin of its own, up
         to where a normal tail would have its last unit. Every bin inside has at least as many units
-        as the noise of one sum, as estimated. So there may be fewer bins than ``num_bins``; with
-        too few records there is one bin, the whole range.
+        as the noise of one sum, as estimated, except gaps beside numbers that many units have. So
+        there may be fewer bins than ``num_bins``; with too few records there is one bin, the whole
+        range.
 
         ``counts``: the sums of the leaves in grid steps, shape (number of leaves,), int64; secret.
 
@@ -294,7 +297,8 @@ def segments(
 
     ``prefixes``: increasing, shape (leaves + 1,); ``places``: the edges of the leaves.
     ``ends``: the positions where the line starts and stops.
-    ``least``: the least difference of prefixes in a segment, > 0.
+    ``least``: the least difference of prefixes in a segment, > 0; a segment without units is made
+    only if the line is far from the prefixes otherwise, as beside a number that many units have.
     """
     start, stop = ends
     ranks = np.diff(prefixes) / max(prefixes[stop] - prefixes[start], least)
@@ -305,12 +309,15 @@ def segments(
         inner = slice(low, high + 1)
         share = (places[inner] - places[low]) / (places[high] - places[low])
         gap = np.abs(prefixes[inner] - prefixes[low] - share * (prefixes[high] - prefixes[low]))
-        first = int(np.searchsorted(prefixes[inner], prefixes[low] + least))
-        last = int(np.searchsorted(prefixes[inner], prefixes[high] - least, "right")) - 1
-        if not 0 < first <= last < high - low:
-            return 0.0, low, high, 0
         area = float((gap[1:] + gap[:-1]) @ widths[low:high])
-        return area, low, high, low + first + int(np.argmax(gap[first : last + 1]))
+        middle = int(np.argmax(gap))
+        if gap[middle] < _GAP_ERRORS * least:
+            first = int(np.searchsorted(prefixes[inner], prefixes[low] + least))
+            last = int(np.searchsorted(prefixes[inner], prefixes[high] - least, "right")) - 1
+            if not 0 < first <= last < high - low:
+                return 0.0, low, high, 0
+            middle = first + int(np.argmax(gap[first : last + 1]))
+        return area, low, high, low + middle
 
     parts = [split(start, stop)]
     while len(parts) < num_bins:
